@@ -1,0 +1,23 @@
+"""The rules, in the order in which they are asked.
+
+1. Constructor calls come first: what holds an FSDP2 model follows from them.
+2. Then what is done with such a model: accumulation, clipping, state dicts.
+3. The class itself comes last, because a constructor call or a static method holds its name too.
+
+What no rule claims is reported by `leftover`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codemods import class_check, clip_grad_norm, no_sync, state_dict, wrap
+from codemods.vocabulary import Rule
+
+RULES: tuple[Rule[Any], ...] = (
+    wrap.RULE,
+    no_sync.RULE,
+    clip_grad_norm.RULE,
+    state_dict.RULE,
+    class_check.RULE,
+)

@@ -1,15 +1,19 @@
 """The words a codemod speaks: what it is handed, and what it gives back.
 
-A codemod is pure. It is handed a parsed file and what the analysis knows about the program, and it
-answers with an `Outcome`: text edits and findings. It prints nothing, reads no file, and imports no
-other codemod.
+A codemod is pure. It is handed a node of a parsed file and what the analysis knows about the program
+(`File`), and it answers with an `Outcome`: text edits, findings, and the imports the new text needs. It
+prints nothing, reads no file, and imports no other codemod.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import libcst as cst
 
 
 class Level(str, Enum):
@@ -48,3 +52,158 @@ class Edit:
     start: int
     end: int
     text: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Import:
+    """`from module import name`; without a name, `import module` or `import module as alias`."""
+
+    module: str
+    name: str = ""
+    alias: str = ""
+
+
+SUPPORT = "fsdp2_support"
+"""Stands for the program's support module in an `Import`; the engine knows where it lies."""
+
+
+class Holds(Enum):
+    """What an expression can hold at run time."""
+
+    FSDP = "an FSDP model"
+    DDP = "a DDP model"
+    OTHER = "something else"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One place where a value is made. No node: only run time knows, and `reason` says why."""
+
+    file: File
+    node: cst.CSTNode | None
+    reason: str = ""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the value is the literal None."""
+        return isinstance(self.node, cst.Name) and self.node.value == "None"
+
+    @property
+    def text(self) -> str:
+        """The value's source on one line, cut to sixty characters; the reason when there is none."""
+        if self.node is None:
+            return self.reason
+        text = " ".join(self.file.code(self.node).split())
+        return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Way(Enum):
+    """How a constructor call is rewritten."""
+
+    IDIOMATIC = "idiomatic"
+    """`fully_shard` calls, as a person would write them."""
+    SUPPORT = "support"
+    """`shard_model` of the support module, which decides at run time."""
+    LEFT = "left"
+    """Not at all: it stays FSDP1."""
+
+
+class File(Protocol):
+    """A parsed file of the program, with what the analysis knows about it."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def newline(self) -> str: ...
+
+    @property
+    def indent(self) -> str:
+        """One level of indentation, as most of the file has it."""
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """`[start, end)` in characters."""
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of a node, as the user wrote it."""
+
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        """1-based line and column."""
+
+    def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        """`[start, end)` of the lines that a statement stands on, newline included."""
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None: ...
+
+    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]: ...
+
+    def fsdp1(self, node: cst.BaseExpression) -> str | None:
+        """The FSDP1 construct a name means, whatever it was imported as: `FullyShardedDataParallel.state_dict_type`."""
+
+    def dotted(self, node: cst.BaseExpression) -> str | None:
+        """The library name behind an expression: `torch.nn.utils.clip_grad_norm_`."""
+
+    def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        """Where the value of an expression can be made, followed through the program."""
+
+    def holds(self, node: cst.BaseExpression) -> frozenset[Holds]:
+        """What the value of an expression can be, as far as wrapping is concerned."""
+
+    def way(self, call: cst.Call) -> Way:
+        """How a constructor call of the program is rewritten, as decided for the whole program."""
+
+    def stays_fsdp1(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression can hold a model whose constructor call is left as it is."""
+
+    def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
+        """The uses, in this file, of the names that a statement or definition binds."""
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The function, class or module that a node stands in."""
+
+    def names(self, node: cst.CSTNode) -> frozenset[str]:
+        """Every name that is used or bound in the function (or module) a node stands in."""
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any file of the program holds one of these identifiers."""
+
+    def mentions_elsewhere(self, word: str) -> bool:
+        """Whether another file of the program holds this identifier."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a codemod makes of one match."""
+
+    edits: Sequence[Edit] = ()
+    findings: Sequence[Finding] = ()
+    imports: Sequence[Import] = ()
+    elsewhere: Sequence[tuple[Path, Outcome]] = field(default=())
+    """Edits that belong to this match but stand in other files: the definition of a policy, say."""
+
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Rule(Generic[M]):
+    """One codemod. `match` looks, `edit` writes; the docstring of its module is what `explain` prints."""
+
+    code: str
+    name: str
+    docs: str
+    nodes: tuple[type[cst.CSTNode], ...]
+    words: tuple[str, ...]
+    """Identifiers of which a file must hold at least one, or the rule does not look at it; () for any FSDP1 file."""
+    match: Callable[[cst.CSTNode, File], M | None]
+    edit: Callable[[M, File], Outcome]
+
+
+def finding(rule: str, level: Level, file: File, node: cst.CSTNode, message: str, cure: str = "") -> Finding:
+    """A finding at the first character of `node`."""
+    line, column = file.position(node)
+    return Finding(rule, level, file.path, line, column, message, cure)

@@ -1,0 +1,50 @@
+# Everything from nothing but Python, make and pip: `make demo` shows the tool, `make test` tests it.
+#
+# torch is installed first and pinned, so that pip never looks for a newer one. Where your index offers only the CUDA
+# build and you want the small one:  make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.10 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
+PIP_FLAGS ?=
+TORCH := torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := build/demo
+
+.PHONY: help test lint demo clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   rewrite a program, run it before and after on 2 CPU processes, print the verdict"
+	@echo "make test   ruff, mypy and the whole test suite"
+	@echo "make lint   ruff and mypy only"
+	@echo "make clean  remove $(VENV), build and caches"
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: Python 3.10 or newer is needed; name it with PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version) (torch included: some minutes, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) $(TORCH)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) --editable '.[dev]'
+	@touch $@
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+test: lint
+	@$(BIN)/python -m pytest
+
+demo: $(READY)
+	@rm -rf $(DEMO) && mkdir -p $(DEMO)
+	@cp fixtures/quickstart/fsdp1/*.py $(DEMO)/
+	@echo "\n== 1. What fsdp-migrate would change (rewrite --diff)\n"
+	@$(BIN)/fsdp-migrate rewrite --diff $(DEMO)/train.py
+	@echo "\n== 2. Rewrite it\n"
+	@$(BIN)/fsdp-migrate rewrite $(DEMO)/train.py
+	@echo "\n== 3. Does it train the same? Both programs under torchrun, 2 CPU processes\n"
+	@$(BIN)/fsdp-migrate check $(DEMO)/train.py --run-cpus 2
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

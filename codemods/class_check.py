@@ -1,0 +1,82 @@
+"""**What it does.** Rewrites `isinstance(x, FullyShardedDataParallel)` and annotations with the class into `FSDPModule`.
+
+**Why.** `fully_shard` gives each sharded module's class the mix-in `FSDPModule`; a sharded module is never an instance of
+`FullyShardedDataParallel`, so the old test would be False without a word.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def units(model):
+    return [module for module in model.modules() if isinstance(module, FSDP)]
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FSDPModule
+
+
+def units(model):
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+```
+
+## Fix safety
+
+The same modules answer True. `isinstance(x, Block)` is now True for a sharded block as well, since it is no longer hidden
+in a wrapper.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
+
+CODE = "FM105"
+
+Reference = cst.Name | cst.Attribute
+
+
+def match(node: cst.CSTNode, file: File) -> Reference | None:
+    if not isinstance(node, (cst.Name, cst.Attribute)) or file.fsdp1(node) != WRAPPER:
+        return None
+    return node if _is_class_test(node, file) or _is_annotation(node, file) else None
+
+
+def edit(found: Reference, file: File) -> Outcome:
+    return Outcome(
+        edits=[Edit(*file.span(found), "FSDPModule")],
+        findings=[finding(CODE, Level.REWRITTEN, file, found, "class check becomes FSDPModule")],
+        imports=[Import(PACKAGE, "FSDPModule")],
+    )
+
+
+def _is_class_test(node: cst.BaseExpression, file: File) -> bool:
+    """The second argument of `isinstance` or `issubclass`, alone or in a tuple."""
+    holder = file.parent(node)
+    if isinstance(holder, cst.Element):
+        holder = file.parent(cst.ensure_type(file.parent(holder), cst.Tuple))
+    call = file.parent(holder) if isinstance(holder, cst.Arg) else None
+    return isinstance(call, cst.Call) and file.code(call.func) in {"isinstance", "issubclass"}
+
+
+def _is_annotation(node: cst.BaseExpression, file: File) -> bool:
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, cst.Annotation):
+            return True
+        if not isinstance(ancestor, (cst.Subscript, cst.SubscriptElement, cst.Index, cst.BinaryOperation, cst.Tuple)):
+            return False
+    return False
+
+
+RULE: Rule[Reference] = Rule(
+    CODE, "fsdp-class-check", __doc__, nodes=(cst.Name, cst.Attribute), words=(), match=match, edit=edit
+)

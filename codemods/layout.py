@@ -1,0 +1,77 @@
+"""Edits of layout that several codemods make: taking a block one level out, stopping before a statement."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.vocabulary import Edit, File
+
+
+def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
+    """Edits that put one line, or nothing, in the place of `with ...:` and take the body one level out.
+
+    Lines inside a multi-line string keep their text: their white space is the string's.
+    """
+    start = file.whole_lines(block)[0]
+    indent = file.text[start : file.span(block)[0]]
+    first = file.text.index("\n", _behind_colon(file, block)) + 1
+    while not file.text[first : file.text.index("\n", first)].strip():
+        first = file.text.index("\n", first) + 1
+    head = Edit(start, first, f"{indent}{line}{file.newline}" if line else "")
+    return [head, *_dedent(file, block, first, len(indent))]
+
+
+def _behind_colon(file: File, block: cst.With) -> int:
+    """Where the head ends, or comes close: what follows on the line is a comment at most."""
+    start, end = file.span(block)[0], file.span(block.items[-1])[1]
+    while file.text.count("(", start, end) != file.text.count(")", start, end):
+        end += 1
+    return end
+
+
+def _dedent(file: File, block: cst.With, offset: int, indent: int) -> list[Edit]:
+    statement = block.body.body[0]
+    extra = file.span(statement)[0] - file.whole_lines(statement)[0] - indent
+    end = file.span(block.body.body[-1])[1]
+    strings = _multi_line_strings(file, block.body)
+    edits = []
+    while 0 < offset < end:
+        following = file.text.find("\n", offset) + 1
+        line = file.text[offset : following or len(file.text)]
+        inside_string = any(left < offset <= right for left, right in strings)
+        if not inside_string and line.strip() and not line[:extra].strip():
+            edits.append(Edit(offset, offset + extra, ""))
+        offset = following
+    return edits
+
+
+def removal(file: File, statement: cst.CSTNode) -> Edit:
+    """Take a statement away with its lines; `pass` where its block would be left empty."""
+    holder = file.parent(statement)
+    if isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1 and not isinstance(file.parent(holder), cst.With):
+        return Edit(*file.span(statement), "pass")
+    return Edit(*file.whole_lines(statement), "")
+
+
+def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
+    """Raise before the statement that holds `node`: what FSDP2 would silently ignore must not be reached."""
+    marker = f'raise NotImplementedError("fsdp-migrate {code}: '
+    statement = node
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, (cst.IndentedBlock, cst.Module)):
+            break
+        statement = ancestor
+    start = file.span(statement)[0]
+    first = file.whole_lines(statement)[0]
+    if file.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(marker):
+        return []
+    indent = file.text[first:start]
+    text = why.replace('"', "'")
+    return [Edit(start, start, f'{marker}{text}"){file.newline}{indent}')]
+
+
+def _multi_line_strings(file: File, node: cst.CSTNode) -> list[tuple[int, int]]:
+    if isinstance(node, (cst.SimpleString, cst.FormattedString)):
+        start, end = file.span(node)
+        return [(start, end)] if "\n" in file.text[start:end] else []
+    return [span for child in node.children for span in _multi_line_strings(file, child)]

@@ -1,0 +1,158 @@
+"""**What it does.** Takes `with FSDP.state_dict_type(model, ...)` away and reads or loads the state dicts in its body with
+`torch.distributed.checkpoint.state_dict`.
+
+**Why.** On an FSDP2 model the context does nothing, and says nothing: `model.state_dict()` inside it returns sharded
+DTensors, and a checkpoint saved from rank 0 would hold only that rank's shard.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(net, rank, path):
+    model = FSDP(net)
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+    if rank == 0:
+        torch.save(state, path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, rank, path):
+    model = fully_shard(net)
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        torch.save(state, path)
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also finds
+missing keys. Where the body hands the model to other code, which may call `state_dict()` in turn, nothing is rewritten and
+the context raises.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.layout import removal, replace_head, stop
+from codemods.tables.state_dicts import CONTEXT
+from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
+
+from .calls import PREFIX, Body, rewrite_calls
+from .config import Refused, settings
+
+CODE = "FM301"
+
+_WIDTH = 100
+
+
+def match(node: cst.CSTNode, file: File) -> cst.Call | None:
+    if isinstance(node, cst.Call) and file.fsdp1(node.func) == CONTEXT:
+        return node
+    return None
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    try:
+        return _rewrite(call, file)
+    except Refused as refused:
+        return _refuse(call, file, str(refused))
+
+
+def _rewrite(call: cst.Call, file: File) -> Outcome:
+    block = _block(call, file)
+    chosen = settings(call, file)
+    if file.stays_fsdp1(chosen.model):
+        raise Refused("the model stays FSDP1")
+    written = rewrite_calls(block, chosen, file)
+    _check_rest(block, chosen.model, file, written)
+    message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
+    if chosen.differs:
+        message = f"{message}; {chosen.differs}"
+    return Outcome(
+        edits=_edits(written, file, block),
+        findings=[finding(CODE, Level.REVIEW if chosen.differs else Level.REWRITTEN, file, call, message)],
+        imports=sorted(written.imports),
+    )
+
+
+def _block(call: cst.Call, file: File) -> cst.With:
+    item = file.parent(call)
+    block = file.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(block, cst.With) or not isinstance(block.body, cst.IndentedBlock):
+        raise Refused("it is not entered by a `with` of its own")
+    if len(block.items) != 1 or block.items[0].asname is not None:
+        raise Refused("it shares its `with`")
+    return block
+
+
+def _edits(written: Body, file: File, block: cst.With) -> list[Edit]:
+    """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
+    texts = {text for _, text in written.options}
+    several = len(written.options) > 1
+    name = len(texts) == 1 and (several or any(_is_long(file, at, text) for at, text in written.options))
+    options = [Edit(at, at, f", options={'options' if name else text}") for at, text in written.options]
+    head = replace_head(file, block, f"options = {texts.pop()}" if name else "")
+    gone = [removal(file, statement) for statement in written.emptied]
+    kept = [edit for edit in head if not any(g.start <= edit.start and edit.end <= g.end for g in gone)]
+    return [*kept, *gone, *written.edits, *options]
+
+
+def _is_long(file: File, offset: int, options: str) -> bool:
+    """Whether the line would pass the limit; a body is one level further in before than after."""
+    line_start = file.text.rfind("\n", 0, offset) + 1
+    return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > _WIDTH
+
+
+def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written: Body) -> None:
+    """No other code may see the model inside the context: it could call `state_dict()` in turn."""
+    name = file.code(model)
+    for node in _names(block.body):
+        holder = file.parent(node)
+        if file.code(node) != name or not isinstance(holder, cst.Arg):
+            continue
+        start, end = file.span(node)
+        if any(change.start <= start and end <= change.end for change in written.edits):
+            continue
+        call = file.parent(holder)
+        if not isinstance(call, cst.Call) or not (file.fsdp1(call.func) or "").startswith(PREFIX):
+            raise Refused(f"its body passes `{name}` to other code")
+
+
+def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        yield node
+    for child in node.children:
+        yield from _names(child)
+
+
+def _refuse(call: cst.Call, file: File, reason: str) -> Outcome:
+    """Left as it is the context would be a silent no-op: reaching it raises instead."""
+    cure = "read and load state dicts with torch.distributed.checkpoint.state_dict, which has no context"
+    return Outcome(
+        edits=stop(file, call, CODE, "state_dict_type does nothing on an FSDP2 model"),
+        findings=[finding(CODE, Level.MANUAL, file, call, f"state_dict_type is left and raises: {reason}", cure)],
+    )
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "state-dict-type-context", __doc__, nodes=(cst.Call,), words=("state_dict_type",), match=match, edit=edit
+)

@@ -1,0 +1,116 @@
+"""The calls in the body of a `state_dict_type` context, and what each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.tables.state_dicts import DCP
+from codemods.vocabulary import SUPPORT, Edit, File, Import
+
+from .config import Refused, Settings
+
+PREFIX = "FullyShardedDataParallel."
+
+_TO_LOAD = ("model", "optim", "optim_state_dict")
+
+
+@dataclass
+class Body:
+    """The rewritten calls of one body."""
+
+    edits: list[Edit] = field(default_factory=list)
+    imports: set[Import] = field(default_factory=set)
+    options: list[tuple[int, str]] = field(default_factory=list)
+    """Where `options=` is to be written, and its value."""
+    emptied: list[cst.SimpleStatementLine] = field(default_factory=list)
+    """Statements that have nothing left to do."""
+
+    def call(self, function: str, end: int, options: str) -> None:
+        """A call of a DCP function, whose closing parenthesis stands at `end`, takes these options."""
+        self.imports.add(Import(DCP, function))
+        if options:
+            self.options.append((end, options))
+            self.imports.add(Import(DCP, "StateDictOptions"))
+
+
+def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
+    """Raises Refused when the body does something with state dicts that has no counterpart."""
+    written = Body()
+    for node in _calls(block.body):
+        static = (file.fsdp1(node.func) or "").removeprefix(PREFIX)
+        if static == "optim_state_dict":
+            written.edits.append(Edit(*file.span(node.func), "get_optimizer_state_dict"))
+            written.call("get_optimizer_state_dict", file.span(node)[1] - 1, chosen.reading)
+        elif static == "optim_state_dict_to_load":
+            _load_optimizer(node, chosen, file, written)
+        elif static:
+            raise Refused(f"its body calls `{file.code(node.func)}`")
+        elif isinstance(node.func, cst.Attribute) and file.code(node.func.value) == file.code(chosen.model):
+            _rewrite_method(node, node.func.attr.value, chosen, file, written)
+    return written
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    for child in node.children:
+        yield from _calls(child)
+    if isinstance(node, cst.Call):
+        yield node
+
+
+def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, written: Body) -> None:
+    model = file.code(chosen.model)
+    start, end = file.span(node)
+    if method == "state_dict" and not node.args:
+        written.edits.append(Edit(start, end - 1, f"get_model_state_dict({model}"))
+        written.call("get_model_state_dict", end - 1, chosen.reading)
+    elif method == "load_state_dict" and len(node.args) == 1:
+        written.edits.append(Edit(start, file.span(node.args[0].value)[0], f"set_model_state_dict({model}, "))
+        written.call("set_model_state_dict", end - 1, chosen.loading)
+    elif method in {"state_dict", "load_state_dict"}:
+        raise Refused(f"`{model}.{method}` takes arguments of its own")
+
+
+def _load_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
+    """`loaded = FSDP.optim_state_dict_to_load(m, o, state)` and `o.load_state_dict(loaded)` become one call.
+
+    An FSDP1 checkpoint (use_orig_params=False) shares one `step` tensor between parameters, and
+    `set_optimizer_state_dict` copies none: every parameter would count the same step, and Adam's bias correction would be
+    wrong without an error (measured on torch 2.13). `load_optim_state_dict` of the support module clones them.
+    """
+    arguments = _to_load_arguments(node)
+    load = _loading_call(node, file)
+    optimizer = file.code(arguments["optim"])
+    if file.code(cst.ensure_type(load.func, cst.Attribute).value) != optimizer:
+        raise Refused(f"the state made for `{optimizer}` is loaded into another optimizer")
+    name, module = ("load_optim_state_dict", SUPPORT) if chosen.loading else ("set_optimizer_state_dict", DCP)
+    model, state = file.code(arguments["model"]), file.code(arguments["optim_state_dict"])
+    written.edits.append(Edit(*file.span(load), f"{name}({model}, {optimizer}, {state})"))
+    written.imports.add(Import(module, name))
+    if not any(ancestor is load for ancestor in file.ancestors(node)):
+        written.emptied.append(next(n for n in file.ancestors(node) if isinstance(n, cst.SimpleStatementLine)))
+
+
+def _to_load_arguments(node: cst.Call) -> Mapping[str, cst.BaseExpression]:
+    found = {}
+    for index, argument in enumerate(node.args):
+        if argument.star or index >= len(_TO_LOAD):
+            raise Refused("optim_state_dict_to_load takes arguments that are not followed")
+        found[argument.keyword.value if argument.keyword is not None else _TO_LOAD[index]] = argument.value
+    if set(found) != set(_TO_LOAD):
+        raise Refused("optim_state_dict_to_load takes arguments that are not followed")
+    return found
+
+
+def _loading_call(node: cst.Call, file: File) -> cst.Call:
+    """The `optimizer.load_state_dict(...)` that takes the result, which nothing else may use."""
+    holder = file.parent(node)
+    if isinstance(holder, cst.Assign):
+        uses = file.uses(holder)
+        holder = file.parent(uses[0]) if len(uses) == 1 else None
+    load = file.parent(holder) if isinstance(holder, cst.Arg) else None
+    if isinstance(load, cst.Call) and isinstance(load.func, cst.Attribute) and load.func.attr.value == "load_state_dict":
+        return load
+    raise Refused("what optim_state_dict_to_load returns is not loaded in one place")

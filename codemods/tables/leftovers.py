@@ -1,0 +1,77 @@
+"""FSDP1 constructs that no codemod rewrites: what each is, and what a person can do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """The finding for a construct that is still there."""
+
+    code: str
+    message: str
+    cure: str
+
+
+_SUMMON = Leftover(
+    "FM203",
+    "summon_full_params does nothing on an FSDP2 model",
+    "read with p.full_tensor() on all ranks; write with p.copy_(distribute_tensor(full, p.device_mesh, p.placements))",
+)
+_STICKY = Leftover(
+    "FM302",
+    "set_state_dict_type does nothing on an FSDP2 model",
+    "read and load state dicts with torch.distributed.checkpoint.state_dict, which has no settings",
+)
+_OPTIMIZER = Leftover(
+    "FM303",
+    "optimizer state is read or loaded through FSDP1",
+    "use get_optimizer_state_dict(model, optimizer) and set_optimizer_state_dict(model, optimizer, state)",
+)
+_MANUAL_WRAP = Leftover(
+    "FM106",
+    "manual wrapping with enable_wrap and wrap",
+    "call fully_shard on each module where wrap(module) stands, and on the whole model last",
+)
+
+LEFTOVERS = {
+    "FullyShardedDataParallel.fsdp_modules": Leftover(
+        "FM107",
+        "fsdp_modules returns an empty list for an FSDP2 model",
+        "use [m for m in model.modules() if isinstance(m, FSDPModule)]",
+    ),
+    "FullyShardedDataParallel.flatten_sharded_optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.full_optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.get_state_dict_type": _STICKY,
+    "FullyShardedDataParallel.optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.optim_state_dict_to_load": _OPTIMIZER,
+    "FullyShardedDataParallel.rekey_optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.scatter_full_optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.set_state_dict_type": _STICKY,
+    "FullyShardedDataParallel.shard_full_optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.sharded_optim_state_dict": _OPTIMIZER,
+    "FullyShardedDataParallel.summon_full_params": _SUMMON,
+    "ShardedGradScaler": Leftover(
+        "FM204", "ShardedGradScaler is FSDP1's", 'torch.amp.GradScaler("cuda") works with DTensor gradients'
+    ),
+    "enable_wrap": _MANUAL_WRAP,
+    "wrap": _MANUAL_WRAP,
+}
+
+SUBCLASS = Leftover(
+    "FM108",
+    "a subclass of FullyShardedDataParallel has no FSDP2 counterpart",
+    "move the overridden methods to the wrapped module, and shard it with fully_shard",
+)
+CLASS = Leftover(
+    "FM109",
+    "FullyShardedDataParallel is used as a value",
+    "fully_shard shards a module in place: pass a function that calls it",
+)
+PRIVATE = Leftover(
+    "FM401",
+    "internals of FSDP1 (flat parameters, handles, private helpers)",
+    "an FSDP2 parameter is a DTensor: p.to_local() is this rank's shard, p.full_tensor() the whole",
+)
+OTHER = Leftover("FM100", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement")

@@ -1,0 +1,80 @@
+"""The public names of FSDP1 in `torch.distributed.fsdp`, by the kind of thing they are.
+
+Source: torch 2.13, `torch/distributed/fsdp/{__init__,api,fully_sharded_data_parallel,wrap,sharded_grad_scaler}.py`.
+The same name can be imported from several of these modules; a construct is known by its last part.
+"""
+
+from __future__ import annotations
+
+PACKAGE = "torch.distributed.fsdp"
+
+WRAPPER = "FullyShardedDataParallel"
+
+POLICIES = frozenset(
+    {
+        "CustomPolicy",
+        "ModuleWrapPolicy",
+        "_or_policy",
+        "always_wrap_policy",
+        "lambda_auto_wrap_policy",
+        "size_based_auto_wrap_policy",
+        "transformer_auto_wrap_policy",
+    }
+)
+
+CONFIGS = frozenset({"BackwardPrefetch", "CPUOffload", "MixedPrecision", "ShardingStrategy"})
+
+STATE_DICT_CONFIGS = frozenset(
+    {
+        "FullOptimStateDictConfig",
+        "FullStateDictConfig",
+        "LocalOptimStateDictConfig",
+        "LocalStateDictConfig",
+        "OptimStateDictConfig",
+        "ShardedOptimStateDictConfig",
+        "ShardedStateDictConfig",
+        "StateDictConfig",
+        "StateDictSettings",
+        "StateDictType",
+    }
+)
+
+HELPERS = frozenset({"FlatParameter", "ShardedGradScaler", "enable_wrap", "wrap", "OptimStateKeyType"})
+
+FSDP1 = POLICIES | CONFIGS | STATE_DICT_CONFIGS | HELPERS | {WRAPPER}
+
+_MODULES = frozenset({"api", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap"})
+
+SILENT_ON_FSDP2 = frozenset(
+    {
+        "FullyShardedDataParallel.fsdp_modules",
+        "FullyShardedDataParallel.set_state_dict_type",
+        "FullyShardedDataParallel.state_dict_type",
+        "FullyShardedDataParallel.summon_full_params",
+    }
+)
+"""Called on a `fully_shard`-ed model these do nothing, and say nothing (measured on torch 2.13)."""
+
+
+def fsdp1_name(dotted: str) -> str | None:
+    """The FSDP1 construct behind a dotted name, or None.
+
+    >>> fsdp1_name("torch.distributed.fsdp.wrap.ModuleWrapPolicy")
+    'ModuleWrapPolicy'
+    >>> fsdp1_name("torch.distributed.fsdp.FullyShardedDataParallel.state_dict_type")
+    'FullyShardedDataParallel.state_dict_type'
+    >>> fsdp1_name("torch.distributed.fsdp.fully_shard")
+    """
+    if not dotted.startswith(PACKAGE + "."):
+        return None
+    parts = dotted[len(PACKAGE) + 1 :].split(".")
+    if parts[0] in _MODULES and len(parts) > 1:
+        parts = parts[1:]
+    for index, part in enumerate(parts):
+        if part in FSDP1:
+            return ".".join(parts[index:])
+        if part == "_fully_shard":
+            return None
+        if part.startswith("_") and index + 1 < len(parts):
+            return ".".join(parts[index:])
+    return None

@@ -1,0 +1,220 @@
+"""**What it does.** Rewrites `FullyShardedDataParallel(model, ...)` into `fully_shard` calls: one for each module that the
+auto-wrap policy would have picked, children first, and one for the model itself.
+
+**Why.** FSDP2 shards a module in place and has no wrapper, no policies and no flat parameters. Each argument of the
+constructor either has a counterpart (`mixed_precision`, `sharding_strategy`, `cpu_offload`, `device_mesh`), is a step
+before sharding (`sync_module_states`, `device_id`, `buffer_dtype`), or is not needed any more (`use_orig_params`,
+`limit_all_gathers`, `backward_prefetch`, `forward_prefetch`).
+
+## Example
+
+```python
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+def shard(model, Block):
+    return FSDP(model, auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, Block):
+    for module in model.modules():
+        if module is not model and isinstance(module, Block):
+            fully_shard(module)
+    return fully_shard(model)
+```
+
+## Fix safety
+
+The shard groups, the number of all-gathers and reduce-scatters and the losses are those of FSDP1, measured on torch 2.13.
+Where a value is only known at run time, the call becomes `shard_model(...)` of the support module, which takes the same
+arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1 keeps the root gathered
+after forward, as FSDP2 does by default.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+- https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.layout import removal
+from codemods.tables.arguments import DROPPED
+from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Way, finding
+
+from .draft import Draft, Rewritten, Undecided
+from .emit import edits, is_repeatable, place_of, root_call
+from .plan import draft, is_constructor, read_arguments
+
+CODE = "FM101"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How a constructor call could be rewritten, before the rest of the program is looked at."""
+
+    way: Way
+    reason: str
+    """Why it is not idiomatic; empty when it is."""
+    changes: frozenset[cst.CSTNode]
+    """Definitions that the idiomatic form rewrites or removes."""
+    reads: frozenset[cst.CSTNode]
+    """Places where the argument values are made, all of which must stay as they are for the support form."""
+
+
+def constructor_calls(file: File, calls: list[cst.Call]) -> Iterator[cst.Call]:
+    """`FSDP(...)` and `partial(FSDP, ...)`, in the order of the text."""
+    for call in calls:
+        if is_constructor(file, call) or _is_factory(file, call):
+            yield call
+
+
+def propose(file: File, call: cst.Call) -> Proposal:
+    """Look at one constructor call by itself."""
+    reads = frozenset(
+        origin.node for argument in call.args for origin in file.origins(argument.value) if origin.node is not None
+    )
+    try:
+        made = _draft(file, call)
+    except Undecided as undecided:
+        return Proposal(Way.SUPPORT, str(undecided), frozenset(), reads)
+    changes = {rewritten.node for rewritten in made.rewritten} | {value for _, value in made.dead}
+    return Proposal(Way.IDIOMATIC, "", frozenset(changes), reads)
+
+
+def match(node: cst.CSTNode, file: File) -> cst.Call | None:
+    if isinstance(node, cst.Call) and (is_constructor(file, node) or _is_factory(file, node)):
+        return node
+    return None
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    way = file.way(call)
+    if way is Way.LEFT:
+        return Outcome(findings=[_left(call, file)])
+    if way is Way.SUPPORT:
+        return _through_support(call, file)
+    made = _draft(file, call)
+    if is_constructor(file, call) and _needs_place(made, file, call):
+        written = edits(made, place_of(file, call))
+    else:
+        start, end = file.span(call)
+        written = [Edit(start, end, root_call(made))]
+    written += [removal(file, statement) for statement, _ in made.dead]
+    elsewhere = [(rewritten.file.path, _in_place(rewritten)) for rewritten in made.rewritten]
+    return Outcome(
+        edits=written,
+        findings=[_finding(made, call, file)],
+        imports=[Import(PACKAGE, "fully_shard"), *sorted(made.imports)],
+        elsewhere=elsewhere,
+    )
+
+
+def _draft(file: File, call: cst.Call) -> Draft:
+    """Raises Undecided when the call cannot be written idiomatically where it stands."""
+    if not is_constructor(file, call):
+        raise Undecided("the constructor is passed on as a value")
+    made = draft(file, call)
+    if not _needs_place(made, file, call):
+        return made
+    place = place_of(file, call)
+    if is_repeatable(made.module):
+        return made
+    model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
+    again = draft(file, call, model)
+    again.before.insert(0, f"{model} = {file.code(made.module)}")
+    return again
+
+
+def _needs_place(made: Draft, file: File, call: cst.Call) -> bool:
+    """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
+    if made.before or made.targets is not None:
+        return True
+    assignment = file.parent(call)
+    if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
+        return False
+    # `model = FSDP(model)`: the assignment goes, since `fully_shard` works in place.
+    return is_repeatable(made.module) and file.code(assignment.targets[0].target) == made.model
+
+
+def _through_support(call: cst.Call, file: File) -> Outcome:
+    callee = call.func if is_constructor(file, call) else call.args[0].value
+    start, end = file.span(callee)
+    try:
+        reason = propose_reason(file, call)
+    except Undecided as undecided:
+        reason = str(undecided)
+    return Outcome(
+        edits=[Edit(start, end, "shard_model")],
+        findings=[
+            finding(
+                CODE, Level.REWRITTEN, file, call, f"constructor call becomes shard_model of the support module: {reason}"
+            )
+        ],
+        imports=[Import(SUPPORT, "shard_model")],
+    )
+
+
+def propose_reason(file: File, call: cst.Call) -> str:
+    """Why a call goes through the support module."""
+    return propose(file, call).reason or "it shares a value with a call that only run time decides"
+
+
+def _left(call: cst.Call, file: File) -> Finding:
+    return finding(
+        CODE,
+        Level.MANUAL,
+        file,
+        call,
+        "constructor call is left as it is, because the optimizer is built before it",
+        "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them",
+    )
+
+
+def _in_place(rewritten: Rewritten) -> Outcome:
+    start, end = rewritten.file.span(rewritten.node)
+    message = f"{rewritten.what} becomes `{rewritten.text}`"
+    return Outcome(
+        edits=[Edit(start, end, rewritten.text)],
+        findings=[finding(rewritten.rule, Level.REWRITTEN, rewritten.file, rewritten.node, message)],
+        imports=rewritten.imports,
+    )
+
+
+def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
+    """One finding a call, at the highest level that one of its arguments asks for."""
+    gone = sorted(set(read_arguments(file, call)) & set(DROPPED))
+    messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
+    messages += [note.message for note in made.notes]
+    cures = [note.cure for note in made.notes if note.cure]
+    level = Level.REVIEW if made.notes else Level.REWRITTEN
+    return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
+
+
+def _is_factory(file: File, call: cst.Call) -> bool:
+    """`functools.partial(FSDP, ...)`."""
+    return (
+        bool(call.args)
+        and file.dotted(call.func) == "functools.partial"
+        and file.fsdp1(call.args[0].value) == WRAPPER
+    )
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), words=(), match=match, edit=edit
+)

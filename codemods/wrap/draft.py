@@ -1,0 +1,81 @@
+"""What one constructor call becomes, while its arguments are translated one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.vocabulary import File, Import
+
+
+class Undecided(Exception):
+    """The idiomatic form cannot be proved right; the message says which value stands in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Which modules become units of their own."""
+
+    test: str
+    """An expression over the loop variable, written `{module}`: `isinstance({module}, Block)`."""
+    nested: bool
+    """Whether a unit may lie inside another one: then children must come first."""
+    may_be_root: bool
+    """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A definition that the constructor used and that changes with it: a policy, a `MixedPrecision(...)`."""
+
+    rule: str
+    what: str
+    file: File
+    node: cst.CSTNode
+    text: str
+    imports: tuple[Import, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What differs from FSDP1 without changing what is trained."""
+
+    message: str
+    cure: str = ""
+
+
+@dataclass
+class Draft:
+    """The FSDP2 code for one constructor call, being written."""
+
+    file: File
+    call: cst.Call
+    module: cst.BaseExpression
+    """What the constructor wraps, as the user wrote it."""
+    model: str
+    """The text that names the model once `before` has run."""
+    before: list[str] = field(default_factory=list)
+    """Statements before sharding, each possibly of several lines, indented by four spaces within."""
+    both: dict[str, str] = field(default_factory=dict)
+    """Keyword arguments of every `fully_shard` call."""
+    unit: dict[str, str] = field(default_factory=dict)
+    """Those of the inner units only."""
+    root: dict[str, str] = field(default_factory=dict)
+    """Those of the root only."""
+    targets: Targets | None = None
+    device: str = ""
+    """The text of `device_id`, where FSDP1 moved the model."""
+    imports: set[Import] = field(default_factory=set)
+    rewritten: list[Rewritten] = field(default_factory=list)
+    dead: list[tuple[cst.CSTNode, cst.CSTNode]] = field(default_factory=list)
+    """Statements that only the old call needed, each with the value it makes."""
+    notes: list[Note] = field(default_factory=list)
+
+    def fresh(self, *names: str) -> str:
+        """The first of these names that the function does not use yet."""
+        taken = self.file.names(self.call)
+        for name in names:
+            if name not in taken:
+                return name
+        return next(f"{names[-1]}_{n}" for n in range(2, 99) if f"{names[-1]}_{n}" not in taken)

@@ -1,0 +1,130 @@
+"""The text of the FSDP2 code for one draft, and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.vocabulary import Edit, File
+
+from .draft import Draft, Undecided
+
+_WIDTH = 100
+"""Lines longer than this are broken, one argument a line."""
+
+_CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The statement that holds the constructor call, and what it does with the result."""
+
+    line: cst.SimpleStatementLine
+    target: str
+    """The name or attribute the result is bound to; empty when it is used in another way."""
+    direct: bool
+    """Whether the call is the statement's whole value."""
+    annotated: bool = False
+
+
+def place_of(file: File, call: cst.Call) -> Place:
+    """Raises Undecided when no statement can be put before the call: in a lambda, a comprehension, a condition."""
+    for node in file.ancestors(call):
+        if isinstance(node, _CONDITIONAL):
+            raise Undecided("the call is inside a lambda, a comprehension or a conditional expression")
+        if isinstance(node, cst.SimpleStatementLine):
+            break
+        if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementSuite)):
+            raise Undecided("the call is in the head of a compound statement")
+    else:
+        raise Undecided("the call stands in no statement")
+    if len(node.body) != 1:
+        raise Undecided("several statements share the line")
+    statement = node.body[0]
+    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0].target
+        simple = isinstance(target, (cst.Name, cst.Attribute))
+        return Place(node, file.code(target) if simple else "", statement.value is call)
+    if isinstance(statement, cst.AnnAssign):
+        return Place(node, file.code(statement.target), statement.value is call, annotated=True)
+    return Place(node, "", isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call)
+
+
+def is_repeatable(module: cst.BaseExpression) -> bool:
+    """Whether the wrapped expression can be written again without making another module."""
+    while isinstance(module, cst.Attribute):
+        module = module.value
+    return isinstance(module, cst.Name)
+
+
+def edits(made: Draft, place: Place) -> list[Edit]:
+    """Replace the statement by the loop over the units and the call for the root."""
+    indent = _indent(made.file, place.line)
+    lines = _lines(made, place, indent)
+    start, end = made.file.span(place.line.body[0])
+    return [Edit(start, end, _joined(lines, indent, made.file))]
+
+
+def root_call(made: Draft) -> str:
+    """`fully_shard(model, …)` on one line."""
+    return _call(made.model, {**made.root, **made.both}, "", 0)
+
+
+def _lines(made: Draft, place: Place, indent: str) -> list[str]:
+    lines: list[str] = []
+    for block in made.before:
+        lines.extend(block.split("\n"))
+    unit, root = {**made.unit, **made.both}, {**made.root, **made.both}
+    width = len(indent)
+    if made.targets is not None:
+        module = made.fresh("module", "submodule")
+        everything = f"{made.model}.modules()"
+        if made.targets.nested:
+            everything = f"reversed(list({everything}))"
+        test = made.targets.test.format(module=module)
+        if made.targets.may_be_root:
+            test = f"{module} is not {made.model} and {test}"
+        lines.append(f"for {module} in {everything}:")
+        lines.append(f"    if {test}:")
+        lines.extend(_call(module, unit, "        ", width).split("\n"))
+    lines.extend(_final(made, place, root, width).split("\n"))
+    return lines
+
+
+def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
+    call = _call(made.model, root, "", width)
+    statement = place.line.body[0]
+    if place.direct:
+        if isinstance(statement, cst.Expr) or (place.target == made.model and not place.annotated):
+            return call
+        start = made.file.span(statement)[0]
+        return made.file.text[start : made.file.span(made.call)[0]] + call
+    start, end = made.file.span(statement)
+    inner_start, inner_end = made.file.span(made.call)
+    rest = made.file.text[start:inner_start] + made.model + made.file.text[inner_end:end]
+    return f"{call}\n{rest}"
+
+
+def _call(module: str, keywords: dict[str, str], prefix: str, width: int) -> str:
+    arguments = [module, *(f"{name}={value}" for name, value in keywords.items())]
+    line = f"{prefix}fully_shard({', '.join(arguments)})"
+    if len(line) + width <= _WIDTH:
+        return line
+    inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
+    return f"{prefix}fully_shard(\n{inner}{prefix})"
+
+
+def _indent(file: File, line: cst.SimpleStatementLine) -> str:
+    start = file.span(line)[0]
+    return file.text[file.whole_lines(line)[0] : start]
+
+
+def _joined(lines: list[str], indent: str, file: File) -> str:
+    unit = file.indent
+    written = []
+    for line in lines:
+        body = line.lstrip(" ")
+        depth = (len(line) - len(body)) // 4
+        written.append(unit * depth + body)
+    return (file.newline + indent).join(written)

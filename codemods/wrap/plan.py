@@ -1,0 +1,93 @@
+"""From a constructor call to a draft: each argument is handed to the function that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import libcst as cst
+
+from codemods.tables.arguments import DROPPED, POSITIONS
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import File
+
+from .draft import Draft, Note, Undecided
+from .placement import (
+    translate_absent,
+    translate_device,
+    translate_group,
+    translate_mesh,
+    translate_offload,
+    translate_strategy,
+    translate_sync,
+)
+from .policy import translate_policy
+from .precision import translate_precision
+
+Translate = Callable[[cst.BaseExpression, Draft], None]
+
+# The order is the order of the statements written: the device is set before anything is moved to it, ranks are made
+# equal before buffers are cast, and the policy comes before the precision that depends on there being inner units.
+TRANSLATORS: Mapping[str, Translate] = {
+    "process_group": translate_group,
+    "device_mesh": translate_mesh,
+    "device_id": translate_device,
+    "sync_module_states": translate_sync,
+    "auto_wrap_policy": translate_policy,
+    "mixed_precision": translate_precision,
+    "sharding_strategy": translate_strategy,
+    "cpu_offload": translate_offload,
+    "ignored_modules": partial(translate_absent, "ignored_modules"),
+    "ignored_states": partial(translate_absent, "ignored_states"),
+    "param_init_fn": partial(translate_absent, "param_init_fn"),
+}
+
+
+def draft(file: File, call: cst.Call, model: str | None = None) -> Draft:
+    """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
+
+    Raises Undecided, with the value that stands in the way, when the idiomatic form cannot be proved right.
+    """
+    arguments = read_arguments(file, call)
+    module = arguments.pop("module", None)
+    if module is None:
+        raise Undecided("the wrapped module is not among the arguments")
+    made = Draft(file, call, module, model or file.code(module))
+    unknown = set(arguments) - set(POSITIONS)
+    if unknown:
+        raise Undecided(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
+    for name, translate in TRANSLATORS.items():
+        if name in arguments:
+            translate(arguments[name], made)
+    for name in DROPPED:
+        if name in arguments:
+            _note_dropped(name, arguments[name], made)
+    return made
+
+
+def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """The arguments by name. Raises Undecided for `*args` and `**kwargs`."""
+    found: dict[str, cst.BaseExpression] = {}
+    for index, argument in enumerate(call.args):
+        if argument.star:
+            raise Undecided(f"arguments come from `{argument.star}{file.code(argument.value)}`")
+        if argument.keyword is not None:
+            found[argument.keyword.value] = argument.value
+        elif index < len(POSITIONS):
+            found[POSITIONS[index]] = argument.value
+    return found
+
+
+def is_constructor(file: File, call: cst.Call) -> bool:
+    return file.fsdp1(call.func) == WRAPPER
+
+
+def _note_dropped(name: str, value: cst.BaseExpression, made: Draft) -> None:
+    """Dropping never changes what is trained; it can change memory and overlap, and then it is said."""
+    text = made.file.code(value)
+    if name == "backward_prefetch" and not text.endswith("BACKWARD_PRE"):
+        made.notes.append(
+            Note(f"backward_prefetch={text} is dropped: {DROPPED[name]}; memory and overlap may differ")
+        )
+    if name == "forward_prefetch" and text not in {"False", "True"}:
+        made.notes.append(Note(f"forward_prefetch={text} is dropped: {DROPPED[name]}"))

@@ -1,0 +1,250 @@
+"""`auto_wrap_policy`: which modules become units.
+
+FSDP1 hands each module to a policy and never wraps the root by it; FSDP2 has no policies: a loop over
+`model.modules()` calls `fully_shard` on each module that is to be a unit, children before parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import File, Origin
+
+from .draft import Draft, Rewritten, Targets, Undecided
+
+_CLASSES_OF = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
+
+
+def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
+    """Set `draft.targets`; raise Undecided for a policy that is not a set of classes or a lambda seen in the source."""
+    origins = draft.file.origins(value)
+    if all(origin.is_none for origin in origins):
+        return
+    if len(origins) == 1 and _is_near(draft, origins[0]):
+        _inline(value, origins[0], draft)
+        return
+    _in_place(value, origins, draft)
+
+
+def _inline(value: cst.BaseExpression, origin: Origin, draft: Draft) -> None:
+    """The policy is made in the same function or at the top of the same file: write its classes into the loop."""
+    node = origin.node
+    condition = _lambda_body(origin)
+    if condition is not None:
+        draft.targets = Targets(condition, nested=True, may_be_root=True)
+    else:
+        classes = _classes(origin)
+        draft.targets = Targets(
+            f"isinstance({{module}}, {_isinstance_argument(draft.file, classes)})",
+            nested=_may_nest(draft.file, classes),
+            may_be_root=_may_be_root(draft, classes),
+        )
+    if isinstance(value, cst.Name) and node is not None:
+        statement = _only_for_wrapping(draft.file, node)
+        if statement is not None:
+            draft.dead.append((statement, node))
+
+
+def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
+    optional = False
+    for origin in origins:
+        if origin.is_none:
+            optional = True
+            continue
+        classes = _classes(origin)
+        assert origin.node is not None
+        draft.rewritten.append(
+            Rewritten("FM102", "auto-wrap policy", origin.file, origin.node, _tuple(origin.file, classes))
+        )
+    text = draft.file.code(value)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("unit_classes")
+        draft.before.append(f"{name} = {text}")
+        text = name
+    test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
+    draft.targets = Targets(test, nested=True, may_be_root=True)
+
+
+def _classes(origin: Origin) -> cst.BaseExpression:
+    """The expression that holds the layer classes of a class policy."""
+    node = origin.node
+    if node is None:
+        raise Undecided(f"auto_wrap_policy: {origin.reason}")
+    if not isinstance(node, cst.Call):
+        raise Undecided(f"auto_wrap_policy is `{origin.text}`")
+    made = origin.file.fsdp1(node.func)
+    arguments = node.args
+    if origin.file.dotted(node.func) == "functools.partial" and arguments:
+        made, arguments = origin.file.fsdp1(arguments[0].value), arguments[1:]
+    keyword = _CLASSES_OF.get(made or "")
+    if keyword is None:
+        raise Undecided(f"auto_wrap_policy is `{origin.text}`")
+    for argument in arguments:
+        named = argument.keyword is not None and argument.keyword.value == keyword
+        if named or (made == "ModuleWrapPolicy" and argument.keyword is None and not argument.star):
+            return argument.value
+    raise Undecided(f"auto_wrap_policy `{origin.text}` names no classes")
+
+
+def _lambda_body(origin: Origin) -> str | None:
+    """The condition of `partial(lambda_auto_wrap_policy, lambda_fn=…)` over `{module}`; None for other policies."""
+    node = origin.node
+    if not isinstance(node, cst.Call) or origin.file.dotted(node.func) != "functools.partial" or not node.args:
+        return None
+    if origin.file.fsdp1(node.args[0].value) != "lambda_auto_wrap_policy":
+        return None
+    function = next((a.value for a in node.args[1:] if a.keyword is not None and a.keyword.value == "lambda_fn"), None)
+    if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
+        return _substituted(origin.file, function)
+    if isinstance(function, (cst.Name, cst.Attribute)):
+        return f"{origin.file.code(function)}({{module}})"
+    raise Undecided(f"auto_wrap_policy is `{origin.text}`")
+
+
+def _substituted(file: File, function: cst.Lambda) -> str:
+    """The body of a one-parameter lambda with the parameter written `{module}`."""
+    parameter = function.params.params[0]
+    start, end = file.span(function.body)
+    text, offset = file.text[start:end], start
+    pieces, position = [], 0
+    for use in file.uses(parameter):
+        at = file.span(use)[0] - offset
+        pieces.append(_escaped(text[position:at]))
+        pieces.append("{module}")
+        position = at + len(use.value)
+    pieces.append(_escaped(text[position:]))
+    body = "".join(pieces)
+    return f"({body})" if "\n" in body else body
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _elements(classes: cst.BaseExpression) -> list[cst.BaseExpression] | None:
+    if isinstance(classes, (cst.Set, cst.Tuple, cst.List)):
+        if all(isinstance(element, cst.Element) for element in classes.elements):
+            return [element.value for element in classes.elements]
+    return None
+
+
+def _isinstance_argument(file: File, classes: cst.BaseExpression) -> str:
+    elements = _elements(classes)
+    if elements is None:
+        return f"tuple({_escaped(file.code(classes))})"
+    texts = [_escaped(file.code(element)) for element in elements]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _tuple(file: File, classes: cst.BaseExpression) -> str:
+    elements = _elements(classes)
+    if elements is None:
+        return f"tuple({file.code(classes)})"
+    texts = [file.code(element) for element in elements]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def _may_nest(file: File, classes: cst.BaseExpression) -> bool:
+    """A module of one class holds another target only when the class makes its own kind."""
+    elements = _elements(classes)
+    if elements is None or len(elements) != 1:
+        return True
+    for origin in file.origins(elements[0]):
+        if isinstance(origin.node, cst.ClassDef) and _makes_itself(origin.file, origin.node):
+            return True
+    return False
+
+
+def _makes_itself(file: File, definition: cst.ClassDef) -> bool:
+    start, end = file.span(definition.body)
+    return any(start <= file.span(use)[0] < end and not _in_super(file, use) for use in file.uses(definition))
+
+
+def _in_super(file: File, use: cst.Name) -> bool:
+    """`super(Block, self)` names the class without making one."""
+    call = next((node for node in file.ancestors(use) if isinstance(node, cst.Call)), None)
+    return call is not None and isinstance(call.func, cst.Name) and call.func.value == "super"
+
+
+def _may_be_root(draft: Draft, classes: cst.BaseExpression) -> bool:
+    """False when the model's class is seen and is none of the target classes."""
+    elements = _elements(classes)
+    if elements is None:
+        return True
+    wanted = {name for element in elements for name in _class_names(draft.file, element)}
+    made = draft.file.origins(draft.module)
+    for origin in made:
+        if not isinstance(origin.node, cst.Call):
+            return True
+        names = _constructed(origin.file, origin.node.func)
+        if not names or names & wanted:
+            return True
+    return not made
+
+
+def _class_names(file: File, element: cst.BaseExpression) -> set[str]:
+    names = {last_part(file.code(element))}
+    for origin in file.origins(element):
+        if isinstance(origin.node, cst.ClassDef):
+            names.add(origin.node.name.value)
+    return names
+
+
+def _constructed(file: File, callee: cst.BaseExpression) -> set[str]:
+    """The class names behind `Net(...)`, `Net.from_pretrained(...)`, with the bases that the program shows."""
+    if isinstance(callee, cst.Attribute) and callee.attr.value in {"from_pretrained", "from_config"}:
+        return {last_part(file.code(callee.value))}
+    names: set[str] = set()
+    for origin in file.origins(callee):
+        if isinstance(origin.node, cst.ClassDef):
+            names.add(origin.node.name.value)
+            names.update(last_part(origin.file.code(base.value)) for base in origin.node.bases)
+        elif isinstance(origin.node, (cst.Name, cst.Attribute)) and last_part(origin.file.code(origin.node))[:1].isupper():
+            names.add(last_part(origin.file.code(origin.node)))
+        else:
+            return set()
+    return names
+
+
+def _is_near(draft: Draft, origin: Origin) -> bool:
+    """Whether names used where the policy is made mean the same at the constructor call."""
+    if origin.node is None or origin.file is not draft.file:
+        return False
+    scope = draft.file.scope(origin.node)
+    if scope is draft.file.scope(draft.call):
+        return True
+    return isinstance(scope, cst.Module)
+
+
+def _only_for_wrapping(file: File, made: cst.CSTNode) -> cst.CSTNode | None:
+    """The assignment that makes the policy, when constructor calls are all that uses it."""
+    statement = next((node for node in file.ancestors(made) if isinstance(node, cst.SimpleStatementLine)), None)
+    if statement is None or len(statement.body) != 1:
+        return None
+    assignment = statement.body[0]
+    if not isinstance(assignment, (cst.Assign, cst.AnnAssign)) or assignment.value is not made:
+        return None
+    uses = file.uses(assignment)
+    names = {use.value for use in uses}
+    public = isinstance(file.scope(statement), cst.Module) and any(file.mentions_elsewhere(name) for name in names)
+    if public or not all(_is_policy_argument(file, use) for use in uses):
+        return None
+    return statement
+
+
+def _is_policy_argument(file: File, use: cst.Name) -> bool:
+    argument = file.parent(use)
+    if not isinstance(argument, cst.Arg) or argument.keyword is None:
+        return False
+    call = file.parent(argument)
+    return (
+        argument.keyword.value == "auto_wrap_policy" and isinstance(call, cst.Call) and file.fsdp1(call.func) == WRAPPER
+    )
+
+
+def last_part(dotted: str) -> str:
+    return dotted.rsplit(".", 1)[-1]

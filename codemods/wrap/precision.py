@@ -1,0 +1,166 @@
+"""`mixed_precision`: casts that are the same, unit by unit.
+
+FSDP1 casts the inputs of the root (`cast_root_forward_inputs=True`) but not those of the other units
+(`cast_forward_inputs=False`); FSDP2 casts them everywhere unless told otherwise. With a float32 buffer in the model
+(RoPE tables, masks) the difference is 6e-3 in the loss, measured on torch 2.13.
+FSDP1 also cast the buffers (`buffer_dtype`); FSDP2 leaves them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from codemods.tables.names import PACKAGE
+from codemods.vocabulary import Import, Origin
+
+from .draft import Draft, Note, Rewritten, Undecided
+
+_POLICY = Import(PACKAGE, "MixedPrecisionPolicy")
+_REPLACE = Import("dataclasses", "replace")
+_FIELDS = ("param_dtype", "reduce_dtype", "buffer_dtype", "keep_low_precision_grads")
+_BOOLEANS = {"True": True, "False": False}
+
+
+def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
+    """Set `mp_policy` of the units and of the root; raise Undecided when the casts are not to be seen."""
+    origins = draft.file.origins(value)
+    made = [origin for origin in origins if not origin.is_none]
+    if not made:
+        return
+    if draft.file.mentions("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "torchvision", "timm"):
+        raise Undecided("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
+    fields = [_fields(origin) for origin in made]
+    casts = {(_flag(f, "cast_forward_inputs", False), _flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    if len(casts) > 1:
+        raise Undecided("mixed_precision is one of several with different cast flags")
+    policy = _policy_expression(value, made, len(made) < len(origins), draft)
+    _cast_buffers(fields, made, policy, len(made) < len(origins), draft)
+    _pass_on(policy, casts.pop(), draft)
+
+
+def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: bool, draft: Draft) -> str:
+    """The text of the root's `MixedPrecisionPolicy`; its definition is rewritten where it stands."""
+    if value is made[0].node:
+        name = draft.fresh("mp_policy", "fsdp_mp_policy")
+        draft.before.append(f"{name} = {_policy_call(made[0])}")
+        draft.imports.add(_POLICY)
+        return name
+    for origin in made:
+        assert origin.node is not None
+        draft.rewritten.append(
+            Rewritten("FM103", "MixedPrecision", origin.file, origin.node, _policy_call(origin), (_POLICY,))
+        )
+    text = draft.file.code(value)
+    if isinstance(value, cst.Name) and not optional:
+        return text
+    name = draft.fresh("mp_policy", "fsdp_mp_policy")
+    if optional:
+        draft.imports.add(_POLICY)
+        text = f"{text} or MixedPrecisionPolicy()"
+    draft.before.append(f"{name} = {text}")
+    return name
+
+
+def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
+    cast_units, cast_root = casts
+    cast_root = cast_root or cast_units
+    if not cast_root:
+        raise Undecided("mixed_precision with cast_root_forward_inputs=False")
+    if draft.targets is None or cast_units:
+        draft.both["mp_policy"] = policy
+        return
+    draft.root["mp_policy"] = policy
+    unit = draft.fresh("block_mp_policy")
+    draft.before.append(
+        f"{unit} = replace({policy}, cast_forward_inputs=False)  # FSDP1 casts inputs at the root only"
+    )
+    draft.unit["mp_policy"] = unit
+    draft.imports.add(_REPLACE)
+
+
+def _cast_buffers(
+    fields: list[Mapping[str, cst.BaseExpression]], made: list[Origin], policy: str, optional: bool, draft: Draft
+) -> None:
+    """`buffer_dtype`: cast the floating-point buffers once, before sharding."""
+    texts = {_text(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
+    if texts == {None}:
+        return
+    if None in texts:
+        raise Undecided("mixed_precision is one of several, and only some have a buffer_dtype")
+    same_as_parameters = all(
+        _text(origin, f, "buffer_dtype") == _text(origin, f, "param_dtype")
+        for origin, f in zip(made, fields, strict=True)
+    )
+    known = all(
+        (origin.file.dotted(f["buffer_dtype"]) or "").startswith("torch.") for origin, f in zip(made, fields, strict=True)
+    )
+    if not known:
+        raise Undecided("buffer_dtype is not a literal dtype")
+    if len(texts) == 1 and not optional and made[0].file is draft.file:
+        dtype = str(texts.pop())
+    elif same_as_parameters:
+        dtype = f"{policy}.param_dtype"
+    else:
+        raise Undecided("mixed_precision is one of several with different buffer_dtypes")
+    buffer = draft.fresh("buffer", "module_buffer")
+    loop = [
+        f"for {buffer} in {draft.model}.buffers():",
+        f"    if {buffer}.is_floating_point():",
+        f"        {buffer}.data = {buffer}.data.to({dtype})",
+    ]
+    if optional:
+        loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
+    draft.before.extend(["\n".join(loop)])
+    draft.notes.append(
+        Note(
+            "buffer_dtype: buffers are cast before sharding; FSDP1 saved them in checkpoints in their original dtype, "
+            "FSDP2 saves what is in the model",
+        )
+    )
+
+
+def _policy_call(origin: Origin) -> str:
+    """`MixedPrecision(...)` as `MixedPrecisionPolicy(...)`, in the user's layout where nothing goes."""
+    fields = _fields(origin)
+    kept = [(name, origin.file.code(fields[name])) for name in ("param_dtype", "reduce_dtype") if name in fields]
+    if _flag(fields, "cast_forward_inputs", False) is False and not _flag(fields, "cast_root_forward_inputs", True):
+        raise Undecided("mixed_precision with cast_root_forward_inputs=False")
+    return f"MixedPrecisionPolicy({', '.join(f'{name}={text}' for name, text in kept)})"
+
+
+def _fields(origin: Origin) -> Mapping[str, cst.BaseExpression]:
+    node = origin.node
+    if node is None:
+        raise Undecided(f"mixed_precision: {origin.reason}")
+    if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
+        raise Undecided(f"mixed_precision is `{' '.join(origin.file.code(node).split())[:60]}`")
+    fields: dict[str, cst.BaseExpression] = {}
+    for index, argument in enumerate(node.args):
+        if argument.star or (argument.keyword is None and index >= len(_FIELDS)):
+            raise Undecided("mixed_precision is made from `*args` or `**kwargs`")
+        name = argument.keyword.value if argument.keyword is not None else _FIELDS[index]
+        if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
+            fields[name] = argument.value
+    if "_module_classes_to_ignore" in fields:
+        raise Undecided("mixed_precision with _module_classes_to_ignore")
+    if _flag(fields, "keep_low_precision_grads", False):
+        raise Undecided("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
+    return fields
+
+
+def _flag(fields: Mapping[str, cst.BaseExpression], name: str, default: bool) -> bool:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, cst.Name) and value.value in _BOOLEANS:
+        return _BOOLEANS[value.value]
+    raise Undecided(f"mixed_precision: {name} is only known at run time")
+
+
+def _text(origin: Origin, fields: Mapping[str, cst.BaseExpression], name: str) -> str | None:
+    value = fields.get(name)
+    return None if value is None else origin.file.code(value)
+
+

@@ -1,0 +1,152 @@
+"""What a codemod is told about a file: the analysis behind the vocabulary's `File`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from codemods.tables.names import WRAPPER, fsdp1_name
+from codemods.vocabulary import Holds, Origin, Way
+
+from .flow import reaching
+from .program import Program
+from .tree import Tree
+from .values import Values
+
+_DDP = "torch.nn.parallel.DistributedDataParallel"
+
+
+class Facts:
+    """The analysis of a program, a `FileFacts` a file."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.values = Values(program)
+        self.ways: dict[cst.Call, Way] = {}
+        self._files: dict[Path, FileFacts] = {}
+
+    def file(self, tree: Tree) -> FileFacts:
+        if tree.path not in self._files:
+            self._files[tree.path] = FileFacts(tree, self)
+        return self._files[tree.path]
+
+
+class FileFacts:
+    """One file; implements `codemods.vocabulary.File`."""
+
+    def __init__(self, tree: Tree, facts: Facts) -> None:
+        self.tree = tree
+        self._facts = facts
+        self._program = facts.program
+
+    @property
+    def path(self) -> Path:
+        return self.tree.path
+
+    @property
+    def text(self) -> str:
+        return self.tree.text
+
+    @property
+    def newline(self) -> str:
+        return self.tree.newline
+
+    @property
+    def indent(self) -> str:
+        return self.tree.module.default_indent
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.span(node)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.tree.code(node)
+
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.position(node)
+
+    def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        start, end = self.tree.span(node)
+        return self.tree.line_start(start), self.tree.line_end(max(start, end - 1))
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self.tree.parents.get(node)
+
+    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]:
+        return self.tree.ancestors(node)
+
+    def dotted(self, node: cst.BaseExpression) -> str | None:
+        return self._program.symbols.dotted(self.tree, node)
+
+    def fsdp1(self, node: cst.BaseExpression) -> str | None:
+        dotted = self.dotted(node)
+        return fsdp1_name(dotted) if dotted is not None else None
+
+    def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        return [
+            Origin(self._facts.file(origin.tree), origin.node, origin.reason)
+            for origin in self._facts.values.origins(self.tree, node)
+        ]
+
+    def holds(self, node: cst.BaseExpression) -> frozenset[Holds]:
+        return frozenset(_held(origin) for origin in self.origins(node))
+
+    def way(self, call: cst.Call) -> Way:
+        return self._facts.ways.get(call, Way.SUPPORT)
+
+    def stays_fsdp1(self, node: cst.BaseExpression) -> bool:
+        return any(
+            isinstance(origin.node, cst.Call) and self._facts.ways.get(origin.node) is Way.LEFT
+            for origin in self.origins(node)
+        )
+
+    def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
+        several = self.tree.scope_of[node].bindings.values()
+        bound = {binding for bindings in several for binding in bindings if binding.node is node}
+        names = {binding.name for binding in bound}
+        return [
+            name
+            for name in self.tree.nodes(cst.Name)
+            if name.value in names and self._is_use(name) and bound & set(reaching(self.tree, name, name.value))
+        ]
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self.tree.scope_of[node].node
+
+    def names(self, node: cst.CSTNode) -> frozenset[str]:
+        outer = self.scope(node)
+        return frozenset(name.value for name in self.tree.nodes(cst.Name) if self.tree.contains(outer, name))
+
+    def mentions(self, *words: str) -> bool:
+        return self._program.mentions(*words)
+
+    def mentions_elsewhere(self, word: str) -> bool:
+        return self._program.mentions(word, but=self.path)
+
+    def _is_use(self, name: cst.Name) -> bool:
+        """Not where the name is bound, nor the `b` of `a.b`, nor the keyword of an argument."""
+        parent = self.tree.parents.get(name)
+        if isinstance(parent, cst.Attribute):
+            return parent.value is name
+        if isinstance(parent, cst.Arg):
+            return parent.value is name
+        if isinstance(parent, (cst.FunctionDef, cst.ClassDef, cst.Param)):
+            return parent.name is not name
+        return not isinstance(parent, (cst.AssignTarget, cst.ImportAlias, cst.AsName, cst.Global, cst.Nonlocal))
+
+
+def _held(origin: Origin) -> Holds:
+    node = origin.node
+    if node is None:
+        return Holds.UNKNOWN
+    if not isinstance(node, cst.Call):
+        return Holds.OTHER
+    if origin.file.fsdp1(node.func) == WRAPPER:
+        return Holds.FSDP
+    made = origin.file.dotted(node.func)
+    if made == _DDP or made == f"{_DDP.rsplit('.', 1)[0]}.distributed.DistributedDataParallel":
+        return Holds.DDP
+    if made is None and not isinstance(node.func, (cst.Name, cst.Attribute)):
+        return Holds.UNKNOWN
+    return Holds.OTHER

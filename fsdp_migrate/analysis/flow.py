@@ -1,0 +1,169 @@
+"""Which bindings of a name can reach one use of it: reaching definitions over structured Python.
+
+`model = Net()`, then `if fsdp: model = FSDP(model)`, then `model(x)`: both reach the call. A branch that ends in
+`return`, `raise`, `continue` or `break` reaches nothing behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from .scopes import Binding, Binds, Scope
+from .tree import Tree
+
+State = frozenset[Binding]
+
+_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+
+
+def reaching(tree: Tree, use: cst.CSTNode, name: str) -> tuple[Binding, ...]:
+    """The bindings of `name` that can hold where `use` stands, in the order of the text.
+
+    A name of an outer scope is read later than it is written here, so everything that holds at the
+    end of that scope counts.
+    """
+    own = tree.scope_of[use]
+    scope = own.lookup(name)
+    if scope is None:
+        return ()
+    walk = _Walk(tree, scope, name, use if scope is own or _inlined(scope, own) else None)
+    found = walk.run()
+    return tuple(sorted(found, key=lambda binding: tree.span(binding.node)[0]))
+
+
+def _inlined(scope: Scope, own: Scope) -> bool:
+    """A lambda, or a class body, reads an outer name about when it is written: treat it as part of its function."""
+    while own is not scope:
+        if isinstance(own.node, cst.FunctionDef) or own.parent is None:
+            return False
+        own = own.parent
+    return True
+
+
+class _Reached(Exception):
+    """The walk came to the use."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+
+@dataclass
+class _Walk:
+    tree: Tree
+    scope: Scope
+    name: str
+    use: cst.CSTNode | None
+
+    def run(self) -> State:
+        bindings = self.scope.bindings[self.name]
+        start = frozenset(binding for binding in bindings if binding.how is Binds.PARAMETER)
+        body = _body(self.scope.node)
+        if body is None:
+            return start
+        try:
+            end = self._block(body, start)
+        except _Reached as reached:
+            return reached.state
+        if self.use is None:
+            # Several exits (early returns) and module-level code behind `if __name__`: all bindings that survive.
+            return end if end else frozenset(bindings)
+        return frozenset(bindings)
+
+    def _block(self, statements: Iterable[cst.CSTNode], state: State | None) -> State | None:
+        for statement in statements:
+            if state is None:
+                # Unreachable for the walk, but the use may stand here all the same.
+                state = frozenset()
+            state = self._statement(statement, state)
+        return state
+
+    def _statement(self, node: cst.CSTNode, state: State) -> State | None:
+        if isinstance(node, cst.SimpleStatementLine):
+            return self._simple(node, state)
+        if isinstance(node, cst.If):
+            return self._if(node, state)
+        if isinstance(node, (cst.For, cst.While)):
+            return self._loop(node, state)
+        if isinstance(node, (cst.Try, cst.TryStar)):
+            return self._try(node, state)
+        if isinstance(node, cst.With):
+            self._check(node.items, state)
+            return self._block(node.body.body, self._bind_within(node.items, state))
+        if isinstance(node, cst.Match):
+            self._check([node.subject], state)
+            ends = [self._block(case.body.body, state) for case in node.cases]
+            return _union([state, *ends])
+        self._check([node], state)
+        return self._bind_within([node], state, deep=False)
+
+    def _simple(self, node: cst.SimpleStatementLine, state: State) -> State | None:
+        for small in node.body:
+            self._check([small], state)
+            state = self._bind_within([small], state)
+            if isinstance(small, _LEAVES):
+                return None
+        return state
+
+    def _if(self, node: cst.If, state: State) -> State | None:
+        self._check([node.test], state)
+        state = self._bind_within([node.test], state)
+        then = self._block(node.body.body, state)
+        if node.orelse is None:
+            return _union([then, state])
+        if isinstance(node.orelse, cst.If):
+            return _union([then, self._if(node.orelse, state)])
+        return _union([then, self._block(node.orelse.body.body, state)])
+
+    def _loop(self, node: cst.For | cst.While, state: State) -> State | None:
+        header = [node.target, node.iter] if isinstance(node, cst.For) else [node.test]
+        self._check(header[-1:], state)
+        # A binding late in the body reaches the top of the next turn.
+        again = frozenset(b for b in self.scope.bindings[self.name] if self.tree.contains(node, b.node))
+        turn = state | again
+        self._check(header, turn)
+        end = self._block(node.body.body, turn)
+        after = _union([state, end]) or state
+        return self._block(node.orelse.body.body, after) if node.orelse is not None else after
+
+    def _try(self, node: cst.Try | cst.TryStar, state: State) -> State | None:
+        body = self._block(node.body.body, state)
+        inside = frozenset(b for b in self.scope.bindings[self.name] if self.tree.contains(node.body, b.node))
+        ends = [self._block(handler.body.body, state | inside) for handler in node.handlers]
+        if node.orelse is not None and body is not None:
+            body = self._block(node.orelse.body.body, body)
+        after = _union([body, *ends])
+        if node.finalbody is not None:
+            return self._block(node.finalbody.body.body, after)
+        return after
+
+    def _check(self, nodes: Iterable[cst.CSTNode], state: State) -> None:
+        if self.use is None:
+            return
+        for node in nodes:
+            if self.tree.contains(node, self.use):
+                raise _Reached(state)
+
+    def _bind_within(self, nodes: Sequence[cst.CSTNode], state: State, deep: bool = True) -> State:
+        """The state after the bindings made by these nodes: the last one wins."""
+        mine = [
+            binding
+            for binding in self.scope.bindings[self.name]
+            if any(binding.node is node or (deep and self.tree.contains(node, binding.node)) for node in nodes)
+        ]
+        return frozenset(mine[-1:]) if mine else state
+
+
+def _union(states: Iterable[State | None]) -> State | None:
+    live = [state for state in states if state is not None]
+    return frozenset().union(*live) if live else None
+
+
+def _body(node: cst.CSTNode) -> Sequence[cst.CSTNode] | None:
+    if isinstance(node, cst.Module):
+        return node.body
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        return node.body.body
+    return None

@@ -1,0 +1,158 @@
+"""What a name means across the files of a program: an outside name, a definition, or one of its modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from .scopes import Binding, Binds, Scope
+from .tree import Tree
+
+Resolve = Callable[[Path, "str | None", int], "Path | None"]
+"""`(importing file, module, level) -> file`, None when the module is not the program's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A name of a library: `torch.distributed.fsdp.ShardingStrategy.FULL_SHARD`."""
+
+    dotted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """Bound in a scope of the program by these bindings, imports left out."""
+
+    tree: Tree
+    scope: Scope
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModule:
+    """A file of the program."""
+
+    tree: Tree
+
+
+Symbol = Outside | Defined | OwnModule
+
+
+class Symbols:
+    """Follows names through imports, re-exports and star imports of the program's own files."""
+
+    def __init__(self, tree_of: Callable[[Path], Tree | None], resolve: Resolve) -> None:
+        self._tree_of = tree_of
+        self._resolve = resolve
+        self._following: set[tuple[Path, str]] = set()
+
+    def of(self, tree: Tree, expression: cst.BaseExpression) -> Symbol | None:
+        """The symbol behind `a` or `a.b.c`; None for any other expression, and for builtins."""
+        if isinstance(expression, cst.Name):
+            return self._of_name(tree, tree.scope_of[expression], expression.value)
+        if isinstance(expression, cst.Attribute):
+            return self._member(self.of(tree, expression.value), expression.attr.value)
+        return None
+
+    def dotted(self, tree: Tree, expression: cst.BaseExpression) -> str | None:
+        """The library name behind an expression: `FSDP` is `torch.distributed.fsdp.FullyShardedDataParallel`."""
+        symbol = self.of(tree, expression)
+        return symbol.dotted if isinstance(symbol, Outside) else None
+
+    def star_imports(self, tree: Tree) -> Iterator[Tree | str]:
+        """The modules a file imports everything from: a file of the program, or a dotted name."""
+        for node in tree.nodes(cst.ImportFrom):
+            if isinstance(node.names, cst.ImportStar):
+                yield self._own_module(tree, node) or _module_name(node)
+
+    def _of_name(self, tree: Tree, scope: Scope, name: str) -> Symbol | None:
+        found = scope.lookup(name)
+        if found is None:
+            return self._starred(tree, name)
+        bindings = found.bindings[name]
+        imports = [binding for binding in bindings if binding.how is Binds.IMPORT]
+        if not imports:
+            return Defined(tree, found, name)
+        symbols = [self._imported(tree, binding) for binding in imports]
+        # `try: from torch… import X` / `except ImportError: X = None`: the import is what runs.
+        return next((symbol for symbol in symbols if symbol is not None), None)
+
+    def _starred(self, tree: Tree, name: str) -> Symbol | None:
+        for module in self.star_imports(tree):
+            if isinstance(module, str):
+                if module.startswith("torch.distributed.fsdp"):
+                    return Outside(f"{module}.{name}")
+                continue
+            symbol = self._top_level(module, name)
+            if symbol is not None:
+                return symbol
+        return None
+
+    def _top_level(self, tree: Tree, name: str) -> Symbol | None:
+        key = (tree.path, name)
+        if key in self._following:
+            return None
+        self._following.add(key)
+        try:
+            return self._of_name(tree, tree.scope, name)
+        finally:
+            self._following.discard(key)
+
+    def _member(self, owner: Symbol | None, name: str) -> Symbol | None:
+        if isinstance(owner, Outside):
+            return Outside(f"{owner.dotted}.{name}")
+        if isinstance(owner, OwnModule):
+            return self._top_level(owner.tree, name) or self._submodule(owner.tree, name)
+        return None
+
+    def _submodule(self, tree: Tree, name: str) -> Symbol | None:
+        if tree.path.name != "__init__.py":
+            return None
+        path = self._resolve(tree.path, name, 1)
+        found = self._tree_of(path) if path is not None else None
+        return OwnModule(found) if found is not None else None
+
+    def _imported(self, tree: Tree, binding: Binding) -> Symbol | None:
+        alias = cst.ensure_type(binding.node, cst.ImportAlias)
+        statement = tree.parents[alias]
+        if isinstance(statement, cst.Import):
+            return self._plain_import(tree, alias)
+        statement = cst.ensure_type(statement, cst.ImportFrom)
+        name = cst.ensure_type(alias.name, cst.Name).value
+        module = self._own_module(tree, statement)
+        if module is not None:
+            return self._top_level(module, name) or self._submodule(module, name)
+        submodule = self._resolve(tree.path, ".".join(filter(None, [_module_name(statement), name])), _level(statement))
+        own = self._tree_of(submodule) if submodule is not None else None
+        if own is not None:
+            return OwnModule(own)
+        return Outside(f"{_module_name(statement)}.{name}") if not statement.relative else None
+
+    def _plain_import(self, tree: Tree, alias: cst.ImportAlias) -> Symbol | None:
+        dotted = dotted_name(alias.name)
+        bound = dotted if alias.asname is not None else dotted.split(".")[0]
+        path = self._resolve(tree.path, bound, 0)
+        own = self._tree_of(path) if path is not None else None
+        return OwnModule(own) if own is not None else Outside(bound)
+
+    def _own_module(self, tree: Tree, statement: cst.ImportFrom) -> Tree | None:
+        path = self._resolve(tree.path, _module_name(statement) or None, _level(statement))
+        return self._tree_of(path) if path is not None else None
+
+
+def dotted_name(node: cst.BaseExpression) -> str:
+    """`a.b.c` of an import as text."""
+    if isinstance(node, cst.Attribute):
+        return f"{dotted_name(node.value)}.{node.attr.value}"
+    return cst.ensure_type(node, cst.Name).value
+
+
+def _module_name(node: cst.ImportFrom) -> str:
+    return dotted_name(node.module) if node.module is not None else ""
+
+
+def _level(node: cst.ImportFrom) -> int:
+    return len(node.relative)

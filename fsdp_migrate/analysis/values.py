@@ -1,0 +1,318 @@
+"""Where a value is made: from an expression back to the calls, literals and names that it can come from.
+
+The answer is a set of origins. One origin: the value is known. Several: one of these. An origin without a node:
+only run time knows, and `reason` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from .calls import argument_for, parameters
+from .flow import reaching
+from .program import Program
+from .scopes import Binding, Binds
+from .symbols import Defined, Outside, OwnModule
+from .tree import Tree
+
+_SAME_MODULE = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"})
+"""`nn.Module` methods that return the module they are called on."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One place where a value is made: `node` in `tree`; no node when only run time knows."""
+
+    tree: Tree
+    node: cst.CSTNode | None
+    reason: str = ""
+
+
+class Values:
+    """Answers `origins` for any expression of the program. Follows calls without regard to their context."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._memo: dict[cst.CSTNode, tuple[Origin, ...]] = {}
+        self._active: set[cst.CSTNode] = set()
+        self._cut = 0
+
+    def origins(self, tree: Tree, expression: cst.BaseExpression) -> tuple[Origin, ...]:
+        """Where the value of `expression` can be made. Empty when it only depends on itself (a cycle)."""
+        if expression in self._memo:
+            return self._memo[expression]
+        if expression in self._active:
+            self._cut += 1
+            return ()
+        cut_before = self._cut
+        self._active.add(expression)
+        try:
+            found = tuple(dict.fromkeys(self._origins(tree, expression)))
+        finally:
+            self._active.discard(expression)
+        if self._cut == cut_before or not self._active:
+            # Inside a cycle the answer is only part of the truth: keep the outermost one.
+            self._memo[expression] = found
+        return found
+
+    def functions(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, cst.FunctionDef]]:
+        """The functions of the program that calling this expression can run; a class stands for its `__init__`."""
+        found = []
+        for origin in self.origins(tree, callee):
+            node = origin.node
+            if isinstance(node, cst.Call) and self.is_partial(origin.tree, node):
+                found.extend(self.functions(origin.tree, node.args[0].value))
+            elif isinstance(node, cst.FunctionDef):
+                found.append((origin.tree, node))
+        return found
+
+    def is_partial(self, tree: Tree, call: cst.Call) -> bool:
+        return bool(call.args) and self.program.symbols.dotted(tree, call.func) == "functools.partial"
+
+    def _origins(self, tree: Tree, expression: cst.BaseExpression) -> Iterator[Origin]:
+        if isinstance(expression, cst.Name):
+            yield from self._of_name(tree, expression)
+        elif isinstance(expression, cst.Attribute):
+            yield from self._of_attribute(tree, expression)
+        elif isinstance(expression, cst.Call):
+            yield from self._of_call(tree, expression)
+        elif isinstance(expression, cst.IfExp):
+            yield from self.origins(tree, expression.body)
+            yield from self.origins(tree, expression.orelse)
+        elif isinstance(expression, cst.BooleanOperation):
+            yield from self.origins(tree, expression.left)
+            yield from self.origins(tree, expression.right)
+        elif isinstance(expression, cst.NamedExpr):
+            yield from self.origins(tree, expression.value)
+        else:
+            yield Origin(tree, expression)
+
+    def _of_name(self, tree: Tree, name: cst.Name) -> Iterator[Origin]:
+        symbol = self.program.symbols.of(tree, name)
+        if symbol is None or isinstance(symbol, Outside):
+            yield Origin(tree, name)
+        elif isinstance(symbol, Defined):
+            bindings = self._bindings(tree, name, symbol)
+            for binding in bindings:
+                yield from self._of_binding(symbol.tree, binding)
+        else:
+            yield Origin(tree, None, f"`{name.value}` is a module")
+
+    def _bindings(self, tree: Tree, use: cst.CSTNode, symbol: Defined) -> Iterable[Binding]:
+        if symbol.tree is tree and tree.scope_of[use].lookup(symbol.name) is symbol.scope:
+            return reaching(tree, use, symbol.name)
+        return symbol.scope.bindings[symbol.name]
+
+    def _of_binding(self, tree: Tree, binding: Binding) -> Iterator[Origin]:
+        if binding.how is Binds.VALUE and binding.value is not None:
+            yield from self.origins(tree, binding.value)
+        elif binding.how is Binds.ITEM and binding.value is not None:
+            yield from self._item(tree, binding.value, binding.index)
+        elif binding.how is Binds.DEFINITION:
+            yield Origin(tree, binding.node)
+        elif binding.how is Binds.PARAMETER:
+            yield from self._of_parameter(tree, cst.ensure_type(binding.node, cst.Param))
+        else:
+            yield Origin(tree, None, f"`{binding.name}` is set in a way that is not followed")
+
+    def _item(self, tree: Tree, value: cst.BaseExpression, index: int) -> Iterator[Origin]:
+        """Element `index` of a tuple: `a, b = f()` with `return x, y` in `f`."""
+        for origin in self.origins(tree, value):
+            if isinstance(origin.node, (cst.Tuple, cst.List)) and index < len(origin.node.elements):
+                yield from self.origins(origin.tree, origin.node.elements[index].value)
+            else:
+                yield Origin(tree, None, "an element of a value that is made elsewhere")
+
+    def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MODULE:
+            yield from self.origins(tree, call.func.value)
+            return
+        if self.program.symbols.dotted(tree, call.func) == "torch.compile" and call.args:
+            yield from self.origins(tree, call.args[0].value)
+            return
+        functions = self.functions(tree, call.func)
+        if not functions:
+            yield Origin(tree, call)
+        for where, function in functions:
+            for returned in returns(where, function):
+                yield from self.origins(where, returned)
+
+    def _of_parameter(self, tree: Tree, parameter: cst.Param) -> Iterator[Origin]:
+        function = tree.scope_of[parameter].node
+        if not isinstance(function, cst.FunctionDef):
+            yield Origin(tree, None, f"`{parameter.name.value}` is a parameter")
+            return
+        passed = list(self.passed(tree, function, parameter))
+        if not passed:
+            yield Origin(tree, None, f"`{parameter.name.value}` is a parameter of `{function.name.value}`")
+        for where, value in passed:
+            if value is None:
+                yield Origin(tree, None, f"`{parameter.name.value}` is passed in a way that is not followed")
+            else:
+                yield from self.origins(where, value)
+
+    def passed(
+        self, tree: Tree, function: cst.FunctionDef, parameter: cst.Param
+    ) -> Iterator[tuple[Tree, cst.BaseExpression | None]]:
+        """What the program's calls pass for a parameter, its default where they leave it out; None when unclear."""
+        for where, call, bound in self.callers(tree, function):
+            value = argument_for(call, parameters(function, bound), parameter.name.value)
+            if value is not None:
+                yield where, value
+            elif any(argument.star for argument in call.args) or self.is_partial(where, call):
+                yield where, None
+            else:
+                yield tree, parameter.default
+
+    def callers(self, tree: Tree, function: cst.FunctionDef) -> Iterator[tuple[Tree, cst.Call, bool]]:
+        """The program's calls of a function, and whether the first parameter is bound already (a method)."""
+        owner = _class_of(tree, function)
+        names = {function.name.value}
+        if owner is not None and function.name.value == "__init__":
+            names = {owner.name.value, "__init__"}
+        for where in self.program.mentioning(*names):
+            for call in where.nodes(cst.Call):
+                target = call.args[0].value if self.is_partial(where, call) else call.func
+                if _last_name(target) not in names:
+                    continue
+                if any(found is function for _, found in self._targets(where, target)):
+                    yield where, call, owner is not None
+
+    def _targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, cst.FunctionDef]]:
+        found = self.functions(tree, callee)
+        for origin in () if found else self.origins(tree, callee):
+            if isinstance(origin.node, cst.ClassDef):
+                found.extend(self._methods(origin.tree, origin.node, "__init__"))
+        if not found and isinstance(callee, cst.Attribute):
+            # The receiver is not known: a method name that only one class of the program defines is enough.
+            found = self._only_method(callee.attr.value)
+        return found
+
+    def _of_attribute(self, tree: Tree, expression: cst.Attribute) -> Iterator[Origin]:
+        symbol = self.program.symbols.of(tree, expression)
+        if isinstance(symbol, Outside):
+            yield Origin(tree, expression)
+            return
+        if isinstance(symbol, Defined):
+            for binding in symbol.scope.bindings[symbol.name]:
+                yield from self._of_binding(symbol.tree, binding)
+            return
+        if isinstance(symbol, OwnModule):
+            yield Origin(tree, None, "a module")
+            return
+        name = expression.attr.value
+        found = False
+        for where, owner in self._classes_of(tree, expression.value):
+            for origin in self._member(where, owner, name):
+                found = True
+                yield origin
+        if not found:
+            yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets")
+
+    def _member(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Origin]:
+        for where, method in self._methods(tree, owner, name):
+            yield Origin(where, method)
+        for where, family in self.family(tree, owner):
+            for value in attribute_values(where, family, name):
+                yield from self.origins(where, value)
+
+    def _classes_of(self, tree: Tree, receiver: cst.BaseExpression) -> list[tuple[Tree, cst.ClassDef]]:
+        """The classes of the program that the receiver of an attribute can be an object of."""
+        if isinstance(receiver, cst.Name):
+            method = next((n for n in tree.ancestors(receiver) if isinstance(n, cst.FunctionDef)), None)
+            owner = _class_of(tree, method) if method is not None else None
+            if owner is not None and method is not None and receiver.value == _first_parameter(method):
+                return [(tree, owner)]
+        found = []
+        for origin in self.origins(tree, receiver):
+            if isinstance(origin.node, cst.Call):
+                for made in self.origins(origin.tree, origin.node.func):
+                    if isinstance(made.node, cst.ClassDef):
+                        found.append((made.tree, made.node))
+        return found
+
+    def family(self, tree: Tree, owner: cst.ClassDef) -> list[tuple[Tree, cst.ClassDef]]:
+        """A class, the program's classes it inherits from, and those that inherit from it."""
+        found = [(tree, owner), *self.bases(tree, owner)]
+        for where in self.program.mentioning(owner.name.value):
+            for other in where.nodes(cst.ClassDef):
+                if any(base is owner for _, base in self.bases(where, other)):
+                    found.append((where, other))
+        return found
+
+    def bases(self, tree: Tree, owner: cst.ClassDef) -> list[tuple[Tree, cst.ClassDef]]:
+        """The program's classes that a class inherits from, nearest first."""
+        if owner in self._active:
+            return []
+        self._active.add(owner)
+        try:
+            found = []
+            for argument in owner.bases:
+                for origin in self.origins(tree, argument.value):
+                    if isinstance(origin.node, cst.ClassDef):
+                        found.append((origin.tree, origin.node))
+                        found.extend(self.bases(origin.tree, origin.node))
+            return found
+        finally:
+            self._active.discard(owner)
+
+    def _methods(self, tree: Tree, owner: cst.ClassDef, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
+        for where, klass in [(tree, owner), *self.bases(tree, owner)]:
+            for node in klass.body.body:
+                if isinstance(node, cst.FunctionDef) and node.name.value == name:
+                    return [(where, node)]
+        return []
+
+    def _only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
+        found = [
+            (where, function)
+            for where in self.program.mentioning(name)
+            for function in where.nodes(cst.FunctionDef)
+            if function.name.value == name and _class_of(where, function) is not None
+        ]
+        return found if len(found) == 1 else []
+
+
+def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """The values a function returns itself (those of functions inside it left out)."""
+    return [
+        node.value
+        for node in tree.nodes(cst.Return)
+        if node.value is not None and tree.scope_of[node].node is function
+    ]
+
+
+def attribute_values(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
+    """The values assigned to `self.name` in the methods of a class."""
+    for target in tree.nodes(cst.Attribute):
+        if target.attr.value != name or not isinstance(target.value, cst.Name):
+            continue
+        method = next((node for node in tree.ancestors(target) if isinstance(node, cst.FunctionDef)), None)
+        if method is None or _class_of(tree, method) is not owner or target.value.value != _first_parameter(method):
+            continue
+        holder = tree.parents[target]
+        if isinstance(holder, cst.AssignTarget):
+            yield cst.ensure_type(tree.parents[holder], cst.Assign).value
+        elif isinstance(holder, cst.AnnAssign) and holder.target is target and holder.value is not None:
+            yield holder.value
+
+
+def _class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:
+    owner = tree.scope_of[function].node
+    return owner if isinstance(owner, cst.ClassDef) else None
+
+
+def _first_parameter(function: cst.FunctionDef) -> str | None:
+    positional = [*function.params.posonly_params, *function.params.params]
+    return positional[0].name.value if positional else None
+
+
+def _last_name(expression: cst.BaseExpression) -> str | None:
+    if isinstance(expression, cst.Name):
+        return expression.value
+    return expression.attr.value if isinstance(expression, cst.Attribute) else None
+
+

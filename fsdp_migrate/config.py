@@ -1,0 +1,168 @@
+"""`[tool.fsdp-migrate]` of the nearest pyproject.toml: every option of the command line, under the same name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CHECKPOINT_FORMATS = ("keep", "dcp")
+OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit")
+OLDEST_TORCH = (2, 6)
+
+
+class ConfigError(Exception):
+    """An option that is not one, or has a value it cannot have. The message says which are valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One field an option; what pyproject.toml sets is overridden by the command line."""
+
+    paths: tuple[str, ...] = ()
+    """What `rewrite` and `check` look at when no PATH is given, relative to pyproject.toml."""
+    exclude: tuple[str, ...] = ()
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    strict: bool = False
+    jobs: int = 0
+    """0: as many as there are processors, when the work is worth it."""
+    quiet: bool = False
+    output_format: str = "full"
+    checkpoint_format: str = "keep"
+    torch_version: tuple[int, int] = OLDEST_TORCH
+    script: str = ""
+    """What `check --run-gpus N` runs when no SCRIPT is given, relative to pyproject.toml."""
+    args: tuple[str, ...] = ()
+    run_gpus: int = 0
+    run_cpus: int = 0
+    baseline: str = ""
+    steps: int = 10
+
+    def override(self, **options: object) -> Config:
+        """With the options of the command line; None is one that was not given. Raises `ConfigError`."""
+        given = {name: value for name, value in options.items() if value is not None}
+        return replace(self, **{name: _valid(name.replace("_", "-"), value, "--") for name, value in given.items()})
+
+
+def load(folder: Path) -> Config:
+    """The configuration that holds in a folder. Raises `ConfigError`."""
+    for candidate in (folder, *folder.parents):
+        file = candidate / "pyproject.toml"
+        if file.is_file():
+            return _read(file)
+    return Config()
+
+
+def parse(table: Mapping[str, object], where: str) -> Config:
+    """A configuration from the keys of `[tool.fsdp-migrate]`. Raises `ConfigError`, which names `where`."""
+    unknown = sorted(set(table) - set(_PARSERS))
+    if unknown:
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}; valid keys are {', '.join(sorted(_PARSERS))}")
+    return Config(**{key.replace("-", "_"): _valid(key, value, f"{where}: ") for key, value in table.items()})
+
+
+def _read(file: Path) -> Config:
+    try:
+        document = tomllib.loads(file.read_bytes().decode("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from None
+    tool = document.get("tool", {})
+    table = tool.get("fsdp-migrate", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise ConfigError(f"{file}: [tool.fsdp-migrate] must be a table")
+    config = parse(table, f"{file} [tool.fsdp-migrate]")
+    relative_to = file.parent
+    return replace(
+        config,
+        paths=tuple(str(relative_to / path) for path in config.paths),
+        script=str(relative_to / config.script) if config.script else "",
+        baseline=_baseline_from(relative_to, config.baseline),
+    )
+
+
+def _baseline_from(folder: Path, baseline: str) -> str:
+    return str(folder / baseline) if baseline and not baseline.startswith("git:") else baseline
+
+
+def _valid(key: str, value: object, where: str) -> Any:
+    try:
+        return _PARSERS[key](value)
+    except ValueError as error:
+        raise ConfigError(f"{where}{key} {error}, not {value!r}") from None
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise ValueError("must be a list of strings")
+    return tuple(value)
+
+
+def _codes(value: object) -> tuple[str, ...]:
+    """Rules as `FM101`, or the start of their codes, as `FM1`; with commas, several."""
+    codes = tuple(code.strip() for item in _strings(value) for code in item.split(",") if code.strip())
+    if not all(code.startswith("FM") and (code[2:].isdigit() or code == "FM") for code in codes):
+        raise ValueError("must name rules such as FM101, or groups such as FM1")
+    return codes
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _number(value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"must be a whole number from {least} up")
+    return value
+
+
+def _one_of(value: object, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"must be one of {', '.join(choices)}")
+    return str(value)
+
+
+def _version(value: object) -> tuple[int, int]:
+    parts = _text(value).split(".") if isinstance(value, str) else []
+    if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
+        raise ValueError('must be a version such as "2.6"')
+    version = (int(parts[0]), int(parts[1]))
+    if version < OLDEST_TORCH:
+        raise ValueError("must be 2.6 or newer: older versions lack what FSDP2 code needs")
+    return version
+
+
+_PARSERS: Mapping[str, Callable[[object], object]] = {
+    "paths": _strings,
+    "exclude": _strings,
+    "select": _codes,
+    "ignore": _codes,
+    "strict": _flag,
+    "jobs": lambda value: _number(value, 0),
+    "quiet": _flag,
+    "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
+    "checkpoint-format": lambda value: _one_of(value, CHECKPOINT_FORMATS),
+    "torch-version": _version,
+    "script": _text,
+    "args": _strings,
+    "run-gpus": lambda value: _number(value, 0),
+    "run-cpus": lambda value: _number(value, 0),
+    "baseline": _text,
+    "steps": lambda value: _number(value, 1),
+}
+assert set(_PARSERS) == {field.name.replace("_", "-") for field in fields(Config)}, "one parser an option"

@@ -1,0 +1,170 @@
+"""Program in, edits and findings out. Pure: it reads no file but through the texts it is given, and prints nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+
+from codemods import RULES, leftover
+from codemods.tables.names import PACKAGE
+from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Way
+
+from . import imports, ways
+from .analysis.facts import Facts, FileFacts
+from .analysis.program import Program
+from .analysis.tree import Tree
+from .findings import Change, FileError, Report
+from .project.imports import resolve_module, roots_of
+from .project.source import Source
+
+_NEEDLES = (PACKAGE, "FullyShardedDataParallel")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user chose for a run."""
+
+    torch_version: tuple[int, int] = (2, 6)
+    """The oldest torch that the output has to run on."""
+    checkpoint_format: str = "keep"
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass
+class _Pending:
+    """What the rules want of one file."""
+
+    edits: set[Edit] = field(default_factory=set)
+    imports: set[Import] = field(default_factory=set)
+
+
+def migrate(sources: Sequence[Source], options: Options) -> Report:
+    """Rewrite the program that these files make up.
+
+    Never raises for a file that cannot be parsed: it is in `Report.errors`, and the rest goes on.
+    """
+    program = Program({source.path: source.text for source in sources}, _resolver(sources))
+    facts = Facts(program)
+    trees = _trees_with_work(program)
+    facts.ways.update(ways.decide(facts, trees))
+    run = _Run(facts, options)
+    for tree in trees:
+        run.apply_rules(facts.file(tree))
+    for tree in trees:
+        run.report_leftovers(facts.file(tree))
+    changes = run.changes()
+    errors = tuple(
+        FileError(path, message, "mend the syntax error, or leave the file out with --exclude")
+        for path, message in sorted(program.errors.items())
+    )
+    findings = tuple(sorted(run.findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
+    return Report(findings, changes, errors, len(sources))
+
+
+def _trees_with_work(program: Program) -> list[Tree]:
+    """The files that name FSDP1, and those that use a method which only a wrapped model has."""
+    methods = {word for rule in RULES for word in rule.words}
+    if not program.mentions("FullyShardedDataParallel", "fsdp"):
+        return []
+    return program.mentioning("FullyShardedDataParallel", "fsdp", *methods)
+
+
+class _Run:
+    """The edits and findings of one program, while they are collected."""
+
+    def __init__(self, facts: Facts, options: Options) -> None:
+        self.facts = facts
+        self.options = options
+        self.findings: set[Finding] = set()
+        self.pending: dict[Path, _Pending] = defaultdict(_Pending)
+
+    def apply_rules(self, file: FileFacts) -> None:
+        for rule in RULES:
+            for node_type in rule.nodes:
+                for node in file.tree.nodes(node_type):
+                    found = rule.match(node, file)
+                    if found is not None:
+                        self._take(file.path, rule.edit(found, file))
+
+    def report_leftovers(self, file: FileFacts) -> None:
+        migrated = any(way is not Way.LEFT for way in self.facts.ways.values())
+        for node, name in _references(file):
+            if self._is_handled(file, node) or imports.is_vocabulary(name):
+                continue
+            self._take(file.path, leftover.report(node, name, file, migrated))
+
+    def changes(self) -> tuple[Change, ...]:
+        found = []
+        for path, pending in sorted(self.pending.items()):
+            before = self.facts.program.text(path)
+            tree = self.facts.program.tree(path)
+            assert tree is not None
+            text = apply(before, pending.edits)
+            tidied = imports.tidy(path, tree, text, pending.imports, lambda: "fsdp2_support")
+            if tidied.text != before:
+                found.append(Change(path, before, tidied.text))
+        return tuple(found)
+
+    def _take(self, path: Path, outcome: Outcome) -> None:
+        self.findings.update(outcome.findings)
+        self.pending[path].edits.update(outcome.edits)
+        self.pending[path].imports.update(outcome.imports)
+        for other, there in outcome.elsewhere:
+            self._take(other, there)
+
+    def _is_handled(self, file: FileFacts, node: cst.CSTNode) -> bool:
+        """Whether a rule has replaced the text of the node, or reported it."""
+        start, end = file.span(node)
+        if any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits):
+            return True
+        line, column = file.position(node)
+        return any(f.path == file.path and (f.line, f.column) == (line, column) for f in self.findings)
+
+
+def _references(file: FileFacts) -> Iterable[tuple[cst.BaseExpression, str]]:
+    """The outermost names that mean FSDP1, import statements left out."""
+    for kind in (cst.Name, cst.Attribute):
+        for node in file.tree.nodes(kind):
+            parent = file.parent(node)
+            if isinstance(parent, cst.Attribute) and (parent.attr is node or file.fsdp1(parent) is not None):
+                continue
+            if any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in file.ancestors(node)):
+                continue
+            name = file.fsdp1(node)
+            if name is not None:
+                yield node, name
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all edits made. An edit inside a longer one is dropped: the longer one has its text.
+
+    Raises ValueError when two edits overlap in part, which would be a fault of a rule.
+    """
+    kept: list[Edit] = []
+    for edit in sorted(edits, key=lambda e: (e.start, -e.end, e.text)):
+        if kept and edit.start < kept[-1].end:
+            if edit.end <= kept[-1].end:
+                continue
+            raise ValueError(f"edits overlap: {kept[-1]} and {edit}")
+        kept.append(edit)
+    pieces, position = [], 0
+    for edit in kept:
+        pieces += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*pieces, text[position:]])
+
+
+def _resolver(sources: Sequence[Source]):  # type: ignore[no-untyped-def]
+    folders: dict[Path, tuple[Path, ...]] = {}
+
+    def resolve(importing: Path, module: str | None, level: int) -> Path | None:
+        if importing.parent not in folders:
+            folders[importing.parent] = roots_of(importing)
+        return resolve_module(importing, module, level, folders[importing.parent])
+
+    return resolve

@@ -1,0 +1,226 @@
+"""How import statements are written: names taken out and put in, in the layout that the user has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+
+from codemods.vocabulary import Edit, Import
+
+from .analysis.symbols import dotted_name
+from .analysis.tree import Tree
+
+_WIDTH = 100
+
+Statement = cst.Import | cst.ImportFrom
+
+
+class Layout:
+    """The import statements of one file, and the edits to them."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._edits: list[Edit] = []
+        self._inserted: dict[int, list[str]] = {}
+        self._top = [
+            (line, line.body[0])
+            for line in _leading(tree.module)
+            if isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], (cst.Import, cst.ImportFrom))
+        ]
+
+    def is_top_level(self, statement: Statement) -> bool:
+        return any(statement is found for _, found in self._top)
+
+    def home_of(self, module: str) -> cst.ImportFrom | None:
+        """The statement at the top of the file that imports names from this module."""
+        for _, statement in self._top:
+            if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
+                if _module(statement) == module:
+                    return statement
+        return None
+
+    def change(self, statement: Statement, gone: Sequence[cst.ImportAlias], added: Sequence[Import]) -> None:
+        """Take aliases out of a statement and put names into it; an empty one goes altogether."""
+        assert not isinstance(statement.names, cst.ImportStar)
+        kept = [alias for alias in statement.names if alias not in gone]
+        if not kept and not added:
+            self._remove(statement)
+        elif self._is_one_a_line(statement) and not self._fits_one_line(statement, len(kept) + len(added)):
+            self._change_lines(statement, gone, added)
+        else:
+            names = _ordered([self._alias_text(alias) for alias in kept], [_name(item) for item in added])
+            self._rewrite(statement, names)
+
+    def insert(self, items: Sequence[Import]) -> None:
+        """A new statement at the place where the file's own order puts it."""
+        first = items[0]
+        if first.name:
+            text = _wrapped(f"from {first.module} import ", sorted(_name(item) for item in items))
+        else:
+            text = f"import {first.module}" + (f" as {first.alias}" if first.alias else "")
+        offset, before, after = self._place(first)
+        lines = self._inserted.setdefault(offset, [])
+        lines.append(before + text + after)
+
+    def text(self) -> str:
+        """The file with all changes made."""
+        edits = list(self._edits)
+        for offset, statements in self._inserted.items():
+            joined = "".join(f"{statement}\n" for statement in statements)
+            edits.append(Edit(offset, offset, joined.replace("\n", self._tree.newline)))
+        text, position, written = self._tree.text, 0, ""
+        for edit in sorted(edits):
+            written += text[position : edit.start]
+            position = edit.end
+            if edit.text or not written.endswith("\n"):
+                written += edit.text
+                continue
+            # Lines went: blank lines before and behind them would add up.
+            while not written.rstrip(" \t\r\n") or written.endswith(("\n\n", "\n\r\n")):
+                line_end = self._tree.line_end(position)
+                if line_end == position or self._tree.text[position:line_end].strip():
+                    break
+                position = line_end
+        return written + text[position:]
+
+    def _remove(self, statement: Statement) -> None:
+        line = self._tree.parents[statement]
+        start, end = self._tree.span(statement)
+        holder = self._tree.parents[line]
+        alone = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1
+        shared = isinstance(line, cst.SimpleStatementLine) and len(line.body) > 1
+        if alone or shared or not isinstance(line, cst.SimpleStatementLine):
+            self._edits.append(Edit(start, end, "pass"))
+            return
+        self._edits.append(Edit(self._tree.line_start(start), self._tree.line_end(end - 1), ""))
+
+    def _rewrite(self, statement: Statement, names: Sequence[str]) -> None:
+        start, end = self._tree.span(statement)
+        if isinstance(statement, cst.Import):
+            self._edits.append(Edit(start, end, f"import {', '.join(names)}"))
+            return
+        head = f"from {'.' * len(statement.relative)}{_module(statement)} import "
+        indent = self._tree.text[self._tree.line_start(start) : start]
+        text = _wrapped(head, names, len(indent)).replace("\n", self._tree.newline + indent)
+        self._edits.append(Edit(start, end, text))
+
+    def _is_one_a_line(self, statement: Statement) -> bool:
+        if isinstance(statement, cst.Import) or statement.lpar is None or isinstance(statement.names, cst.ImportStar):
+            return False
+        lines = [self._tree.position(alias)[0] for alias in statement.names]
+        return len(set(lines)) == len(lines) and lines[0] != self._tree.position(statement)[0]
+
+    def _fits_one_line(self, statement: Statement, count: int) -> bool:
+        """One or two names without comments need no line each."""
+        return count <= 2 and "#" not in self._tree.code(statement)
+
+    def _change_lines(self, statement: Statement, gone: Sequence[cst.ImportAlias], added: Sequence[Import]) -> None:
+        tree = self._tree
+        aliases = list(cst.ensure_type(statement, cst.ImportFrom).names)  # type: ignore[arg-type]
+        for alias in gone:
+            start, end = tree.span(alias)
+            self._edits.append(Edit(tree.line_start(start), tree.line_end(end - 1), ""))
+        first = tree.span(aliases[0])[0]
+        indent = tree.text[tree.line_start(first) : first]
+        kept = [alias for alias in aliases if alias not in gone]
+        is_sorted = [self._alias_text(a) for a in kept] == sorted((self._alias_text(a) for a in kept), key=_sort_key)
+        for item in added:
+            text = _name(item)
+            following = next((a for a in kept if _sort_key(self._alias_text(a)) > _sort_key(text)), None)
+            anchor = following if is_sorted else None
+            if anchor is not None:
+                offset = tree.line_start(tree.span(anchor)[0])
+            else:
+                last = aliases[-1]
+                offset = tree.line_end(tree.span(last)[1] - 1)
+                self._need_comma(last, gone)
+            self._edits.append(Edit(offset, offset, f"{indent}{text},{tree.newline}"))
+
+    def _need_comma(self, last: cst.ImportAlias, gone: Sequence[cst.ImportAlias]) -> None:
+        if last in gone or isinstance(last.comma, cst.Comma):
+            return
+        end = self._tree.span(last)[1]
+        if Edit(end, end, ",") not in self._edits:
+            self._edits.append(Edit(end, end, ","))
+
+    def _alias_text(self, alias: cst.ImportAlias) -> str:
+        text = dotted_name(alias.name)
+        return f"{text} as {cst.ensure_type(alias.asname.name, cst.Name).value}" if alias.asname is not None else text
+
+    def _place(self, item: Import) -> tuple[int, str, str]:
+        """Offset of the new line, and the blank line it needs before or behind it."""
+        tree = self._tree
+        if not self._top:
+            return self._after_docstring(), "", "\n"
+        group = [(line, s) for line, s in self._top if _group(_root(s)) == _group(item.module.split(".")[0])]
+        if not group:
+            later = [line for line, s in self._top if _group(_root(s)) > _group(item.module.split(".")[0])]
+            if later:
+                return tree.line_start(tree.span(later[0])[0]), "", "\n"
+            return tree.line_end(tree.span(self._top[-1][0])[1] - 1), "\n", ""
+        family = [(line, s) for line, s in group if _root(s) == item.module.split(".")[0]] or group
+        key = (bool(item.name), item.module)
+        for line, statement in family:
+            if (isinstance(statement, cst.ImportFrom), _module(statement)) > key:
+                return tree.line_start(tree.span(line)[0]), "", ""
+        return tree.line_end(tree.span(family[-1][0])[1] - 1), "", ""
+
+    def _after_docstring(self) -> int:
+        body = self._tree.module.body
+        first = body[0] if body else None
+        if isinstance(first, cst.SimpleStatementLine) and isinstance(first.body[0], cst.Expr):
+            if isinstance(first.body[0].value, (cst.SimpleString, cst.ConcatenatedString)):
+                return self._tree.line_end(self._tree.span(first)[1] - 1)
+        return self._tree.span(first)[0] if first is not None else 0
+
+
+def _leading(module: cst.Module) -> Iterable[cst.CSTNode]:
+    """The statements before the first function or class: where imports stand."""
+    for statement in module.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            return
+        yield statement
+
+
+def _module(statement: Statement) -> str:
+    if isinstance(statement, cst.Import):
+        return dotted_name(statement.names[0].name)
+    return dotted_name(statement.module) if statement.module is not None else ""
+
+
+def _root(statement: Statement) -> str:
+    if isinstance(statement, cst.ImportFrom) and statement.relative:
+        return "."
+    return _module(statement).split(".")[0]
+
+
+def _group(root: str) -> int:
+    """0 for `__future__`, 1 for the standard library, 2 for libraries, 3 for the project's own modules."""
+    if root == "__future__":
+        return 0
+    if root in sys.stdlib_module_names:
+        return 1
+    return 3 if root in {"", ".", "fsdp2_support"} else 2
+
+
+def _name(item: Import) -> str:
+    return f"{item.name} as {item.alias}" if item.alias else item.name
+
+
+def _ordered(kept: list[str], added: Sequence[str]) -> list[str]:
+    was_sorted = kept == sorted(kept, key=_sort_key)
+    return sorted([*kept, *added], key=_sort_key) if was_sorted else [*kept, *added]
+
+
+def _sort_key(name: str) -> tuple[bool, str]:
+    """Classes before functions, as isort has it with its default settings, then by name."""
+    return not name[:1].isupper(), name
+
+
+def _wrapped(head: str, names: Sequence[str], indent: int = 0) -> str:
+    line = head + ", ".join(names)
+    if len(line) + indent <= _WIDTH:
+        return line
+    return f"{head}(\n" + "".join(f"    {name},\n" for name in names) + ")"

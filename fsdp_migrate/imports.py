@@ -1,0 +1,144 @@
+"""The imports of a rewritten file: what the new text needs is added, what it no longer uses goes.
+
+Works on the new text, so that nothing has to be known about which edit needed what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from codemods.tables.names import CONFIGS, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
+from codemods.vocabulary import SUPPORT, Import
+
+from .analysis.symbols import dotted_name
+from .analysis.tree import Tree
+from .import_layout import Layout, Statement
+
+_VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS
+
+def is_vocabulary(name: str) -> bool:
+    """Whether an FSDP1 name is plain data that the support module has too: `ShardingStrategy.FULL_SHARD`."""
+    return name.split(".")[0] in _VOCABULARY
+
+
+@dataclass(frozen=True)
+class Tidied:
+    """The new text, and the names of the support module that it imports."""
+
+    text: str
+    support: frozenset[str]
+
+
+def tidy(path: Path, before: Tree, text: str, wanted: Iterable[Import], support_module: Callable[[], str]) -> Tidied:
+    """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use.
+
+    `support_module` gives the module name to import the support functions from, in this file.
+    """
+    tree = Tree(path, text)
+    used = _used_names(tree)
+    lost = _used_names(before) - used
+    additions = {item for item in wanted if not _is_bound(tree, item)}
+    removals: dict[Statement, list[cst.ImportAlias]] = {}
+    for statement, alias in _aliases(tree):
+        name = _bound(alias)
+        fsdp1 = fsdp1_name(_imported(statement, alias))
+        if name not in used and (name in lost or fsdp1 is not None):
+            removals.setdefault(statement, []).append(alias)
+        elif fsdp1 is not None and fsdp1 in _VOCABULARY and isinstance(statement, cst.ImportFrom):
+            removals.setdefault(statement, []).append(alias)
+            additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
+    support = frozenset(item.name for item in additions if item.module == SUPPORT)
+    located = [_located(item, support_module) for item in sorted(additions)]
+    return Tidied(_write(tree, removals, located), support)
+
+
+def _located(item: Import, support_module: Callable[[], str]) -> Import:
+    return Import(support_module(), item.name, item.alias) if item.module == SUPPORT else item
+
+
+def _used_names(tree: Tree) -> frozenset[str]:
+    used = set()
+    for name in tree.nodes(cst.Name):
+        parent = tree.parents.get(name)
+        if isinstance(parent, (cst.ImportAlias, cst.AsName)) or (isinstance(parent, cst.Attribute) and parent.attr is name):
+            continue
+        if isinstance(parent, (cst.Arg, cst.Param)) and getattr(parent, "keyword", None) is name:
+            continue
+        if any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in tree.ancestors(name)):
+            continue
+        used.add(name.value)
+    used.update(_exported(tree))
+    return frozenset(used)
+
+
+def _exported(tree: Tree) -> Iterable[str]:
+    """The strings of `__all__`."""
+    for binding in tree.scope.bindings.get("__all__", ()):
+        if isinstance(binding.value, (cst.List, cst.Tuple)):
+            for element in binding.value.elements:
+                if isinstance(element.value, cst.SimpleString):
+                    yield str(element.value.evaluated_value)
+
+
+def _aliases(tree: Tree) -> list[tuple[Statement, cst.ImportAlias]]:
+    found: list[tuple[Statement, cst.ImportAlias]] = []
+    for kind in (cst.Import, cst.ImportFrom):
+        for statement in tree.nodes(kind):
+            if not isinstance(statement.names, cst.ImportStar):
+                found.extend((statement, alias) for alias in statement.names)
+    return found
+
+
+def _bound(alias: cst.ImportAlias) -> str:
+    if alias.asname is not None:
+        return cst.ensure_type(alias.asname.name, cst.Name).value
+    return dotted_name(alias.name).split(".")[0]
+
+
+def _imported(statement: Statement, alias: cst.ImportAlias) -> str:
+    if isinstance(statement, cst.Import):
+        # `import torch.distributed.fsdp as fsdp` imports no construct yet.
+        return ""
+    module = dotted_name(statement.module) if statement.module is not None and not statement.relative else ""
+    return f"{module}.{dotted_name(alias.name)}"
+
+
+def _is_bound(tree: Tree, item: Import) -> bool:
+    """Whether the top of the file has this import already."""
+    for statement, alias in _aliases(tree):
+        if tree.scope_of[statement] is not tree.scope:
+            continue
+        if isinstance(statement, cst.ImportFrom):
+            same = bool(item.name) and _imported(statement, alias) == f"{item.module}.{item.name}"
+            if same and _bound(alias) == (item.alias or item.name):
+                return True
+            parent, _, last = item.module.rpartition(".")
+            if not item.name and _imported(statement, alias) == f"{parent}.{last}" and _bound(alias) == item.alias:
+                return True
+        elif not item.name and dotted_name(alias.name) == item.module and _bound(alias) == (item.alias or item.module):
+            return True
+        elif not item.name and not item.alias and _bound(alias) == item.module:
+            return True
+    return False
+
+
+def _write(tree: Tree, removals: dict[Statement, list[cst.ImportAlias]], additions: Sequence[Import]) -> str:
+    layout = Layout(tree)
+    names: dict[str, list[Import]] = {}
+    for item in additions:
+        names.setdefault(item.module if item.name else f"import {item.module}", []).append(item)
+    for statement, gone in removals.items():
+        module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
+        taken = names.pop(module, []) if layout.is_top_level(statement) else []
+        layout.change(statement, gone, taken)
+    for module, items in names.items():
+        home = layout.home_of(module)
+        if home is not None:
+            layout.change(home, [], items)
+        else:
+            layout.insert(items)
+    return layout.text()

@@ -1,0 +1,20 @@
+"""The global switches of torch that change results; both sides of a comparison must agree on them."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+
+def numeric_flags() -> dict[str, object]:
+    """Read when the first step is made, by when the program has set what it sets."""
+    return {
+        "torch": torch.__version__,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "default_dtype": str(torch.get_default_dtype()),
+        "backend": dist.get_backend() if dist.is_available() and dist.is_initialized() else None,
+        "world": dist.get_world_size() if dist.is_available() and dist.is_initialized() else None,
+    }

@@ -1,0 +1,126 @@
+"""Where the probe listens. Everything here is patched on classes or looked up at call time by torch itself.
+
+So a program's `from torch.distributed.fsdp import fully_shard` works whether it ran before or after `install`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint.state_dict as dcp_state_dict
+from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from fsdp_migrate.probe.recorder import Recorder
+
+
+def install(recorder: Recorder) -> None:
+    """Start listening, for the life of the process."""
+    recorder.comm.install()
+    _listen_to_wrapping(recorder)
+    _listen_to_forward(recorder)
+    _listen_to_autograd(recorder)
+    register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: recorder.step_begins(optimizer))
+    register_optimizer_step_post_hook(lambda optimizer, args, kwargs: recorder.step_ends(optimizer))
+    _listen_to_scaler(recorder)
+    _ignore_phantom_steps(recorder)
+
+
+def _listen_to_wrapping(recorder: Recorder) -> None:
+    fsdp1_init = FullyShardedDataParallel.__init__
+    fsdp2_init = FSDPState.init
+    depth = 0
+
+    @functools.wraps(fsdp1_init)
+    def init1(self: FullyShardedDataParallel, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        nonlocal depth
+        if depth == 0:  # nested units are made by the outer constructor's policy
+            recorder.start.handed_over(module, "FSDP1")
+        depth += 1
+        try:
+            fsdp1_init(self, module, *args, **kwargs)
+        finally:
+            depth -= 1
+        recorder.wrapped.add(self)
+        recorder.start.expect(self)
+
+    @functools.wraps(fsdp2_init)
+    def init2(self: FSDPState, modules: Any, *args: Any, **kwargs: Any) -> Any:
+        for module in modules if isinstance(modules, (list, tuple)) else (modules,):
+            recorder.start.handed_over(module, "FSDP2")
+            recorder.wrapped.add(module)
+            recorder.start.expect(module)
+        return fsdp2_init(self, modules, *args, **kwargs)
+
+    FullyShardedDataParallel.__init__ = init1  # type: ignore[method-assign]
+    FSDPState.init = init2  # type: ignore[method-assign]
+
+
+def _listen_to_forward(recorder: Recorder) -> None:
+    def before(module: nn.Module, args: Any) -> None:
+        if recorder.start.waits(module):
+            recorder.start.before_forward(module, recorder.wrapped.roots())
+
+    nn.modules.module.register_module_forward_pre_hook(before)
+
+
+def _listen_to_autograd(recorder: Recorder) -> None:
+    backward = torch.autograd.backward
+    grad = torch.autograd.grad
+
+    @functools.wraps(backward)
+    def heard_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        recorder.backward_begins(_tensors(tensors))
+        try:
+            backward(tensors, *args, **kwargs)
+        except BaseException as error:
+            recorder.on_error("backward", error)
+            raise
+        finally:
+            recorder.backward_ends()
+        recorder.raise_if_stopping()
+
+    @functools.wraps(grad)
+    def heard_grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.backward_begins(_tensors(outputs))
+        try:
+            return grad(outputs, *args, **kwargs)
+        finally:
+            recorder.backward_ends()
+
+    torch.autograd.backward = heard_backward  # type: ignore[assignment]
+    torch.autograd.grad = heard_grad
+
+
+def _listen_to_scaler(recorder: Recorder) -> None:
+    step = torch.amp.GradScaler.step
+
+    @functools.wraps(step)
+    def heard_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        before = recorder.attempts(optimizer)
+        result = step(self, optimizer, *args, **kwargs)
+        if recorder.attempts(optimizer) == before:
+            recorder.step_skipped(optimizer, float(self.get_scale()))
+        return result
+
+    torch.amp.GradScaler.step = heard_step  # type: ignore[method-assign]
+
+
+def _ignore_phantom_steps(recorder: Recorder) -> None:
+    """DCP's get/set_state_dict make optimizer state by a step with zero gradients; that is no training step."""
+    make_state = dcp_state_dict._init_optim_state
+
+    @functools.wraps(make_state)
+    def quietly(*args: Any, **kwargs: Any) -> Any:
+        with recorder.paused():
+            return make_state(*args, **kwargs)
+
+    dcp_state_dict._init_optim_state = quietly
+
+
+def _tensors(given: Any) -> list[Tensor]:
+    return [given] if isinstance(given, Tensor) else [t for t in given if isinstance(t, Tensor)]

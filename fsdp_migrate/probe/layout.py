@@ -1,0 +1,59 @@
+"""Where the elements of a local piece sit in the whole tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalIndex:
+    """Maps flat local positions to flat global positions.
+
+    A contiguous piece (a chunk of an FSDP1 flat parameter) is the case of one dimension.
+    """
+
+    local_shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    global_strides: tuple[int, ...]
+
+    def __call__(self, start: int, stop: int, device: torch.device) -> Tensor:
+        """Global flat indices, int64, of the local flat positions `start` to `stop`."""
+        local = torch.arange(start, stop, device=device)
+        out = torch.zeros_like(local)
+        local_strides = _strides(self.local_shape)
+        for size, stride, offset, global_stride in zip(
+            self.local_shape, local_strides, self.offsets, self.global_strides
+        ):
+            out += ((local // stride) % max(1, size) + offset) * global_stride
+        return out
+
+
+def contiguous(start: int, count: int) -> GlobalIndex:
+    """`count` neighbouring elements from flat position `start`."""
+    return GlobalIndex((count,), (start,), (1,))
+
+
+def of_dtensor(tensor: DTensor) -> GlobalIndex:
+    """The piece of `tensor` this rank holds. Known: `Shard` on any dimension and `Replicate`; uneven shards."""
+    local_shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return GlobalIndex(tuple(local_shape), tuple(offsets), _strides(tuple(tensor.shape)))
+
+
+def replicas_of(tensor: DTensor, world: int) -> int:
+    """How many ranks hold the same piece."""
+    pieces = prod(
+        size for placement, size in zip(tensor.placements, tensor.device_mesh.shape) if not placement.is_replicate()
+    )
+    return max(1, world // pieces)
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    inner_first = accumulate((max(1, size) for size in reversed(shape[1:])), lambda a, b: a * b, initial=1)
+    return tuple(reversed(list(inner_first))) if shape else ()

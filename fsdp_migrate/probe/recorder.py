@@ -1,0 +1,249 @@
+"""The event stream of one rank: backwards and optimizer steps, in the order in which the program makes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from fsdp_migrate.probe.comm import CommCounter
+from fsdp_migrate.probe.flags import numeric_flags
+from fsdp_migrate.probe.optimizers import (
+    group_names,
+    hyper_parameters,
+    moves_without_gradient,
+    names_by_handle,
+    state_bytes,
+)
+from fsdp_migrate.probe.settings import Settings
+from fsdp_migrate.probe.sketch import sketch
+from fsdp_migrate.probe.start import Start
+from fsdp_migrate.probe.stopping import StopRun, leave, mark_end
+from fsdp_migrate.probe.units import Wrapped, units
+from fsdp_migrate.probe.views import Piece, pieces, plain_piece, squared_norm
+from fsdp_migrate.probe.writer import RecordWriter
+
+_RUNAWAY = 20
+"""Stop after this many times `max_steps` steps in all, when one of several optimizers never gets to its share."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known about one optimizer; `steps` counts the ones it made, `attempts` the skipped ones too."""
+
+    number: int
+    steps: int = 0
+    attempts: int = 0
+    depth: int = 0
+    hyper: list[dict[str, object]] = field(default_factory=list)
+
+
+class Recorder:
+    """Called by the hooks; owns the record file of its rank."""
+
+    def __init__(self, settings: Settings, rank: int, world: int) -> None:
+        self.settings, self.rank, self.world = settings, rank, world
+        self.writer = RecordWriter(settings.out, rank)
+        self.wrapped = Wrapped()
+        self.start = Start(settings, rank, world, self.writer)
+        self.comm = CommCounter(self.on_error)
+        self.stopping = False
+        self._paused = False
+        self._backward_depth = 0
+        self._losses: list[Tensor] = []
+        self._norm_before_clip: Tensor | None = None
+        self._norm_at_step: Tensor | None = None
+        self._optimizers: dict[int, tuple[Optimizer, _Seen]] = {}
+        self._structure_written = False
+        self._clock = time.perf_counter()
+        self._overhead = 0.0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing inside is the program's training (e.g. the zero-gradient step with which DCP makes state)."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def on_error(self, where: str, error: BaseException) -> None:
+        """An exception that training may go on to swallow."""
+        if not isinstance(error, StopRun):
+            self.writer.write("error", where=where, type=type(error).__name__, message=str(error)[:500])
+
+    def backward_begins(self, tensors: list[Tensor]) -> None:
+        """Losses are read before the backward runs: an optimizer that steps inside it must find its loss."""
+        self._leave_if_stop_was_swallowed()
+        if self._backward_depth == 0 and not self._paused:
+            self._losses += [_value(tensor) for tensor in tensors]
+        self._backward_depth += 1
+
+    def backward_ends(self) -> None:
+        self._backward_depth -= 1
+        if self._backward_depth == 0 and not self._paused:
+            with self._own_time():
+                self._norm_before_clip = squared_norm(self._pieces())
+
+    def step_begins(self, optimizer: Optimizer) -> None:
+        self._leave_if_stop_was_swallowed()
+        if self._paused or self.stopping:
+            return
+        seen = self._seen(optimizer)
+        seen.depth += 1
+        if seen.depth > 1:  # a subclass whose step() calls its parent's
+            return
+        with self._own_time():
+            mine = self._owned_by(optimizer)
+            self._norm_at_step = squared_norm(mine)
+            if seen.steps == 0:
+                self._write_structure()
+                self._write_optimizer(optimizer, seen, mine)
+
+    def step_ends(self, optimizer: Optimizer) -> None:
+        if self._paused or self.stopping:
+            return
+        seen = self._seen(optimizer)
+        seen.depth -= 1
+        if seen.depth:
+            return
+        hyper = hyper_parameters(optimizer)
+        now = time.perf_counter()
+        self.writer.write(
+            "step",
+            opt=seen.number,
+            n=seen.steps,
+            losses=self._take_losses(),
+            norm_before=_number(self._norm_before_clip),
+            norm_at_step=_number(self._norm_at_step),
+            hyper=hyper if hyper != seen.hyper else None,
+            comm=self.comm.take(),
+            seconds=now - self._clock - self._overhead,
+            peak_bytes=torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None,
+        )
+        seen.hyper = hyper
+        if seen.steps == 0:
+            self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
+        seen.steps += 1
+        self._clock, self._overhead = time.perf_counter(), 0.0
+        self._attempted(seen)
+
+    def attempts(self, optimizer: Optimizer) -> int:
+        """How often `optimizer` was asked to step."""
+        return self._seen(optimizer).attempts
+
+    def step_skipped(self, optimizer: Optimizer, scale: float) -> None:
+        """A GradScaler found infinities and did not call the optimizer."""
+        seen = self._seen(optimizer)
+        self.writer.write("skipped", opt=seen.number, scale=scale, losses=self._take_losses())
+        self._attempted(seen)
+
+    def finish(self, reason: str, **fields: object) -> None:
+        """The last record. Sketches the weights first, if any optimizer stepped."""
+        if self.stopping:
+            return
+        if reason in ("max_steps", "finished") and self._structure_written:
+            self._write_pieces("param@end", self._pieces())
+        trailing = self._take_losses()
+        self.writer.write("end", reason=reason, trailing_losses=trailing, **fields)
+        mark_end(self.settings.out, self.rank)
+
+    def _attempted(self, seen: _Seen) -> None:
+        seen.attempts += 1
+        limit = self.settings.max_steps
+        attempts = [known.attempts for _, known in self._optimizers.values()]
+        if not limit or (min(attempts) < limit and sum(attempts) < _RUNAWAY * limit):
+            return
+        self.finish("max_steps")
+        self.stopping = True
+        if self._backward_depth == 0:  # else the engine would carry it through C++; raised where the backward ends
+            raise StopRun
+
+    def raise_if_stopping(self) -> None:
+        if self.stopping and self._backward_depth == 0:
+            raise StopRun
+
+    def _leave_if_stop_was_swallowed(self) -> None:
+        if self.stopping and self._backward_depth == 0:
+            leave(self.settings.out, self.world, 0)
+
+    def _seen(self, optimizer: Optimizer) -> _Seen:
+        known = self._optimizers.get(id(optimizer))
+        if known is None:  # the optimizer is kept alive with it, so that its id is not given to another
+            known = self._optimizers[id(optimizer)] = (optimizer, _Seen(len(self._optimizers)))
+        return known[1]
+
+    def _roots(self) -> list[nn.Module]:
+        return self.wrapped.roots()
+
+    def _pieces(self) -> list[Piece]:
+        return list(pieces(self._roots(), self.world))
+
+    def _owned_by(self, optimizer: Optimizer) -> list[Piece]:
+        held = {id(param): param for group in optimizer.param_groups for param in group["params"]}
+        known = [piece for piece in self._pieces() if held.keys() & set(piece.handles)]
+        named = {handle for piece in known for handle in piece.handles}
+        strangers = [
+            plain_piece(f"?{number}.{place}", param, self.world)
+            for number, group in enumerate(optimizer.param_groups)
+            for place, param in enumerate(group["params"])
+            if id(param) not in named
+        ]
+        return known + strangers
+
+    def _take_losses(self) -> list[float]:
+        losses, self._losses = self._losses, []
+        return [_number(loss) or 0.0 for loss in losses]
+
+    def _write_structure(self) -> None:
+        if self._structure_written:
+            return
+        self._structure_written = True
+        self.start.prepare_late(self._roots())
+        self.writer.write("flags", **numeric_flags())
+        self.writer.write("units", units=[asdict(unit) for unit in units(self._roots())])
+
+    def _write_optimizer(self, optimizer: Optimizer, seen: _Seen, mine: list[Piece]) -> None:
+        self.writer.write(
+            "optimizer",
+            opt=seen.number,
+            cls=type(optimizer).__name__,
+            params=group_names(optimizer, names_by_handle(mine)),
+            hyper=hyper_parameters(optimizer),
+            stirs=moves_without_gradient(optimizer),
+        )
+        seen.hyper = hyper_parameters(optimizer)
+        self._write_pieces("grad@0", mine)
+
+    def _write_pieces(self, which: str, some: list[Piece]) -> None:
+        for piece in some:
+            values = piece.grad if which == "grad@0" else piece.values
+            fields: dict[str, object] = {"which": which, "fqn": piece.fqn, "rep": piece.replicas, "N": piece.numel}
+            if values is None:
+                self.writer.write("missing", local=piece.values.numel(), **fields)
+            else:
+                self.writer.write("piece", dtype=str(values.dtype), **fields, **sketch(values, piece.index))
+
+    @contextmanager
+    def _own_time(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._overhead += time.perf_counter() - began
+
+
+def _value(tensor: Tensor) -> Tensor:
+    """A copy of a loss, summed if it is not a scalar; stays on its device, so that the program does not wait."""
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return local.detach().double().sum()
+
+
+def _number(value: Tensor | None) -> float | None:
+    return None if value is None else float(value)

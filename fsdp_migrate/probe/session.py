@@ -1,0 +1,79 @@
+"""One rank from start to end: listen, run the program, write how it ended, leave."""
+
+from __future__ import annotations
+
+import os
+import platform
+import runpy
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from fsdp_migrate.probe.hooks import install
+from fsdp_migrate.probe.outside import report_outside_writes
+from fsdp_migrate.probe.process import dump_stacks_on_signal
+from fsdp_migrate.probe.recorder import Recorder
+from fsdp_migrate.probe.settings import Settings, Target
+from fsdp_migrate.probe.stopping import StopRun, leave
+from fsdp_migrate.probe.writer import SCHEMA
+
+
+def run_program(settings: Settings, target: Target) -> None:
+    """Run `target` as `__main__` under torchrun. Does not return."""
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    recorder = begin(settings, rank, world)
+    sys.argv = [target.name, *target.args]
+    watched(recorder, lambda: _run(target))
+
+
+def begin(settings: Settings, rank: int, world: int) -> Recorder:
+    """Install the probe in this process, and write the first record."""
+    recorder = Recorder(settings, rank, world)
+    dump_stacks_on_signal(settings.out, rank)
+    recorder.writer.write(
+        "meta",
+        schema=SCHEMA,
+        rank=rank,
+        world=world,
+        pid=os.getpid(),
+        torch=torch.__version__,
+        python=platform.python_version(),
+        redirect=settings.redirect,
+    )
+    if settings.scratch is not None:
+        report_outside_writes(settings.scratch, settings.out, recorder.writer)
+    install(recorder)
+    return recorder
+
+
+def watched(recorder: Recorder, program: Callable[[], object]) -> None:
+    """Run `program`, write the `end` record, and leave the process with the program's own exit code."""
+    code = 0
+    try:
+        program()
+        recorder.finish("finished")
+    except StopRun:
+        pass
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        recorder.finish("finished" if code == 0 else "exit", code=code)
+    except BaseException as error:
+        if not recorder.stopping:
+            code = 1
+            text = traceback.format_exc()
+            recorder.finish("exception", type=type(error).__name__, message=str(error)[:2000], traceback=text[-8000:])
+            sys.stderr.write(text)
+    leave(recorder.settings.out, recorder.world if code == 0 else 0, 0 if recorder.stopping else code)
+
+
+def _run(target: Target) -> None:
+    if target.as_module:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+        runpy.run_module(target.name, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(target.name).resolve().parent))
+        runpy.run_path(target.name, run_name="__main__")

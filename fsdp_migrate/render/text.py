@@ -1,0 +1,113 @@
+"""For people: one line a finding, and a last line that always counts.
+
+Plain and stable by default, so that it can be compared and searched; colour only where somebody looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from codemods.vocabulary import Finding, Level
+from fsdp_migrate.findings import FileError
+
+from .view import Command, Remains, View, is_fsdp2_contract
+
+Paint = Callable[[str, str], str]
+Detail = Literal["full", "concise", "quiet"]
+
+STYLES = {Level.REWRITTEN: "green", Level.REVIEW: "yellow", Level.MANUAL: "bold red"}
+
+
+def plain(text: str, style: str) -> str:
+    """The paint for files, pipes and tests: none."""
+    return text
+
+
+def coloured(text: str, style: str) -> str:
+    """The paint for terminals."""
+    from rich.style import Style
+
+    return Style.parse(style).render(text)
+
+
+def render(view: View, detail: Detail = "full", paint: Paint = plain) -> str:
+    """All of it: findings, then the closing lines. Quiet leaves out what needs nobody."""
+    lines: list[str] = []
+    for finding in view.report.findings:
+        if detail == "quiet" and finding.level is Level.REWRITTEN and view.command is Command.REWRITE:
+            continue
+        lines += _finding(view, finding, detail, paint)
+    return "\n".join([*lines, *closing(view)]) + "\n"
+
+
+def error_line(view: View, error: FileError, paint: Paint = plain) -> str:
+    """One line for standard error: what is wrong with a file, and what to do."""
+    head = f"{paint(view.shown(error.path), 'bold')}: {paint('error', 'bold red')} {error.message}"
+    return f"{head}\n    {error.cure}" if error.cure else head
+
+
+def closing(view: View) -> list[str]:
+    """The last line, which counts; before it, for an empty report, what that means."""
+    if view.report.findings:
+        return [_count(view)]
+    if view.report.errors and not view.ignored:
+        return [f"{_nothing(view)} {_errors(view)}"]
+    return [" ".join(filter(None, (_nothing(view), _ignored(view), _errors(view))))]
+
+
+def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iterator[str]:
+    place = f"{view.shown(finding.path)}:{finding.line}:{finding.column}"
+    word = paint(view.word(finding.level), STYLES[finding.level])
+    yield f"{paint(place, 'bold')}: {paint(finding.rule, 'cyan')} {word} {finding.message}"
+    if detail != "concise" and finding.cure:
+        yield f"    {finding.cure}"
+
+
+def _count(view: View) -> str:
+    findings = view.report.findings
+    contract = sum(map(is_fsdp2_contract, findings))
+    parts = []
+    if len(findings) > contract or not contract:
+        parts.append(_constructs(view))
+    if contract:
+        parts.append(f"Found {contract} {_plural(contract, 'place')} that {_verb(contract)} the FSDP2 contract.")
+    return " ".join(filter(None, (*parts, _ignored(view), _errors(view))))
+
+
+def _constructs(view: View) -> str:
+    levels = [finding.level for finding in view.report.findings if not is_fsdp2_contract(finding)]
+    done, review, manual = (levels.count(level) for level in (Level.REWRITTEN, Level.REVIEW, Level.MANUAL))
+    found = f"Found {len(levels)} FSDP1 {_plural(len(levels), 'construct')}"
+    review_part = f"{review} {'needs' if review == 1 else 'need'} review"
+    manual_part = f"{manual} {'needs' if manual == 1 else 'need'} you"
+    if view.command is Command.REWRITE:
+        return f"{found}: {done} rewritten, {review_part}, {manual_part}."
+    return f"{found}: `fsdp-migrate rewrite` can do {done}, {review_part}, {manual_part}."
+
+
+def _nothing(view: View) -> str:
+    files = f"{view.report.files_read} Python {_plural(view.report.files_read, 'file')}"
+    if view.remains is Remains.FSDP2:
+        return f"Found 0 FSDP1 constructs in {files}: this is FSDP2 already."
+    if view.remains is Remains.FSDP1:
+        where = f" ({view.shown(view.mention[0])}:{view.mention[1]})" if view.mention else ""
+        return f"Found 0 FSDP1 constructs in {files}, but FSDP1 is still named in them{where}."
+    return f"Found 0 FSDP1 constructs in {files}: there is no FSDP here."
+
+
+def _ignored(view: View) -> str:
+    return f"{view.ignored} ignored." if view.ignored else ""
+
+
+def _errors(view: View) -> str:
+    number = len(view.report.errors)
+    return f"{number} {_plural(number, 'file')} could not be read or written." if number else ""
+
+
+def _plural(number: int, word: str) -> str:
+    return word if number == 1 else word + "s"
+
+
+def _verb(number: int) -> str:
+    return "breaks" if number == 1 else "break"

@@ -1,0 +1,119 @@
+"""FSDP1's vocabulary as plain data: the same names, members and fields as in `torch.distributed.fsdp`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class ShardingStrategy(Enum):
+    """FSDP1's strategies. `resolve_mesh` and `reshard_kwargs` say what each one means to FSDP2."""
+
+    FULL_SHARD = auto()
+    SHARD_GRAD_OP = auto()
+    NO_SHARD = auto()
+    HYBRID_SHARD = auto()
+    _HYBRID_SHARD_ZERO2 = auto()
+
+
+class BackwardPrefetch(Enum):
+    """FSDP1's prefetch orders, for configs that name one. FSDP2 always prefetches as `BACKWARD_PRE` did."""
+
+    BACKWARD_PRE = auto()
+    BACKWARD_POST = auto()
+
+
+@dataclass
+class MixedPrecision:
+    """FSDP1's mixed precision settings. `unit_mp_policy` turns them into FSDP2's."""
+
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    buffer_dtype: torch.dtype | None = None
+    keep_low_precision_grads: bool = False
+    cast_forward_inputs: bool = False
+    cast_root_forward_inputs: bool = True
+    _module_classes_to_ignore: Sequence[type[nn.Module]] = (_BatchNorm,)
+
+
+@dataclass
+class CPUOffload:
+    """FSDP1's offloading switch. FSDP2's is `CPUOffloadPolicy`."""
+
+    offload_params: bool = False
+
+
+class StateDictType(Enum):
+    """FSDP1's kinds of checkpoint. FSDP2 has no flat parameters, so nothing can be saved as `LOCAL_STATE_DICT`."""
+
+    FULL_STATE_DICT = auto()
+    LOCAL_STATE_DICT = auto()
+    SHARDED_STATE_DICT = auto()
+
+
+@dataclass
+class StateDictConfig:
+    """What FSDP1's model state dict settings have in common."""
+
+    offload_to_cpu: bool = False
+
+
+@dataclass
+class FullStateDictConfig(StateDictConfig):
+    """FSDP1's settings for a gathered model state dict."""
+
+    rank0_only: bool = False
+
+
+@dataclass
+class LocalStateDictConfig(StateDictConfig):
+    """FSDP1's settings for `LOCAL_STATE_DICT`, for configs that name it."""
+
+
+@dataclass
+class ShardedStateDictConfig(StateDictConfig):
+    """FSDP1's settings for a sharded model state dict. FSDP2 shards are always DTensors."""
+
+    _use_dtensor: bool = False
+
+
+@dataclass
+class OptimStateDictConfig:
+    """What FSDP1's optimizer state dict settings have in common."""
+
+    offload_to_cpu: bool = True
+
+
+@dataclass
+class FullOptimStateDictConfig(OptimStateDictConfig):
+    """FSDP1's settings for a gathered optimizer state dict."""
+
+    rank0_only: bool = False
+
+
+@dataclass
+class LocalOptimStateDictConfig(OptimStateDictConfig):
+    """FSDP1's settings for `LOCAL_STATE_DICT`, for configs that name it."""
+
+    offload_to_cpu: bool = False
+
+
+@dataclass
+class ShardedOptimStateDictConfig(OptimStateDictConfig):
+    """FSDP1's settings for a sharded optimizer state dict. FSDP2 shards are always DTensors."""
+
+    _use_dtensor: bool = False
+
+
+@dataclass
+class StateDictSettings:
+    """What FSDP1's `set_state_dict_type` returned."""
+
+    state_dict_type: StateDictType
+    state_dict_config: StateDictConfig
+    optim_state_dict_config: OptimStateDictConfig

@@ -1,0 +1,121 @@
+"""The device and the mesh that FSDP1's arguments stand for."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from .api import ShardingStrategy
+
+HYBRID_STRATEGIES = (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
+ZERO2_STRATEGIES = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
+
+
+def resolve_device(module: nn.Module, device_id: int | torch.device | None = None) -> torch.device:
+    """The device FSDP1 would compute on, made the current one: `fully_shard` moves parameters to the current device."""
+    placed = [p.device for p in module.parameters() if p.device.type not in ("cpu", "meta")]
+    device: torch.device | None = placed[0] if placed else None
+    if device_id is not None:
+        device = torch.device(device_id)
+    elif device is None and torch.accelerator.is_available():
+        device = torch.accelerator.current_accelerator()
+    if device is None or device.type == "cpu":
+        return torch.device("cpu")
+    handle = torch.get_device_module(device)
+    if device == torch.device(device.type):  # without an index, the current one is meant
+        return torch.device(device.type, handle.current_device())
+    handle.set_device(device)
+    return device
+
+
+def reshard_kwargs(sharding_strategy: ShardingStrategy | None) -> dict[str, bool]:
+    """The `reshard_after_forward` of a strategy, to be passed to every `fully_shard`.
+
+    Left out, it frees every unit but the root after forward, as FULL_SHARD did. `True` would free the root too.
+    """
+    return {"reshard_after_forward": False} if sharding_strategy in ZERO2_STRATEGIES else {}
+
+
+def hsdp_mesh_from_groups(
+    shard_group: dist.ProcessGroup, replicate_group: dist.ProcessGroup, device_type: str
+) -> DeviceMesh:
+    """The mesh of FSDP1's `process_group=(shard_group, replicate_group)`; a mesh has them the other way round."""
+    rows: list[list[int] | None] = [None] * replicate_group.size()
+    dist.all_gather_object(rows, dist.get_process_group_ranks(shard_group), group=replicate_group)
+    return DeviceMesh.from_group(
+        [replicate_group, shard_group],
+        device_type,
+        mesh=torch.tensor(rows),
+        mesh_dim_names=("replicate", "shard"),
+    )
+
+
+def hybrid_mesh(
+    device_type: str,
+    process_group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None,
+    device_mesh: DeviceMesh | None = None,
+) -> DeviceMesh:
+    """The mesh of HYBRID_SHARD: shard inside a node and replicate across nodes, unless told otherwise."""
+    names = ("replicate", "shard")
+    if device_mesh is not None:
+        if device_mesh.ndim != 2:
+            raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {device_mesh}")
+        if device_mesh.mesh_dim_names is not None:
+            return device_mesh
+        groups = [device_mesh.get_group(0), device_mesh.get_group(1)]
+        return DeviceMesh.from_group(groups, device_mesh.device_type, mesh=device_mesh.mesh, mesh_dim_names=names)
+    if process_group is not None:
+        if not isinstance(process_group, tuple):
+            raise TypeError("hybrid sharding needs process_group=(shard_group, replicate_group), or a device_mesh")
+        return hsdp_mesh_from_groups(*process_group, device_type)
+    # FSDP1 counted the devices that this process can see, not the processes of the node.
+    per_node = torch.get_device_module(device_type).device_count()
+    return init_device_mesh(device_type, (dist.get_world_size() // per_node, per_node), mesh_dim_names=names)
+
+
+def replicate_mesh(device_type: str, group: dist.ProcessGroup | None = None) -> DeviceMesh:
+    """The mesh of NO_SHARD: gradients are all-reduced over `group`, and each shard is the whole parameter."""
+    names = ("replicate", "shard")
+    if group is None:
+        return init_device_mesh(device_type, (dist.get_world_size(), 1), mesh_dim_names=names)
+    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    ranks = torch.tensor(dist.get_process_group_ranks(group)).unsqueeze(1)
+    return DeviceMesh.from_group([group, alone], device_type, mesh=ranks, mesh_dim_names=names)
+
+
+def resolve_mesh(
+    device_type: str,
+    sharding_strategy: ShardingStrategy | None = None,
+    process_group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None,
+    device_mesh: DeviceMesh | None = None,
+) -> DeviceMesh:
+    """The mesh with exactly the groups that FSDP1 used.
+
+    The shape says more to FSDP2 than it did to FSDP1: any two-dimensional mesh shards over its second dimension, where
+    FSDP1 without a hybrid strategy used the first dimension and nothing else.
+    """
+    if process_group is not None and device_mesh is not None:
+        raise ValueError("pass process_group or device_mesh, not both")
+    if sharding_strategy in HYBRID_STRATEGIES:
+        return hybrid_mesh(device_type, process_group, device_mesh)
+    if isinstance(process_group, tuple):
+        raise TypeError(
+            f"process_group=(shard_group, replicate_group) needs a hybrid strategy, not {sharding_strategy}"
+        )
+    if sharding_strategy is ShardingStrategy.NO_SHARD:
+        if device_mesh is None:
+            return replicate_mesh(device_type, process_group)
+        if device_mesh.mesh_dim_names is not None and tuple(device_mesh.shape[1:]) == (1,):
+            return device_mesh
+        return replicate_mesh(device_mesh.device_type, device_mesh.get_group(0))
+    if process_group is not None:
+        return DeviceMesh.from_group(process_group, device_type, mesh_dim_names=("shard",))
+    if device_mesh is None:
+        return init_device_mesh(device_type, (dist.get_world_size(),), mesh_dim_names=("shard",))
+    if device_mesh.ndim == 1:
+        return device_mesh
+    if device_mesh.mesh_dim_names is not None:
+        return device_mesh[device_mesh.mesh_dim_names[0]]
+    return DeviceMesh.from_group(device_mesh.get_group(0), device_mesh.device_type, mesh_dim_names=("shard",))

@@ -1,0 +1,159 @@
+"""`FSDP(model, ...)` on FSDP2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from .api import CPUOffload, MixedPrecision, ShardingStrategy
+from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_mesh
+from .precision import cast_module_buffers, unit_mp_policy
+from .states import broadcast_module_states, materialize
+from .units import resolve_ignored, unit_modules, wrap_targets
+
+# FSDP1 arguments that changed when memory was used and when ranks communicated, and never what was computed.
+SPEED_ONLY = frozenset({"backward_prefetch", "forward_prefetch", "limit_all_gathers", "use_orig_params"})
+
+# The policy that a root gets should it turn out to be nested: see `cast_at_the_root_only`.
+NESTED_MP_POLICIES: WeakKeyDictionary[nn.Module, MixedPrecisionPolicy] = WeakKeyDictionary()
+
+
+def cast_at_the_root_only(root: nn.Module) -> None:
+    """Take the root's input cast from the units that were sharded by hand before the model around them.
+
+    FSDP1 found out in the first forward which unit is the root; FSDP2 is told by each unit's policy, up front.
+    """
+    for unit in root.modules():
+        if unit is not root and unit in NESTED_MP_POLICIES and isinstance(unit, FSDPModule):
+            unit._get_fsdp_state()._mp_policy = NESTED_MP_POLICIES.pop(unit)
+
+
+def shard_unit(
+    unit: nn.Module,
+    device: torch.device,
+    is_root: bool = False,
+    process_group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None,
+    sharding_strategy: ShardingStrategy | None = None,
+    cpu_offload: CPUOffload | None = None,
+    mixed_precision: MixedPrecision | None = None,
+    output_dtype: torch.dtype | None = None,
+    ignored_modules: Collection[nn.Module] = (),
+    ignored_params: Collection[nn.Parameter] = (),
+    param_init_fn: Callable[[nn.Module], None] | None = None,
+    sync_module_states: bool = False,
+    device_mesh: DeviceMesh | None = None,
+) -> None:
+    """Shard one unit whose nested units are sharded: one unit at a time is whole in memory, as in FSDP1."""
+    mesh = resolve_mesh(device.type, sharding_strategy, process_group, device_mesh)
+    materialize(unit, device, param_init_fn, ignored_modules)
+    if sync_module_states:
+        for dim in range(mesh.ndim):  # across nodes first, so that each node then starts from the right values
+            broadcast_module_states(unit, mesh.get_group(dim), device, ignored_params)
+    kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy)
+    if cpu_offload is not None and cpu_offload.offload_params:
+        kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
+    if ignored_params:
+        kwargs["ignored_params"] = set(ignored_params)  # torch >= 2.7
+    mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
+    fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
+    if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
+        cast_module_buffers(unit_modules(unit, ignored_modules), mixed_precision.buffer_dtype)
+
+
+def shard_model(
+    module: nn.Module,
+    process_group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None,
+    sharding_strategy: ShardingStrategy | None = None,
+    cpu_offload: CPUOffload | None = None,
+    auto_wrap_policy: Any = None,
+    backward_prefetch: object = None,
+    mixed_precision: MixedPrecision | None = None,
+    ignored_modules: Iterable[nn.Module] | None = None,
+    param_init_fn: Callable[[nn.Module], None] | None = None,
+    device_id: int | torch.device | None = None,
+    sync_module_states: bool = False,
+    forward_prefetch: bool = False,
+    limit_all_gathers: bool = True,
+    use_orig_params: bool = False,
+    ignored_states: Iterable[nn.Parameter] | Iterable[nn.Module] | None = None,
+    device_mesh: DeviceMesh | None = None,
+) -> nn.Module:
+    """`FSDP(module, ...)` on FSDP2: the same arguments, groups, casts and initial values.
+
+    For arguments that only run time knows; where they are known, `fully_shard` on each unit and then on the model is
+    all there is to it. Shards `module` in place and returns it. The arguments in `SPEED_ONLY` have no effect.
+    """
+    by_hand = auto_wrap_policy is None and process_group is None and device_mesh is None
+    if by_hand and sharding_strategy in HYBRID_STRATEGIES:
+        raise ValueError(f"{sharding_strategy} without auto_wrap_policy needs a process_group or a device_mesh")
+    skipped_modules, skipped_params = resolve_ignored(ignored_modules, ignored_states)
+    device = resolve_device(module, device_id)
+    mesh = resolve_mesh(device.type, sharding_strategy, process_group, device_mesh)
+    arguments: dict[str, Any] = {
+        "device": device,
+        "sharding_strategy": sharding_strategy,
+        "cpu_offload": cpu_offload,
+        "mixed_precision": mixed_precision,
+        "ignored_modules": skipped_modules,
+        "ignored_params": skipped_params,
+        "param_init_fn": param_init_fn,
+        "sync_module_states": sync_module_states,
+        "device_mesh": mesh,
+    }
+    if auto_wrap_policy is not None:
+        if any(isinstance(m, FSDPModule) for m in module.modules()):
+            raise ValueError("auto_wrap_policy needs a model without sharded modules: shard by policy or by hand")
+        units = wrap_targets(module, auto_wrap_policy, mixed_precision, skipped_modules, skipped_params)
+        for unit, own in units.items():
+            # Classes that FSDP1 kept out of mixed precision: inputs are cast up, outputs back.
+            if mixed_precision is not None and isinstance(unit, tuple(mixed_precision._module_classes_to_ignore)):
+                own = own | {
+                    "mixed_precision": MixedPrecision(param_dtype=torch.float32, cast_forward_inputs=True),
+                    "output_dtype": mixed_precision.param_dtype,
+                }
+            if "process_group" in own:
+                own = {"device_mesh": None} | own
+            shard_unit(unit, **arguments | {key: own[key] for key in own.keys() - SPEED_ONLY})
+    shard_unit(module, is_root=True, **arguments)
+    cast_at_the_root_only(module)
+    NESTED_MP_POLICIES[module] = unit_mp_policy(mixed_precision)
+    reduce_unused = getattr(module, "set_reduce_scatter_unused_params", None)  # torch >= 2.13
+    if reduce_unused is not None:
+        # FSDP1's flat gradient held zeros for parameters without gradient, so weight decay and momentum reached them,
+        # and ranks could use different parameters.
+        reduce_unused(True)
+    return module
+
+
+# What `enable_wrap` was given, while inside of it.
+WRAP_CONTEXTS: list[dict[str, Any]] = []
+
+
+@contextmanager
+def enable_wrap(*, wrapper_cls: Callable[..., nn.Module], **wrapper_kwargs: Any) -> Generator[None, None, None]:
+    """FSDP1's context inside which `wrap` wraps; `wrapper_cls` is `shard_model`."""
+    if WRAP_CONTEXTS:
+        raise NotImplementedError("enable_wrap cannot be nested")
+    WRAP_CONTEXTS.append({"wrapper_cls": wrapper_cls, **wrapper_kwargs})
+    try:
+        yield
+    finally:
+        WRAP_CONTEXTS.pop()
+
+
+def wrap(module: nn.Module, **wrap_overrides: Any) -> nn.Module:
+    """Wrap `module` when inside `enable_wrap`, else leave it alone: one model for both uses."""
+    if not WRAP_CONTEXTS:
+        return module
+    kwargs = WRAP_CONTEXTS[-1] | wrap_overrides
+    wrapper: Callable[..., nn.Module] = kwargs.pop("wrapper_cls")
+    return wrapper(module, **kwargs)

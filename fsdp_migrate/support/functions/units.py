@@ -1,0 +1,123 @@
+"""Which modules become units, and which modules make up one unit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from .api import MixedPrecision
+from .policies import _or_policy, transformer_auto_wrap_policy
+
+CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+
+
+def is_container(module: nn.Module) -> bool:
+    """Whether a module only holds others: FSDP1 gave it an empty unit, `fully_shard` refuses it."""
+    return isinstance(module, CONTAINERS) and type(module).forward is nn.Module.forward
+
+
+def post_order(module: nn.Module) -> Iterator[nn.Module]:
+    """Children before parents, each module once. `reversed(modules())` is not that when modules are shared."""
+    seen = {module}
+
+    def visit(parent: nn.Module) -> Iterator[nn.Module]:
+        for child in parent.children():
+            if child not in seen:
+                seen.add(child)
+                yield from visit(child)
+        yield parent
+
+    return visit(module)
+
+
+def unit_modules(unit: nn.Module, ignored_modules: Collection[nn.Module] = ()) -> list[nn.Module]:
+    """The modules of one unit: its subtree without nested units, parents first, as FSDP1 visited them."""
+    modules = []
+    seen = {unit}
+    queue = deque(seen)
+    while queue:
+        module = queue.popleft()
+        modules.append(module)
+        for child in module.children():
+            if child not in seen and child not in ignored_modules and not isinstance(child, FSDPModule):
+                seen.add(child)
+                queue.append(child)
+    return modules
+
+
+def policy_targets(
+    module: nn.Module,
+    policy: Callable[..., bool],
+    ignored_modules: Collection[nn.Module] = (),
+    ignored_params: Collection[nn.Parameter] = (),
+) -> list[nn.Module]:
+    """The modules a callable FSDP1 policy picks.
+
+    FSDP1 asked top-down whether to look inside, and bottom-up whether to wrap what is left. A module it may not look
+    inside is not offered at all, so its parameters belong to the unit around it.
+    """
+    targets = []
+
+    def wrapped_numel(candidate: nn.Module) -> int:
+        total = sum(p.numel() for p in candidate.parameters() if p not in ignored_params)
+        if not policy(module=candidate, recurse=True, nonwrapped_numel=total):
+            return 0
+        done = sum(wrapped_numel(child) for child in candidate.children() if child not in ignored_modules)
+        if candidate is module or not policy(module=candidate, recurse=False, nonwrapped_numel=total - done):
+            return done
+        targets.append(candidate)
+        return total
+
+    wrapped_numel(module)
+    return targets
+
+
+def wrap_targets(
+    module: nn.Module,
+    policy: Any,
+    mixed_precision: MixedPrecision | None = None,
+    ignored_modules: Iterable[nn.Module] = (),
+    ignored_params: Iterable[nn.Parameter] = (),
+) -> dict[nn.Module, dict[str, Any]]:
+    """The units that an FSDP1 `auto_wrap_policy` makes below `module`, children first, with their own arguments.
+
+    `fully_shard` has no policies: it is called on each unit, and then on `module` itself.
+    """
+    ignored_modules, ignored_params = set(ignored_modules), set(ignored_params)
+    # With mixed precision, FSDP1 also made units of the classes that stay in float32, and then looked inside every
+    # module, even where a size-based policy would not.
+    full_precision = tuple(mixed_precision._module_classes_to_ignore) if mixed_precision is not None else ()
+    if hasattr(policy, "_run_policy"):
+        units = policy._run_policy(module, ignored_modules, {})
+        for candidate in module.modules():
+            if isinstance(candidate, full_precision) and candidate not in ignored_modules:
+                units.setdefault(candidate, {})
+    else:
+        if mixed_precision is not None:
+            by_class = partial(transformer_auto_wrap_policy, transformer_layer_cls=full_precision)
+            policy = partial(_or_policy, policies=[policy, by_class])
+        units = {unit: {} for unit in policy_targets(module, policy, ignored_modules, ignored_params)}
+    return {
+        unit: units[unit]
+        for unit in post_order(module)
+        if unit in units and unit is not module and not is_container(unit)
+    }
+
+
+def resolve_ignored(
+    ignored_modules: Iterable[nn.Module] | None,
+    ignored_states: Iterable[nn.Parameter] | Iterable[nn.Module] | None,
+) -> tuple[set[nn.Module], set[nn.Parameter]]:
+    """The modules and parameters that FSDP1 left alone. `fully_shard` knows only parameters."""
+    if ignored_modules is not None and ignored_states is not None:
+        raise ValueError("pass ignored_states or ignored_modules, not both")
+    states: list[torch.Tensor | nn.Module] = [*(ignored_modules or ()), *(ignored_states or ())]
+    modules = {child for state in states if isinstance(state, nn.Module) for child in state.modules()}
+    params = {state for state in states if isinstance(state, nn.Parameter)}
+    return modules, params.union(*(module.parameters(recurse=False) for module in modules))

@@ -1,0 +1,92 @@
+"""The command line and the environment of one run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from fsdp_migrate.verify.request import CheckRequest, Side
+from fsdp_migrate.verify.scratch import mentions
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one side. `perturb` seeds the one-ulp perturbation; `save_init`/`load_init` move initial weights."""
+
+    side: Side
+    name: str
+    out: Path
+    scratch: Path
+    perturb: int | None = None
+    save_init: Path | None = None
+    load_init: Path | None = None
+
+
+def spawns_itself(request: CheckRequest, side: Side) -> bool:
+    """Whether the program starts its own processes (`mp.spawn`) and must not be put under torchrun."""
+    if request.spawns != "auto":
+        return request.spawns == "yes"
+    tree = request.tree(side)
+    starts = mentions(tree, ("mp.spawn(", "multiprocessing.spawn(", "start_processes("))
+    return starts and not mentions(tree, ('"RANK"', "'RANK'", '"LOCAL_RANK"', "'LOCAL_RANK'", "torchrun"))
+
+
+def redirects(request: CheckRequest) -> bool:
+    """Whether CUDA and NCCL calls are redirected to the CPU and gloo, on both sides or on none."""
+    if request.device != "cpu" or request.redirect == "off":
+        return False
+    words = ("cuda", "nccl")
+    return request.redirect == "on" or any(
+        mentions(request.tree(side), words) for side in ("original", "rewritten")  # type: ignore[arg-type]
+    )
+
+
+def command(request: CheckRequest, run: Run) -> list[str]:
+    """The whole command, under torchrun, the caller's launcher, or plain Python for a program that spawns."""
+    probe = ["-m", "fsdp_migrate.probe", *probe_options(request, run), *_target(request, run.side)]
+    if request.launcher is not None:
+        line = shlex.join([request.python, *probe])
+        return ["bash", "-c", request.launcher.replace("{probe}", line).replace("{n}", str(request.world_size))]
+    if spawns_itself(request, run.side):
+        return [request.python, *probe]
+    where = list(request.torchrun_args) or ["--standalone"]
+    count = ["--nproc-per-node", str(request.world_size)]
+    return [request.python, "-m", "torch.distributed.run", *where, *count, *probe]
+
+
+def probe_options(request: CheckRequest, run: Run) -> list[str]:
+    options = ["--out", str(run.out), "--max-steps", str(request.steps), "--device", request.device]
+    options += ["--scratch", str(run.scratch), "--processes", str(request.world_size)]
+    if redirects(request):
+        options.append("--redirect")
+    if run.perturb is not None:
+        options += ["--perturb", str(run.perturb)]
+    if run.save_init is not None:
+        options += ["--save-init", str(run.save_init)]
+    if run.load_init is not None:
+        options += ["--load-init", str(run.load_init)]
+    return options
+
+
+def environment(request: CheckRequest) -> dict[str, str]:
+    """The caller's environment, with what makes two runs comparable and keeps them off the network's trackers."""
+    env = dict(os.environ)
+    env.update(PYTHONHASHSEED="0", WANDB_MODE="offline", CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    env.setdefault("OMP_NUM_THREADS", "1")
+    env.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if request.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    package_home = str(Path(__file__).resolve().parents[2])
+    if "site-packages" not in package_home:  # run from a checkout: the children must find it too
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [package_home, env.get("PYTHONPATH")]))
+    env.update(request.env)
+    return env
+
+
+def _target(request: CheckRequest, side: Side) -> list[str]:
+    target = request.target(side)
+    if request.as_module:
+        return ["-m", target, *request.args]
+    return [os.path.relpath(target, request.cwd), *request.args]

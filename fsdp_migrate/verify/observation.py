@@ -1,0 +1,253 @@
+"""One run as the checks see it: the ranks' partial sums added up."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsdp_migrate.verify.records import RankRecords, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One shard group, see `fsdp_migrate.probe.units.Unit`."""
+
+    root: int
+    fqn: str
+    api: str
+    params: tuple[str, ...]
+    numel: int
+    padded_numel: int
+    storage_dtype: str
+    param_dtype: str
+    reduce_dtype: str
+    strategy: str
+    shard_world: int
+
+    @property
+    def key(self) -> tuple[int, tuple[str, ...]]:
+        return self.root, self.params
+
+    @property
+    def name(self) -> str:
+        return self.fqn or "(root)"
+
+
+@dataclass(slots=True)
+class Sketch:
+    """A whole tensor's statistics, summed over the ranks that own its pieces. `heads` are each rank's first values."""
+
+    sums: list[float]
+    squares: float = 0.0
+    total: float = 0.0
+    owned: float = 0.0
+    nonfinite: int = 0
+    numel: int = 0
+    replicas: int = 1
+    heads: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def norm(self) -> float:
+        return math.sqrt(max(0.0, self.squares))
+
+    def distance(self, other: Sketch) -> float:
+        """Estimate of the 2-norm of the difference of the two tensors."""
+        if self.numel != other.numel:
+            return math.inf
+        return math.sqrt(sum((a - b) ** 2 for a, b in zip(self.sums, other.sums)) / len(self.sums))
+
+
+Sketches = dict[str, Sketch]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """One optimizer. `params` are its groups' parameter names; `hyper` its settings at each step it made."""
+
+    cls: str
+    params: tuple[tuple[str, ...], ...]
+    hyper: tuple[list[dict[str, Any]], ...]
+    norms: tuple[float, ...]
+    norms_before: tuple[float | None, ...]
+    state_bytes: int
+    stirs: bool
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(sorted(name for group in self.params for name in group))
+
+    def settings(self, step: int) -> dict[str, dict[str, Any]]:
+        """Hyper-parameters of every parameter at one step, by name."""
+        return {name: hyper for names, hyper in zip(self.params, self.hyper[step]) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One backward's loss on each rank; `step` is the optimizer step it led to."""
+
+    step: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One finished run."""
+
+    world: int
+    units: tuple[Unit, ...]
+    steps: tuple[int, ...]
+    """Optimizer steps seen on each rank."""
+    losses: tuple[Loss, ...]
+    uneven_losses: bool
+    optimizers: tuple[Optimizer, ...]
+    init: Sketches
+    start: Sketches
+    gradients: Sketches
+    without_gradient: frozenset[str]
+    end: Sketches
+    buffers: dict[str, tuple[float, float]]
+    comm: tuple[dict[str, tuple[int, int]], ...]
+    seconds: tuple[float, ...]
+    peaks: tuple[float | None, ...]
+    flags: dict[str, Any]
+    autocast: str | None
+    ranks_disagree: tuple[str, ...]
+    meta_params: bool
+    errors: tuple[str, ...]
+    outside: tuple[str, ...]
+    ends: tuple[str, ...]
+
+    @property
+    def fsdp1(self) -> int:
+        return sum(unit.api == "FSDP1" for unit in self.units)
+
+    @property
+    def fsdp2(self) -> int:
+        return sum(unit.api == "FSDP2" for unit in self.units)
+
+
+def merge(ranks: list[RankRecords]) -> Observation:
+    """Add up the ranks of one run. `ranks` is not empty."""
+    lead = ranks[0]
+    losses, uneven = _losses(ranks)
+    unit_record = lead.first("units")
+    steps = [list(rank.of("step")) for rank in ranks]
+    together = list(zip(*steps))
+    return Observation(
+        world=len(ranks),
+        units=tuple(_unit(raw) for raw in unit_record["units"]) if unit_record else (),
+        steps=tuple(len(mine) for mine in steps),
+        losses=losses,
+        uneven_losses=uneven,
+        optimizers=_optimizers(ranks),
+        init=_sketches(ranks, "param@init"),
+        start=_sketches(ranks, "param@start"),
+        gradients=_sketches(ranks, "grad@0"),
+        without_gradient=frozenset(r["fqn"] for rank in ranks for r in rank.of("missing") if r["local"]),
+        end=_sketches(ranks, "param@end"),
+        buffers={r["fqn"]: (r["sum"], r["sq"]) for r in lead.of("buffer")},
+        comm=tuple({kind: (c[0], c[1]) for kind, c in step["comm"].items()} for step in steps[0]),
+        seconds=tuple(max(step["seconds"] for step in group) for group in together),
+        peaks=tuple(_largest([step["peak_bytes"] for step in group]) for group in together),
+        flags=_without_envelope(lead.first("flags")),
+        autocast=next((r["dtype"] for r in lead.of("autocast") if r["dtype"]), None),
+        ranks_disagree=_disagreements(ranks),
+        meta_params=any(value is None for r in lead.of("handed") for _, value in r["digests"]),
+        errors=tuple(
+            f"rank {rank.rank}: {r['type']} in {r['where']}: {r['message']}" for rank in ranks for r in rank.of("error")
+        ),
+        outside=tuple(sorted({r["path"] for rank in ranks for r in rank.of("outside")})),
+        ends=tuple(str((rank.end or {}).get("reason", "none")) for rank in ranks),
+    )
+
+
+def _unit(raw: Record) -> Unit:
+    return Unit(**{**raw, "params": tuple(raw["params"])})
+
+
+def _without_envelope(record: Record | None) -> dict[str, Any]:
+    return {key: value for key, value in (record or {}).items() if key not in ("kind", "t")}
+
+
+def _largest(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known else None
+
+
+def _sketches(ranks: list[RankRecords], which: str) -> Sketches:
+    merged: Sketches = {}
+    for rank in ranks:
+        for r in rank.of("piece"):
+            if r["which"] != which:
+                continue
+            whole = merged.setdefault(r["fqn"], Sketch([0.0] * len(r["s"])))
+            share = 1.0 / r["rep"]
+            whole.sums = [a + b * share for a, b in zip(whole.sums, r["s"])]
+            whole.squares += r["sq"] * share
+            whole.total += r["sum"] * share
+            whole.owned += r["n"] * share
+            whole.nonfinite += r["nonfinite"]
+            whole.numel, whole.replicas = r["N"], r["rep"]
+            whole.heads[rank.rank] = tuple(r["head"])
+    return merged
+
+
+def _losses(ranks: list[RankRecords]) -> tuple[tuple[Loss, ...], bool]:
+    """The backwards that all ranks made, and whether some rank made more than another within the same steps."""
+    streams: list[list[tuple[int, float]]] = []
+    for rank in ranks:
+        stream: list[tuple[int, float]] = []
+        step = 0
+        for r in rank.records:
+            if r["kind"] in ("step", "skipped"):
+                stream += [(step, value) for value in r["losses"]]
+                step += 1
+        streams.append(stream)
+    uneven = len({len(stream) for stream in streams}) > 1
+    return tuple(Loss(group[0][0], tuple(value for _, value in group)) for group in zip(*streams)), uneven
+
+
+def _optimizers(ranks: list[RankRecords]) -> tuple[Optimizer, ...]:
+    lead = ranks[0]
+    found = []
+    for record in lead.of("optimizer"):
+        number = record["opt"]
+        per_rank = [[s for s in rank.of("step") if s["opt"] == number] for rank in ranks]
+        hyper: list[list[dict[str, Any]]] = []
+        for step in per_rank[0]:
+            hyper.append(step["hyper"] or (hyper[-1] if hyper else record["hyper"]))
+        together = list(zip(*per_rank))
+        found.append(
+            Optimizer(
+                cls=record["cls"],
+                params=tuple(tuple(names) for names in record["params"]),
+                hyper=tuple(hyper),
+                norms=tuple(math.sqrt(sum(s["norm_at_step"] or 0.0 for s in group)) for group in together),
+                norms_before=tuple(_root_of_sum([s["norm_before"] for s in group]) for group in together),
+                state_bytes=sum(r["bytes"] for rank in ranks for r in rank.of("state") if r["opt"] == number),
+                stirs=record["stirs"],
+            )
+        )
+    return tuple(found)
+
+
+def _root_of_sum(parts: list[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return math.sqrt(sum(known)) if len(known) == len(parts) else None
+
+
+def _disagreements(ranks: list[RankRecords]) -> tuple[str, ...]:
+    """Names of the weights that ranks held different values of when they handed them to FSDP."""
+    found: set[str] = set()
+    seen: dict[tuple[int, int], float | None] = defaultdict(lambda: None)
+    for rank in ranks:
+        for order, record in enumerate(rank.of("handed")):
+            for place, (name, digest) in enumerate(record["digests"]):
+                known = seen[order, place]
+                if known is None:
+                    seen[order, place] = digest
+                elif digest is not None and digest != known:
+                    found.add(name)
+    return tuple(sorted(found))

@@ -1,0 +1,166 @@
+"""Turns a watched run into an observation, or into the failure that explains it best."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fsdp_migrate.verify.observation import Observation, merge
+from fsdp_migrate.verify.records import RankRecords
+from fsdp_migrate.verify.report import Failure
+from fsdp_migrate.verify.watch import Watched
+
+_GOOD_ENDS = ("max_steps", "finished")
+_LOG_TAIL_LINES = 40
+_TORCHRUN_EXIT = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+
+
+def outcome(name: str, watched: Watched, world: int) -> Observation | Failure:
+    """`name` is the side as the user knows it.
+
+    A run counts by its records: when every rank wrote its end marker, an abort of gloo at interpreter exit changes
+    nothing. The exit code of torchrun alone is never believed.
+    """
+    if watched.hung is not None:
+        return _hang(name, watched)
+    ends = {rank.rank: rank.end for rank in watched.ranks}
+    if len(ends) == world and all(end and end["reason"] in _GOOD_ENDS for end in ends.values()):
+        return merge(watched.ranks)
+    return _raised(name, watched) or _exited(name, watched) or _vanished(name, watched, world)
+
+
+def worth_a_retry(watched: Watched) -> bool:
+    """gloo sometimes aborts (-6) for reasons of its own: no rank raised, and some end markers are missing."""
+    raised = any(rank.end and rank.end["reason"] == "exception" for rank in watched.ranks)
+    return watched.hung is None and not raised and "exitcode  : -6" in watched.log
+
+
+def _raised(name: str, watched: Watched) -> Failure | None:
+    """The exception that came first: the others are mostly its consequences."""
+    raised = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
+    if not raised:
+        return None
+    first = min(raised, key=_ended_at)
+    end = _end_of(first)
+    return Failure(
+        name,
+        f"rank {first.rank} of the {name} program raised {end['type']}: {end['message'].strip()}",
+        _cure(end["type"], end["message"], name),
+        first.rank,
+        end["traceback"],
+        _tail(watched.log),
+    )
+
+
+def _exited(name: str, watched: Watched) -> Failure | None:
+    exited = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "exit"]
+    if not exited:
+        return None
+    first = min(exited, key=_ended_at)
+    return Failure(
+        name,
+        f"rank {first.rank} of the {name} program called sys.exit({_end_of(first)['code']}) after {first.steps} steps",
+        "run the program by itself with these arguments and see why it exits",
+        first.rank,
+        log=_tail(watched.log),
+    )
+
+
+def _vanished(name: str, watched: Watched, world: int) -> Failure:
+    """No rank says why: a signal, or the launcher itself failed."""
+    for rank, code in _TORCHRUN_EXIT.findall(watched.log):
+        if int(code) == 74:
+            return _no_space(name, int(rank), watched)
+        if int(code) < 0:
+            return _signalled(name, int(rank), -int(code), watched)
+    if "EADDRINUSE" in watched.log or "address already in use" in watched.log.lower():
+        return Failure(
+            name,
+            f"the {name} program wanted a network port that is in use",
+            "end the process that holds it, or do not give a fixed port (MASTER_PORT, --master-port)",
+            log=_tail(watched.log),
+        )
+    missing = world - sum(rank.end is not None for rank in watched.ranks)
+    return Failure(
+        name,
+        f"{missing} of {world} ranks of the {name} program ended without a word (exit code {watched.returncode})",
+        "the end of the output is below; if it names an option, check the arguments after --",
+        log=_tail(watched.log),
+    )
+
+
+def _signalled(name: str, rank: int, number: int, watched: Watched) -> Failure:
+    cures = {
+        9: "SIGKILL is mostly the out-of-memory killer: use fewer processes, or a smaller batch or model",
+        11: "a segmentation fault in native code: run the program by itself to see whether it is the program's",
+    }
+    return Failure(
+        name,
+        f"rank {rank} of the {name} program was killed by signal {number}",
+        cures.get(number, "run the program by itself with these arguments"),
+        rank,
+        log=_tail(watched.log),
+    )
+
+
+def _no_space(name: str, rank: int, watched: Watched) -> Failure:
+    return Failure(
+        name,
+        f"rank {rank} could not write its records (disk full?)",
+        "free space in the temporary directory, or choose another with --keep DIR or TMPDIR",
+        rank,
+        log=_tail(watched.log),
+    )
+
+
+def _hang(name: str, watched: Watched) -> Failure:
+    steps = {rank.rank: rank.steps for rank in watched.ranks}
+    slowest = min(steps, key=lambda rank: steps[rank], default=None)
+    places = {rank: _innermost(stack) for rank, stack in watched.stacks.items()}
+    # The rank that is not waiting for the others is the one the others wait for.
+    waiting = [rank for rank, place in places.items() if "distributed" in place or "autograd" in place]
+    culprits = [rank for rank in places if rank not in waiting]
+    culprit = culprits[0] if culprits else slowest
+    where = "; ".join(f"rank {rank} is in {place}" for rank, place in sorted(places.items()))
+    return Failure(
+        name,
+        f"the {name} program wrote nothing for {watched.hung:.0f} s (steps per rank: {steps}). {where}",
+        "look at the stack of each rank below: ranks that wait in different collectives took different branches; "
+        "a long data load needs a larger --hang-timeout",
+        culprit,
+        "\n".join(f"--- rank {rank}\n{stack}" for rank, stack in sorted(watched.stacks.items())),
+        _tail(watched.log),
+    )
+
+
+def _innermost(stack: str) -> str:
+    """`file:line in function` at the top of the main thread, from faulthandler's text (most recent call first)."""
+    main = stack.split("Current thread")[-1] if "Current thread" in stack else stack
+    frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', main)
+    if not frames:
+        return "unknown"
+    file, line, function = frames[0]
+    return f"{'/'.join(file.split('/')[-3:])}:{line} in {function}"
+
+
+def _ended_at(rank: RankRecords) -> float:
+    return float(_end_of(rank)["t"])
+
+
+def _end_of(rank: RankRecords) -> dict[str, Any]:
+    assert rank.end is not None
+    return rank.end
+
+
+def _tail(log: str) -> str:
+    return "\n".join(log.splitlines()[-_LOG_TAIL_LINES:])
+
+
+def _cure(kind: str, message: str, name: str) -> str:
+    if "nccl" in message.lower() or "cuda" in message.lower():
+        return "the program needs CUDA: use --run-gpus, or --run-cpus with redirection on"
+    if kind in ("FileNotFoundError", "ModuleNotFoundError"):
+        return "the run starts in a copy of the program's tree: give absolute paths to data, or a wider root"
+    if name == "rewritten":
+        return "the original ran and the rewritten program does not: the traceback shows where the migration broke"
+    return "run the program by itself with these arguments; a parity run needs an original that works"

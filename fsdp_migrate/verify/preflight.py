@@ -1,0 +1,103 @@
+"""Can this machine run what was asked? Found out in a subprocess, because the parent side imports no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fsdp_migrate.verify.report import Failure
+from fsdp_migrate.verify.request import CheckRequest
+
+_QUESTION = """
+import json
+try:
+    import torch
+except ImportError as error:
+    print(json.dumps({"error": str(error)}))
+else:
+    import torch.distributed as dist
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gloo = dist.is_available() and dist.is_gloo_available()
+    print(json.dumps({"torch": torch.__version__, "devices": devices, "gloo": gloo}))
+"""
+_OLDEST = (2, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the Python that will run the program has: torch's version (None: not importable), CUDA devices, gloo."""
+
+    torch: str | None
+    devices: int
+    gloo: bool
+    error: str = ""
+
+
+def look(python: str, env: Mapping[str, str]) -> Machine:
+    """Ask `python`, in the environment the run will have."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _QUESTION], capture_output=True, text=True, env={**os.environ, **env}, timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Machine(None, 0, False, f"{python}: {error}")
+    try:
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return Machine(None, 0, False, (done.stderr.strip().splitlines() or ["no answer"])[-1])
+    if "error" in answer:
+        return Machine(None, 0, False, answer["error"])
+    return Machine(answer["torch"], answer["devices"], answer["gloo"])
+
+
+def objection(request: CheckRequest, machine: Machine) -> Failure | None:
+    """Why `request` cannot run on `machine`, and what to do instead. None: it can."""
+    if machine.torch is None:
+        return Failure(
+            "preflight",
+            f"torch cannot be imported by {request.python}: {machine.error}",
+            'install it: pip install "fsdp-migrate[verify]", or name the Python of your training environment',
+        )
+    if _version(machine.torch) < _OLDEST:
+        return Failure(
+            "preflight", f"torch {machine.torch} has no public fully_shard", "a parity run needs torch 2.6 or newer"
+        )
+    if request.device == "cpu":
+        if machine.gloo:
+            return None
+        return Failure("preflight", f"torch {machine.torch} was built without gloo", "use a build with gloo")
+    if request.launcher is not None or machine.devices >= request.world_size:
+        return None
+    return _too_few_devices(request, machine)
+
+
+def missing_program(request: CheckRequest) -> Failure | None:
+    """A script that is not there is said at once, not through a traceback of torchrun's."""
+    if request.as_module:
+        return None
+    for side, script in (("original", request.original), ("rewritten", request.rewritten)):
+        root = request.tree("original" if side == "original" else "rewritten")
+        if not (root / script).exists() and not script.exists():
+            return Failure(side, f"{script} does not exist", "give the path of the training script")
+    return None
+
+
+def _too_few_devices(request: CheckRequest, machine: Machine) -> Failure:
+    n, count = request.world_size, machine.devices
+    visible = {**os.environ, **request.env}.get("CUDA_VISIBLE_DEVICES", "unset")
+    fewer = f"Use --run-gpus {count}, or " if count else "Use "
+    return Failure(
+        "preflight",
+        f"--run-gpus {n} needs {n} CUDA device{'s' if n > 1 else ''}; this machine shows {count} "
+        f"(CUDA_VISIBLE_DEVICES={visible}, torch {machine.torch}).",
+        f"{fewer}--run-cpus {n} (checks numerics and structure on gloo with {n} processes; not NCCL, memory or speed), "
+        "or --launcher to run on a cluster.",
+    )
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, minor = text.split("+")[0].split(".")[:2]
+    return int(major), int(minor)

@@ -1,0 +1,132 @@
+"""The result of a parity check, as plain data for the renderers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(str, Enum):
+    """The answer to: does the rewritten program train the same?"""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    COULD_NOT_RUN = "COULD NOT RUN"
+
+
+class Mark(str, Enum):
+    """The outcome of one check."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    ALLOWED = "ALLOWED"
+    """Failed, and the caller said that this difference is intended."""
+    INFO = "INFO"
+    NOT_AVAILABLE = "NOT AVAILABLE"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """One line of the table. `value` is what was measured and `limit` what is still accepted, both ready to print."""
+
+    id: str
+    title: str
+    mark: Mark
+    value: str = ""
+    limit: str = ""
+    detail: str = ""
+    first_bad_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What was seen at each step, over all ranks: mean loss, gradient norm as the optimizer saw it, seconds, and peak
+    bytes of the fullest rank (None without CUDA). `loss_difference` and `floor_difference` are the largest relative
+    difference of any rank's loss against the original's."""
+
+    original_loss: tuple[float, ...] = ()
+    rewritten_loss: tuple[float, ...] = ()
+    loss_difference: tuple[float, ...] = ()
+    floor_difference: tuple[float, ...] = ()
+    original_norm: tuple[float, ...] = ()
+    rewritten_norm: tuple[float, ...] = ()
+    original_seconds: tuple[float, ...] = ()
+    rewritten_seconds: tuple[float, ...] = ()
+    original_peak: tuple[float | None, ...] = ()
+    rewritten_peak: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run gave nothing to compare: which side, which rank began it, its traceback, and what to do."""
+
+    side: str
+    message: str
+    cure: str
+    rank: int | None = None
+    traceback: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParityReport:
+    """The whole answer. `limits` says what this kind of run cannot show, `warnings` what the user should know."""
+
+    verdict: Verdict
+    reason: str
+    rows: tuple[CheckRow, ...] = ()
+    curves: Curves = Curves()
+    failure: Failure | None = None
+    limits: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    world_size: int = 0
+    device: str = ""
+    steps: int = 0
+    torch_version: str = ""
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0 parity, 1 no parity, 2 could not run or inconclusive."""
+        return {Verdict.PASS: 0, Verdict.FAIL: 1}.get(self.verdict, 2)
+
+    def row(self, check: str) -> CheckRow:
+        """The row of one check. Raises KeyError."""
+        for row in self.rows:
+            if row.id == check:
+                return row
+        raise KeyError(check)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Ids of the checks that failed, in report order."""
+        return tuple(row.id for row in self.rows if row.mark is Mark.FAIL)
+
+
+def verdict_of(rows: tuple[CheckRow, ...]) -> tuple[Verdict, str]:
+    """A single failure fails the whole; then, what could not be looked at keeps it from passing."""
+    failed = [row for row in rows if row.mark is Mark.FAIL]
+    if failed:
+        first = failed[0]
+        others = f" (also {', '.join(row.id for row in failed[1:])})" if failed[1:] else ""
+        return Verdict.FAIL, f"{first.id} {first.title}: {first.detail or first.value}{others}"
+    blind = [row for row in rows if row.mark in (Mark.INCONCLUSIVE, Mark.NOT_AVAILABLE)]
+    if blind:
+        return Verdict.INCONCLUSIVE, f"{blind[0].id} {blind[0].title}: {blind[0].detail}"
+    if not any(row.mark is Mark.PASS for row in rows):
+        return Verdict.INCONCLUSIVE, "no check looked at anything"
+    return Verdict.PASS, "the rewritten program trains as the original does, as far as this run can show"
+
+
+def with_allowed(rows: tuple[CheckRow, ...], allow: tuple[str, ...]) -> tuple[CheckRow, ...]:
+    """Failures of the allowed checks become ALLOWED, and say so."""
+    from dataclasses import replace
+
+    return tuple(
+        replace(row, mark=Mark.ALLOWED, detail=f"allowed by --allow {row.id}: {row.detail}")
+        if row.mark is Mark.FAIL and row.id in allow
+        else row
+        for row in rows
+    )

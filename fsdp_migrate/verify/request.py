@@ -1,0 +1,74 @@
+"""What the caller of a parity check asks for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """Two versions of one program, and how to run them.
+
+    `original` and `rewritten` are the script of each version: a path, absolute or relative to the root of its tree; with
+    `as_module` a dotted module name. `original_root` and `rewritten_root` are the two trees (default: the directory of
+    the script). Each run gets its own scratch copy of its tree as working directory, so that the user's files are safe.
+    `cwd` is the directory inside the tree to start in.
+
+    `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
+    weights moved by one unit in the last place, to learn how far rounding alone takes it. `allow` holds the ids of
+    checks whose failure is intended. `keep` is a directory to leave records and logs in. `hang_timeout` is in seconds
+    without a new record from any rank, `start_timeout` the same before the first step.
+    """
+
+    original: Path
+    rewritten: Path
+    world_size: int
+    device: Device = "cpu"
+    steps: int = 20
+    args: tuple[str, ...] = ()
+    as_module: bool = False
+    original_root: Path | None = None
+    rewritten_root: Path | None = None
+    cwd: Path = Path(".")
+    floor_runs: int = 1
+    keep: Path | None = None
+    hang_timeout: float = 120.0
+    start_timeout: float = 600.0
+    allow: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    init: Literal["auto", "copy", "as-is"] = "auto"
+    redirect: Literal["auto", "on", "off"] = "auto"
+    spawns: Literal["auto", "yes", "no"] = "auto"
+    python: str = sys.executable
+    torchrun_args: tuple[str, ...] = ()
+    launcher: str | None = None
+
+    def tree(self, side: Side) -> Path:
+        """The root of the version's tree."""
+        root = self.original_root if side == "original" else self.rewritten_root
+        return (root or self.script(side).parent).resolve()
+
+    def script(self, side: Side) -> Path:
+        return self.original if side == "original" else self.rewritten
+
+    def target(self, side: Side) -> str:
+        """The program as it is named inside the tree: a path relative to its root, or the module name."""
+        script = self.script(side)
+        if self.as_module:
+            return str(script)
+        root = self.tree(side)
+        full = script if script.is_absolute() else _first_existing(root / script, script)
+        return str(full.resolve().relative_to(root))
+
+
+Side = Literal["original", "rewritten"]
+
+
+def _first_existing(*paths: Path) -> Path:
+    return next((path for path in paths if path.exists()), paths[0])

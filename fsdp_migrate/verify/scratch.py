@@ -1,0 +1,52 @@
+"""A copy of a program's tree for one run, so that what it writes beside itself does not touch the user's files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+_NOT_NEEDED = frozenset(
+    {".git", ".hg", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache", ".ruff_cache", ".pytest_cache", "wandb"}
+)
+COPY_LIMIT_BYTES = 256 * 2**20
+"""Files are copied up to this many bytes in all; what is beyond (data sets, checkpoints) is linked to, and reported."""
+
+
+def copy_tree(source: Path, target: Path, limit: int = COPY_LIMIT_BYTES) -> list[Path]:
+    """Copy `source` into the new directory `target`, small files first.
+
+    Returns the files that were linked to because the limit was reached: a program that overwrites one of those
+    overwrites the user's file.
+    """
+    files: list[tuple[int, Path]] = []
+    for folder, subfolders, names in os.walk(source):
+        subfolders[:] = [name for name in subfolders if name not in _NOT_NEEDED]
+        (target / Path(folder).relative_to(source)).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file():
+                files.append((path.stat().st_size, path))
+    linked: list[Path] = []
+    spent = 0
+    for size, path in sorted(files):
+        spent += size
+        place = target / path.relative_to(source)
+        if spent <= limit:
+            shutil.copy2(path, place)
+        else:
+            place.symlink_to(path.resolve())
+            linked.append(path)
+    return linked
+
+
+def mentions(tree: Path, words: tuple[str, ...]) -> bool:
+    """Whether any Python file of the tree contains one of `words`."""
+    for folder, subfolders, names in os.walk(tree):
+        subfolders[:] = [name for name in subfolders if name not in _NOT_NEEDED]
+        for name in names:
+            if name.endswith(".py"):
+                text = Path(folder, name).read_text(encoding="utf-8", errors="replace")
+                if any(word in text for word in words):
+                    return True
+    return False

@@ -1,0 +1,36 @@
+"""How each constructor call of a program is rewritten: decided together, because calls share their arguments.
+
+A policy or a `MixedPrecision` that two calls use can be rewritten where it is made only if both are written
+idiomatically; one that goes through the support module needs it as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from codemods import wrap
+from codemods.vocabulary import Way
+
+from .analysis.facts import Facts
+from .analysis.tree import Tree
+
+
+def decide(facts: Facts, trees: Iterable[Tree]) -> dict[cst.Call, Way]:
+    """The way of every constructor call in these files."""
+    proposals = {
+        call: wrap.propose(facts.file(tree), call)
+        for tree in trees
+        for call in wrap.constructor_calls(facts.file(tree), tree.nodes(cst.Call))
+    }
+    ways = {call: proposal.way for call, proposal in proposals.items()}
+    settled = False
+    while not settled:
+        settled = True
+        kept = {node for call, way in ways.items() if way is not Way.IDIOMATIC for node in proposals[call].reads}
+        for call, proposal in proposals.items():
+            if ways[call] is Way.IDIOMATIC and proposal.changes & kept:
+                ways[call] = Way.SUPPORT
+                settled = False
+    return ways
