@@ -1,6 +1,6 @@
 """The rules, in the order in which they are asked.
 
-1. Constructor calls come first: what holds an FSDP2 model follows from them.
+1. Constructor calls come first, then the definitions that change with them.
 2. Then what is done with such a model: accumulation, clipping, state dicts.
 3. The class itself comes last, because a constructor call or a static method holds its name too.
 
@@ -11,11 +11,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from codemods import class_check, clip_grad_norm, no_sync, state_dict, wrap
+from codemods import (
+    class_check,
+    clip_grad_norm,
+    no_sync,
+    policy_definition,
+    precision_definition,
+    state_dict,
+    wrap,
+)
 from codemods.vocabulary import Rule
 
 RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,
+    policy_definition.RULE,
+    precision_definition.RULE,
     no_sync.RULE,
     clip_grad_norm.RULE,
     state_dict.RULE,

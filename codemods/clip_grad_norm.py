@@ -44,6 +44,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.layout import call_text
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
 CODE = "FM202"
@@ -71,7 +72,7 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
 def edit(found: Match, file: File) -> Outcome:
     call = file.parent(found.attribute)
     model = file.code(found.attribute.value)
-    if Holds.FSDP not in found.held or file.stays_fsdp1(found.attribute.value):
+    if Holds.FSDP not in found.held:
         return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
         return _manual(found, file, f"`{model}.{_FUNCTION}` is kept for later, and an FSDP2 model has no such method")
@@ -85,9 +86,9 @@ def edit(found: Match, file: File) -> Outcome:
             imports=[Import(SUPPORT, _FUNCTION)],
         )
     function = f"torch.nn.utils.{_FUNCTION}"
-    written = f"{function}({model}.parameters(), {arguments.lstrip()}"
-    if not isinstance(file.parent(call), cst.Expr):
-        written += ".full_tensor()"
+    suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"
+    inner = f"{model}.parameters(), {arguments.lstrip()[:-1]}"
+    written = call_text(file, call, function, inner, suffix)
     return Outcome(
         edits=[Edit(start, end, written)],
         findings=[finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {function}")],

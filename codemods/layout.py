@@ -7,6 +7,23 @@ import libcst as cst
 from codemods.vocabulary import Edit, File
 
 
+WIDTH = 100
+"""Lines that the tool writes are broken when they would be longer than this."""
+
+
+def call_text(file: File, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
+    """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is long."""
+    start, end = file.span(old)
+    line_start = file.text.rfind("\n", 0, start) + 1
+    rest = file.text[end:].split("\n", 1)[0].rstrip()
+    text = f"{function}({arguments}){suffix}"
+    if "\n" in text or start - line_start + len(text) + len(rest) <= WIDTH:
+        return text
+    line = file.text[line_start:start]
+    indent = line[: len(line) - len(line.lstrip())]
+    return f"{function}({file.newline}{indent}{file.indent}{arguments}{file.newline}{indent}){suffix}"
+
+
 def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
     """Edits that put one line, or nothing, in the place of `with ...:` and take the body one level out.
 

@@ -86,7 +86,7 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
 def edit(found: Match, file: File) -> Outcome:
     call = file.parent(found.attribute)
     model = file.code(found.model)
-    if Holds.FSDP not in found.held or file.stays_fsdp1(found.model):
+    if Holds.FSDP not in found.held:
         return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
         return _manual(found, file, f"`{model}.no_sync` is kept for later, and an FSDP2 model has no such method")

@@ -8,12 +8,16 @@ prints nothing, reads no file, and imports no other codemod.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import libcst as cst
+
+
+class Undecided(Exception):
+    """A value is not seen in the source, or not of a kind that can be translated; the message names it."""
 
 
 class Level(str, Enum):
@@ -156,14 +160,20 @@ class File(Protocol):
     def way(self, call: cst.Call) -> Way:
         """How a constructor call of the program is rewritten, as decided for the whole program."""
 
-    def stays_fsdp1(self, node: cst.BaseExpression) -> bool:
-        """Whether an expression can hold a model whose constructor call is left as it is."""
+    def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
+        """Whether a value made here changes because the constructor calls it reaches become `fully_shard` calls."""
+
+    def is_for_shard_model(self, node: cst.CSTNode) -> bool:
+        """Whether a value made here can reach the support module's `shard_model`, which takes FSDP1's own values."""
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class or module that a node stands in."""
+
+    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
+        """The calls that stand in a function, class or module itself, in the order of the text."""
 
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         """Every name that is used or bound in the function (or module) a node stands in."""
@@ -182,8 +192,6 @@ class Outcome:
     edits: Sequence[Edit] = ()
     findings: Sequence[Finding] = ()
     imports: Sequence[Import] = ()
-    elsewhere: Sequence[tuple[Path, Outcome]] = field(default=())
-    """Edits that belong to this match but stand in other files: the definition of a policy, say."""
 
 
 M = TypeVar("M")

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import libcst as cst
 
 from codemods import RULES, leftover
-from codemods.tables.names import PACKAGE
-from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Way
+from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
 
-from . import imports, ways
+from . import imports, support_file, ways
 from .analysis.facts import Facts, FileFacts
 from .analysis.program import Program
+from .analysis.symbols import Resolve
 from .analysis.tree import Tree
 from .findings import Change, FileError, Report
 from .project.imports import resolve_module, roots_of
 from .project.source import Source
-
-_NEEDLES = (PACKAGE, "FullyShardedDataParallel")
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -48,22 +45,44 @@ def migrate(sources: Sequence[Source], options: Options) -> Report:
 
     Never raises for a file that cannot be parsed: it is in `Report.errors`, and the rest goes on.
     """
-    program = Program({source.path: source.text for source in sources}, _resolver(sources))
+    program = Program({source.path: source.text for source in sources}, _resolver())
     facts = Facts(program)
     trees = _trees_with_work(program)
-    facts.ways.update(ways.decide(facts, trees))
+    ways.decide(facts, trees)
     run = _Run(facts, options)
     for tree in trees:
         run.apply_rules(facts.file(tree))
     for tree in trees:
         run.report_leftovers(facts.file(tree))
-    changes = run.changes()
+    findings = run.findings
+    changes: tuple[Change, ...] = ()
+    obstacle = _obstacle(facts)
+    if obstacle is None:
+        changes = run.changes()
+    else:
+        findings = {_left(finding, obstacle) for finding in findings}
     errors = tuple(
         FileError(path, message, "mend the syntax error, or leave the file out with --exclude")
         for path, message in sorted(program.errors.items())
     )
-    findings = tuple(sorted(run.findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
-    return Report(findings, changes, errors, len(sources))
+    ordered = tuple(sorted(findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
+    return Report(ordered, changes, errors, len(sources))
+
+
+def _obstacle(facts: Facts) -> str | None:
+    """Why nothing at all is written: a program that is FSDP1 in one place and FSDP2 in another trains wrongly."""
+    if not facts.ways:
+        return "name the script that wraps the model too, so that both are migrated together"
+    if Way.LEFT in facts.ways.values():
+        return "mend the constructor call that is left as it is, then run again"
+    return None
+
+
+def _left(finding: Finding, cure: str) -> Finding:
+    if finding.level is Level.MANUAL:
+        return finding
+    message = finding.message.replace(" becomes ", " would become ")
+    return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", cure=cure)
 
 
 def _trees_with_work(program: Program) -> list[Tree]:
@@ -71,7 +90,8 @@ def _trees_with_work(program: Program) -> list[Tree]:
     methods = {word for rule in RULES for word in rule.words}
     if not program.mentions("FullyShardedDataParallel", "fsdp"):
         return []
-    return program.mentioning("FullyShardedDataParallel", "fsdp", *methods)
+    trees = program.mentioning("FullyShardedDataParallel", "fsdp", *methods)
+    return [tree for tree in trees if not support_file.is_support_file(tree.path)]
 
 
 class _Run:
@@ -99,23 +119,30 @@ class _Run:
             self._take(file.path, leftover.report(node, name, file, migrated))
 
     def changes(self) -> tuple[Change, ...]:
+        texts = self.facts.program.texts
+        edited = {path: apply(texts[path], pending.edits) for path, pending in self.pending.items()}
+        needs = {path: tidied.support for path, text in edited.items() if (tidied := self._tidy(path, text)).support}
+        home = support_file.home(needs, texts) if needs else None
         found = []
-        for path, pending in sorted(self.pending.items()):
-            before = self.facts.program.text(path)
-            tree = self.facts.program.tree(path)
-            assert tree is not None
-            text = apply(before, pending.edits)
-            tidied = imports.tidy(path, tree, text, pending.imports, lambda: "fsdp2_support")
-            if tidied.text != before:
-                found.append(Change(path, before, tidied.text))
-        return tuple(found)
+        for path, text in edited.items():
+            module = support_file.module_name(home, path, texts[path]) if home is not None and path in needs else ""
+            tidied = self._tidy(path, text, module)
+            if tidied.text != texts[path]:
+                found.append(Change(path, texts[path], tidied.text))
+        if home is not None:
+            written = support_file.change(home, frozenset().union(*needs.values()), texts)
+            found += [written] if written is not None else []
+        return tuple(sorted(found, key=lambda change: change.path))
+
+    def _tidy(self, path: Path, text: str, support_module: str = support_file.NAME) -> imports.Tidied:
+        tree = self.facts.program.tree(path)
+        assert tree is not None
+        return imports.tidy(tree, text, self.pending[path].imports, support_module)
 
     def _take(self, path: Path, outcome: Outcome) -> None:
         self.findings.update(outcome.findings)
         self.pending[path].edits.update(outcome.edits)
         self.pending[path].imports.update(outcome.imports)
-        for other, there in outcome.elsewhere:
-            self._take(other, there)
 
     def _is_handled(self, file: FileFacts, node: cst.CSTNode) -> bool:
         """Whether a rule has replaced the text of the node, or reported it."""
@@ -159,7 +186,8 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*pieces, text[position:]])
 
 
-def _resolver(sources: Sequence[Source]):  # type: ignore[no-untyped-def]
+def _resolver() -> Resolve:
+    """Module names to files, looked up from the importing file's own folder up to the project's root."""
     folders: dict[Path, tuple[Path, ...]] = {}
 
     def resolve(importing: Path, module: str | None, level: int) -> Path | None:

@@ -37,7 +37,7 @@ class Layout:
         """The statement at the top of the file that imports names from this module."""
         for _, statement in self._top:
             if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
-                if _module(statement) == module:
+                if _full_module(statement) == module:
                     return statement
         return None
 
@@ -74,7 +74,7 @@ class Layout:
         for edit in sorted(edits):
             written += text[position : edit.start]
             position = edit.end
-            if edit.text or not written.endswith("\n"):
+            if edit.text or (written and not written.endswith("\n")):
                 written += edit.text
                 continue
             # Lines went: blank lines before and behind them would add up.
@@ -154,16 +154,17 @@ class Layout:
         tree = self._tree
         if not self._top:
             return self._after_docstring(), "", "\n"
-        group = [(line, s) for line, s in self._top if _group(_root(s)) == _group(item.module.split(".")[0])]
+        root = "." if item.module.startswith(".") else item.module.split(".")[0]
+        group = [(line, s) for line, s in self._top if _group(_root(s)) == _group(root)]
         if not group:
-            later = [line for line, s in self._top if _group(_root(s)) > _group(item.module.split(".")[0])]
+            later = [line for line, s in self._top if _group(_root(s)) > _group(root)]
             if later:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n"
             return tree.line_end(tree.span(self._top[-1][0])[1] - 1), "\n", ""
-        family = [(line, s) for line, s in group if _root(s) == item.module.split(".")[0]] or group
+        family = [(line, s) for line, s in group if _root(s) == root] or group
         key = (bool(item.name), item.module)
         for line, statement in family:
-            if (isinstance(statement, cst.ImportFrom), _module(statement)) > key:
+            if (isinstance(statement, cst.ImportFrom), _full_module(statement)) > key:
                 return tree.line_start(tree.span(line)[0]), "", ""
         return tree.line_end(tree.span(family[-1][0])[1] - 1), "", ""
 
@@ -188,6 +189,12 @@ def _module(statement: Statement) -> str:
     if isinstance(statement, cst.Import):
         return dotted_name(statement.names[0].name)
     return dotted_name(statement.module) if statement.module is not None else ""
+
+
+def _full_module(statement: Statement) -> str:
+    """With the dots of a relative import."""
+    dots = "." * len(statement.relative) if isinstance(statement, cst.ImportFrom) else ""
+    return dots + _module(statement)
 
 
 def _root(statement: Statement) -> str:

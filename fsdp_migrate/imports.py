@@ -5,9 +5,8 @@ Works on the new text, so that nothing has to be known about which edit needed w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -33,12 +32,12 @@ class Tidied:
     support: frozenset[str]
 
 
-def tidy(path: Path, before: Tree, text: str, wanted: Iterable[Import], support_module: Callable[[], str]) -> Tidied:
+def tidy(before: Tree, text: str, wanted: Iterable[Import], support_module: str) -> Tidied:
     """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use.
 
-    `support_module` gives the module name to import the support functions from, in this file.
+    `support_module` is what this file imports the support functions from: `fsdp2_support`, `.fsdp2_support`.
     """
-    tree = Tree(path, text)
+    tree = Tree(before.path, text)
     used = _used_names(tree)
     lost = _used_names(before) - used
     additions = {item for item in wanted if not _is_bound(tree, item)}
@@ -52,12 +51,8 @@ def tidy(path: Path, before: Tree, text: str, wanted: Iterable[Import], support_
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
     support = frozenset(item.name for item in additions if item.module == SUPPORT)
-    located = [_located(item, support_module) for item in sorted(additions)]
+    located = [replace(item, module=support_module) if item.module == SUPPORT else item for item in sorted(additions)]
     return Tidied(_write(tree, removals, located), support)
-
-
-def _located(item: Import, support_module: Callable[[], str]) -> Import:
-    return Import(support_module(), item.name, item.alias) if item.module == SUPPORT else item
 
 
 def _used_names(tree: Tree) -> frozenset[str]:

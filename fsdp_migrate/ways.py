@@ -17,20 +17,22 @@ from .analysis.facts import Facts
 from .analysis.tree import Tree
 
 
-def decide(facts: Facts, trees: Iterable[Tree]) -> dict[cst.Call, Way]:
-    """The way of every constructor call in these files."""
+def decide(facts: Facts, trees: Iterable[Tree]) -> None:
+    """Set the way of every constructor call in these files, and which definitions change or stay because of it."""
     proposals = {
         call: wrap.propose(facts.file(tree), call)
         for tree in trees
         for call in wrap.constructor_calls(facts.file(tree), tree.nodes(cst.Call))
     }
-    ways = {call: proposal.way for call, proposal in proposals.items()}
+    facts.ways = {call: proposal.way for call, proposal in proposals.items()}
     settled = False
     while not settled:
         settled = True
-        kept = {node for call, way in ways.items() if way is not Way.IDIOMATIC for node in proposals[call].reads}
+        facts.kept = {node for call, way in facts.ways.items() if way is Way.SUPPORT for node in proposals[call].reads}
         for call, proposal in proposals.items():
-            if ways[call] is Way.IDIOMATIC and proposal.changes & kept:
-                ways[call] = Way.SUPPORT
+            if facts.ways[call] is Way.IDIOMATIC and proposal.changes & facts.kept:
+                facts.ways[call] = Way.SUPPORT
                 settled = False
-    return ways
+    facts.changed = {
+        node for call, way in facts.ways.items() if way is Way.IDIOMATIC for node in proposals[call].changes
+    }

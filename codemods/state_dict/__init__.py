@@ -80,8 +80,6 @@ def edit(call: cst.Call, file: File) -> Outcome:
 def _rewrite(call: cst.Call, file: File) -> Outcome:
     block = _block(call, file)
     chosen = settings(call, file)
-    if file.stays_fsdp1(chosen.model):
-        raise Refused("the model stays FSDP1")
     written = rewrite_calls(block, chosen, file)
     _check_rest(block, chosen.model, file, written)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"

@@ -55,9 +55,9 @@ import libcst as cst
 from codemods.layout import removal
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
-from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Way, finding
+from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
 
-from .draft import Draft, Rewritten, Undecided
+from .draft import Draft
 from .emit import edits, is_repeatable, place_of, root_call
 from .plan import draft, is_constructor, read_arguments
 
@@ -93,8 +93,9 @@ def propose(file: File, call: cst.Call) -> Proposal:
         made = _draft(file, call)
     except Undecided as undecided:
         return Proposal(Way.SUPPORT, str(undecided), frozenset(), reads)
-    changes = {rewritten.node for rewritten in made.rewritten} | {value for _, value in made.dead}
-    return Proposal(Way.IDIOMATIC, "", frozenset(changes), reads)
+    if _optimizer_before(file, call, made.module):
+        return Proposal(Way.LEFT, "the optimizer is built before the model is wrapped", frozenset(), reads)
+    return Proposal(Way.IDIOMATIC, "", frozenset(made.definitions), reads)
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
@@ -115,13 +116,11 @@ def edit(call: cst.Call, file: File) -> Outcome:
     else:
         start, end = file.span(call)
         written = [Edit(start, end, root_call(made))]
-    written += [removal(file, statement) for statement, _ in made.dead]
-    elsewhere = [(rewritten.file.path, _in_place(rewritten)) for rewritten in made.rewritten]
+    written += [removal(file, statement) for statement in made.dead]
     return Outcome(
         edits=written,
         findings=[_finding(made, call, file)],
         imports=[Import(PACKAGE, "fully_shard"), *sorted(made.imports)],
-        elsewhere=elsewhere,
     )
 
 
@@ -186,16 +185,6 @@ def _left(call: cst.Call, file: File) -> Finding:
     )
 
 
-def _in_place(rewritten: Rewritten) -> Outcome:
-    start, end = rewritten.file.span(rewritten.node)
-    message = f"{rewritten.what} becomes `{rewritten.text}`"
-    return Outcome(
-        edits=[Edit(start, end, rewritten.text)],
-        findings=[finding(rewritten.rule, Level.REWRITTEN, rewritten.file, rewritten.node, message)],
-        imports=rewritten.imports,
-    )
-
-
 def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
     gone = sorted(set(read_arguments(file, call)) & set(DROPPED))
@@ -204,6 +193,23 @@ def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     cures = [note.cure for note in made.notes if note.cure]
     level = Level.REVIEW if made.notes else Level.REWRITTEN
     return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
+
+
+def _optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression) -> bool:
+    """Whether an optimizer takes the module's parameters above the call, in the same function.
+
+    FSDP1 (use_orig_params=True) went on training those parameters; FSDP2 replaces them, and no error says that the
+    optimizer updates nothing.
+    """
+    name = file.code(module)
+    here = file.span(call)[0]
+    for other in file.calls(file.scope(call)):
+        made = file.dotted(other.func) or ""
+        if file.span(other)[0] < here and made.startswith("torch.optim.") and "lr_scheduler" not in made:
+            text = file.code(other)
+            if f"{name}.parameters()" in text or f"{name}.named_parameters()" in text:
+                return True
+    return False
 
 
 def _is_factory(file: File, call: cst.Call) -> bool:

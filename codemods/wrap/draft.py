@@ -9,10 +9,6 @@ import libcst as cst
 from codemods.vocabulary import File, Import
 
 
-class Undecided(Exception):
-    """The idiomatic form cannot be proved right; the message says which value stands in the way."""
-
-
 @dataclass(frozen=True, slots=True)
 class Targets:
     """Which modules become units of their own."""
@@ -23,18 +19,6 @@ class Targets:
     """Whether a unit may lie inside another one: then children must come first."""
     may_be_root: bool
     """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A definition that the constructor used and that changes with it: a policy, a `MixedPrecision(...)`."""
-
-    rule: str
-    what: str
-    file: File
-    node: cst.CSTNode
-    text: str
-    imports: tuple[Import, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +51,10 @@ class Draft:
     device: str = ""
     """The text of `device_id`, where FSDP1 moved the model."""
     imports: set[Import] = field(default_factory=set)
-    rewritten: list[Rewritten] = field(default_factory=list)
-    dead: list[tuple[cst.CSTNode, cst.CSTNode]] = field(default_factory=list)
-    """Statements that only the old call needed, each with the value it makes."""
+    definitions: set[cst.CSTNode] = field(default_factory=set)
+    """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
+    dead: list[cst.CSTNode] = field(default_factory=list)
+    """Statements that only the old call needed."""
     notes: list[Note] = field(default_factory=list)
 
     def fresh(self, *names: str) -> str:

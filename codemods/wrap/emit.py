@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.vocabulary import Edit, File
+from codemods.vocabulary import Edit, File, Undecided
 
-from .draft import Draft, Undecided
+from .draft import Draft
 
 _WIDTH = 100
 """Lines longer than this are broken, one argument a line."""

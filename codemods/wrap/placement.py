@@ -6,9 +6,9 @@ import libcst as cst
 
 from codemods.tables.names import PACKAGE
 from codemods.tables.strategies import STRATEGIES
-from codemods.vocabulary import Import, Origin
+from codemods.vocabulary import Import, Origin, Undecided
 
-from .draft import Draft, Note, Undecided
+from .draft import Draft, Note
 
 
 def translate_strategy(value: cst.BaseExpression, draft: Draft) -> None:

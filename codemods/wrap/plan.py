@@ -9,9 +9,9 @@ import libcst as cst
 
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
-from codemods.vocabulary import File
+from codemods.vocabulary import File, Undecided
 
-from .draft import Draft, Note, Undecided
+from .draft import Draft, Note
 from .placement import (
     translate_absent,
     translate_device,

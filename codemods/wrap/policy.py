@@ -10,13 +10,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from codemods.policies import class_elements, policy_classes
 from codemods.tables.names import WRAPPER
-from codemods.vocabulary import File, Origin
+from codemods.vocabulary import File, Origin, Undecided
 
-from .draft import Draft, Rewritten, Targets, Undecided
-
-_CLASSES_OF = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
-
+from .draft import Draft, Targets
 
 def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
     """Set `draft.targets`; raise Undecided for a policy that is not a set of classes or a lambda seen in the source."""
@@ -36,58 +34,38 @@ def _inline(value: cst.BaseExpression, origin: Origin, draft: Draft) -> None:
     if condition is not None:
         draft.targets = Targets(condition, nested=True, may_be_root=True)
     else:
-        classes = _classes(origin)
+        classes = policy_classes(origin)
         draft.targets = Targets(
             f"isinstance({{module}}, {_isinstance_argument(draft.file, classes)})",
-            nested=_may_nest(draft.file, classes),
-            may_be_root=_may_be_root(draft, classes),
+            nested=_may_nest(origin.file, classes),
+            may_be_root=_may_be_root(draft, origin.file, classes),
         )
     if isinstance(value, cst.Name) and node is not None:
         statement = _only_for_wrapping(draft.file, node)
         if statement is not None:
-            draft.dead.append((statement, node))
+            draft.dead.append(statement)
+            draft.definitions.add(node)
 
 
 def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
-    optional = False
+    optional = nested = may_be_root = False
     for origin in origins:
         if origin.is_none:
             optional = True
             continue
-        classes = _classes(origin)
+        classes = policy_classes(origin)
         assert origin.node is not None
-        draft.rewritten.append(
-            Rewritten("FM102", "auto-wrap policy", origin.file, origin.node, _tuple(origin.file, classes))
-        )
+        nested = nested or len(origins) > 1 or _may_nest(origin.file, classes)
+        may_be_root = may_be_root or _may_be_root(draft, origin.file, classes)
+        draft.definitions.add(origin.node)
     text = draft.file.code(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
         name = draft.fresh("unit_classes")
         draft.before.append(f"{name} = {text}")
         text = name
     test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
-    draft.targets = Targets(test, nested=True, may_be_root=True)
-
-
-def _classes(origin: Origin) -> cst.BaseExpression:
-    """The expression that holds the layer classes of a class policy."""
-    node = origin.node
-    if node is None:
-        raise Undecided(f"auto_wrap_policy: {origin.reason}")
-    if not isinstance(node, cst.Call):
-        raise Undecided(f"auto_wrap_policy is `{origin.text}`")
-    made = origin.file.fsdp1(node.func)
-    arguments = node.args
-    if origin.file.dotted(node.func) == "functools.partial" and arguments:
-        made, arguments = origin.file.fsdp1(arguments[0].value), arguments[1:]
-    keyword = _CLASSES_OF.get(made or "")
-    if keyword is None:
-        raise Undecided(f"auto_wrap_policy is `{origin.text}`")
-    for argument in arguments:
-        named = argument.keyword is not None and argument.keyword.value == keyword
-        if named or (made == "ModuleWrapPolicy" and argument.keyword is None and not argument.star):
-            return argument.value
-    raise Undecided(f"auto_wrap_policy `{origin.text}` names no classes")
+    draft.targets = Targets(test, nested, may_be_root)
 
 
 def _lambda_body(origin: Origin) -> str | None:
@@ -125,32 +103,17 @@ def _escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _elements(classes: cst.BaseExpression) -> list[cst.BaseExpression] | None:
-    if isinstance(classes, (cst.Set, cst.Tuple, cst.List)):
-        if all(isinstance(element, cst.Element) for element in classes.elements):
-            return [element.value for element in classes.elements]
-    return None
-
-
 def _isinstance_argument(file: File, classes: cst.BaseExpression) -> str:
-    elements = _elements(classes)
+    elements = class_elements(classes)
     if elements is None:
         return f"tuple({_escaped(file.code(classes))})"
     texts = [_escaped(file.code(element)) for element in elements]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
-def _tuple(file: File, classes: cst.BaseExpression) -> str:
-    elements = _elements(classes)
-    if elements is None:
-        return f"tuple({file.code(classes)})"
-    texts = [file.code(element) for element in elements]
-    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
-
-
 def _may_nest(file: File, classes: cst.BaseExpression) -> bool:
     """A module of one class holds another target only when the class makes its own kind."""
-    elements = _elements(classes)
+    elements = class_elements(classes)
     if elements is None or len(elements) != 1:
         return True
     for origin in file.origins(elements[0]):
@@ -170,12 +133,12 @@ def _in_super(file: File, use: cst.Name) -> bool:
     return call is not None and isinstance(call.func, cst.Name) and call.func.value == "super"
 
 
-def _may_be_root(draft: Draft, classes: cst.BaseExpression) -> bool:
+def _may_be_root(draft: Draft, file: File, classes: cst.BaseExpression) -> bool:
     """False when the model's class is seen and is none of the target classes."""
-    elements = _elements(classes)
+    elements = class_elements(classes)
     if elements is None:
         return True
-    wanted = {name for element in elements for name in _class_names(draft.file, element)}
+    wanted = {name for element in elements for name in _class_names(file, element)}
     made = draft.file.origins(draft.module)
     for origin in made:
         if not isinstance(origin.node, cst.Call):

@@ -8,19 +8,16 @@ FSDP1 also cast the buffers (`buffer_dtype`); FSDP2 leaves them alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import libcst as cst
 
+from codemods.precision import Fields, flag, policy_call, precision_fields, text_of
 from codemods.tables.names import PACKAGE
-from codemods.vocabulary import Import, Origin
+from codemods.vocabulary import Import, Origin, Undecided
 
-from .draft import Draft, Note, Rewritten, Undecided
+from .draft import Draft, Note
 
 _POLICY = Import(PACKAGE, "MixedPrecisionPolicy")
 _REPLACE = Import("dataclasses", "replace")
-_FIELDS = ("param_dtype", "reduce_dtype", "buffer_dtype", "keep_low_precision_grads")
-_BOOLEANS = {"True": True, "False": False}
 
 
 def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
@@ -31,8 +28,8 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         return
     if draft.file.mentions("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "torchvision", "timm"):
         raise Undecided("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
-    fields = [_fields(origin) for origin in made]
-    casts = {(_flag(f, "cast_forward_inputs", False), _flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    fields = [precision_fields(origin) for origin in made]
+    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
     if len(casts) > 1:
         raise Undecided("mixed_precision is one of several with different cast flags")
     policy = _policy_expression(value, made, len(made) < len(origins), draft)
@@ -44,14 +41,12 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     """The text of the root's `MixedPrecisionPolicy`; its definition is rewritten where it stands."""
     if value is made[0].node:
         name = draft.fresh("mp_policy", "fsdp_mp_policy")
-        draft.before.append(f"{name} = {_policy_call(made[0])}")
+        draft.before.append(f"{name} = {policy_call(made[0])}")
         draft.imports.add(_POLICY)
         return name
     for origin in made:
         assert origin.node is not None
-        draft.rewritten.append(
-            Rewritten("FM103", "MixedPrecision", origin.file, origin.node, _policy_call(origin), (_POLICY,))
-        )
+        draft.definitions.add(origin.node)
     text = draft.file.code(value)
     if isinstance(value, cst.Name) and not optional:
         return text
@@ -81,16 +76,16 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
 
 
 def _cast_buffers(
-    fields: list[Mapping[str, cst.BaseExpression]], made: list[Origin], policy: str, optional: bool, draft: Draft
+    fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft
 ) -> None:
     """`buffer_dtype`: cast the floating-point buffers once, before sharding."""
-    texts = {_text(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
+    texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
     if texts == {None}:
         return
     if None in texts:
         raise Undecided("mixed_precision is one of several, and only some have a buffer_dtype")
     same_as_parameters = all(
-        _text(origin, f, "buffer_dtype") == _text(origin, f, "param_dtype")
+        text_of(origin, f, "buffer_dtype") == text_of(origin, f, "param_dtype")
         for origin, f in zip(made, fields, strict=True)
     )
     known = all(
@@ -119,48 +114,3 @@ def _cast_buffers(
             "FSDP2 saves what is in the model",
         )
     )
-
-
-def _policy_call(origin: Origin) -> str:
-    """`MixedPrecision(...)` as `MixedPrecisionPolicy(...)`, in the user's layout where nothing goes."""
-    fields = _fields(origin)
-    kept = [(name, origin.file.code(fields[name])) for name in ("param_dtype", "reduce_dtype") if name in fields]
-    if _flag(fields, "cast_forward_inputs", False) is False and not _flag(fields, "cast_root_forward_inputs", True):
-        raise Undecided("mixed_precision with cast_root_forward_inputs=False")
-    return f"MixedPrecisionPolicy({', '.join(f'{name}={text}' for name, text in kept)})"
-
-
-def _fields(origin: Origin) -> Mapping[str, cst.BaseExpression]:
-    node = origin.node
-    if node is None:
-        raise Undecided(f"mixed_precision: {origin.reason}")
-    if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
-        raise Undecided(f"mixed_precision is `{' '.join(origin.file.code(node).split())[:60]}`")
-    fields: dict[str, cst.BaseExpression] = {}
-    for index, argument in enumerate(node.args):
-        if argument.star or (argument.keyword is None and index >= len(_FIELDS)):
-            raise Undecided("mixed_precision is made from `*args` or `**kwargs`")
-        name = argument.keyword.value if argument.keyword is not None else _FIELDS[index]
-        if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
-            fields[name] = argument.value
-    if "_module_classes_to_ignore" in fields:
-        raise Undecided("mixed_precision with _module_classes_to_ignore")
-    if _flag(fields, "keep_low_precision_grads", False):
-        raise Undecided("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
-    return fields
-
-
-def _flag(fields: Mapping[str, cst.BaseExpression], name: str, default: bool) -> bool:
-    value = fields.get(name)
-    if value is None:
-        return default
-    if isinstance(value, cst.Name) and value.value in _BOOLEANS:
-        return _BOOLEANS[value.value]
-    raise Undecided(f"mixed_precision: {name} is only known at run time")
-
-
-def _text(origin: Origin, fields: Mapping[str, cst.BaseExpression], name: str) -> str | None:
-    value = fields.get(name)
-    return None if value is None else origin.file.code(value)
-
-

@@ -25,6 +25,8 @@ class Facts:
         self.program = program
         self.values = Values(program)
         self.ways: dict[cst.Call, Way] = {}
+        self.changed: set[cst.CSTNode] = set()
+        self.kept: set[cst.CSTNode] = set()
         self._files: dict[Path, FileFacts] = {}
 
     def file(self, tree: Tree) -> FileFacts:
@@ -95,11 +97,11 @@ class FileFacts:
     def way(self, call: cst.Call) -> Way:
         return self._facts.ways.get(call, Way.SUPPORT)
 
-    def stays_fsdp1(self, node: cst.BaseExpression) -> bool:
-        return any(
-            isinstance(origin.node, cst.Call) and self._facts.ways.get(origin.node) is Way.LEFT
-            for origin in self.origins(node)
-        )
+    def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
+        return node in self._facts.changed
+
+    def is_for_shard_model(self, node: cst.CSTNode) -> bool:
+        return node in self._facts.kept
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         several = self.tree.scope_of[node].bindings.values()
@@ -113,6 +115,9 @@ class FileFacts:
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         return self.tree.scope_of[node].node
+
+    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
+        return [call for call in self.tree.nodes(cst.Call) if self.scope(call) is scope]
 
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         outer = self.scope(node)

@@ -16,17 +16,10 @@ class Program:
     """The files one `rewrite` looks at together. Nothing is imported or run; parsing is on demand."""
 
     def __init__(self, texts: Mapping[Path, str], resolve: Resolve) -> None:
-        self._texts = texts
+        self.texts = texts
         self._trees: dict[Path, Tree | None] = {}
         self.errors: dict[Path, str] = {}
         self.symbols = Symbols(self.tree, resolve)
-
-    @property
-    def paths(self) -> Iterable[Path]:
-        return self._texts
-
-    def text(self, path: Path) -> str:
-        return self._texts[path]
 
     def tree(self, path: Path) -> Tree | None:
         """The parsed file; None when it is not the program's, or not Python (then it is in `errors`)."""
@@ -37,16 +30,16 @@ class Program:
     def mentioning(self, *words: str) -> list[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
         pattern = _any_of(words)
-        trees = (self.tree(path) for path, text in self._texts.items() if pattern.search(text))
+        trees = (self.tree(path) for path, text in self.texts.items() if pattern.search(text))
         return [tree for tree in trees if tree is not None]
 
     def mentions(self, *words: str, but: Path | None = None) -> bool:
         """Whether the text of any file (except `but`) holds one of these identifiers."""
         pattern = _any_of(words)
-        return any(pattern.search(text) for path, text in self._texts.items() if path != but)
+        return any(pattern.search(text) for path, text in self.texts.items() if path != but)
 
     def _parse(self, path: Path) -> Tree | None:
-        text = self._texts.get(path)
+        text = self.texts.get(path)
         if text is None:
             return None
         try:

@@ -12,11 +12,12 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg", "requirements.txt")
+REPOSITORY = (".git", ".hg")
+ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -34,16 +35,33 @@ def program_files(entries: Sequence[Path]) -> tuple[Path, ...]:
 
     Packages on the way count (`a/__init__.py` for `import a.b`). A file that does not parse is kept, as a leaf.
     """
-    searched = {real(entry): roots_of(entry) for entry in entries}
-    seen = dict.fromkeys(searched)
-    queue = deque(searched.items())
+    return tuple(import_graph(entries))
+
+
+def import_graph(entries: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
+    """For every file of the program, in the order of `program_files`, which of its files it imports."""
+    roots = {real(entry): roots_of(entry) for entry in entries}
+    graph: dict[Path, tuple[Path, ...]] = dict.fromkeys(roots, ())
+    queue = deque(roots)
     while queue:
-        path, roots = queue.popleft()
-        for target in _targets(path, roots):
-            if target not in seen:
-                seen[target] = None
-                queue.append((target, roots))
-    return tuple(seen)
+        path = queue.popleft()
+        graph[path] = tuple(dict.fromkeys(_targets(path, roots[path])))
+        for target in graph[path]:
+            if target not in graph:
+                graph[target] = ()
+                roots[target] = roots[path]  # the script's folder stays first on the search path
+                queue.append(target)
+    return graph
+
+
+def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tuple[Path, ...]:
+    """The part of a graph that has to do with `hits`: they, what imports them, and what any of those imports."""
+    importers: dict[Path, list[Path]] = {}
+    for path, targets in graph.items():
+        for target in targets:
+            importers.setdefault(target, []).append(path)
+    related = _reachable(_reachable(hits, importers), graph)
+    return tuple(path for path in graph if path in related)
 
 
 def resolve_module(importing: Path, module: str | None, level: int, roots: Sequence[Path]) -> Path | None:
@@ -82,13 +100,18 @@ def roots_of(entry: Path) -> tuple[Path, ...]:
 
 
 def project_root(entry: Path) -> Path:
-    """The nearest folder above a file that looks like a project's root; else the folder its package lies in."""
+    """The root of a file's repository; else the highest folder that looks like a project; else its package's."""
     folder = real(entry).parent
+    marked = None
     for candidate in (folder, *folder.parents):
-        if candidate.name in INSTALLED:
+        if candidate.name in INSTALLED or any((candidate / name).exists() for name in REPOSITORY):
             return candidate
-        if any((candidate / marker).exists() for marker in ROOT_MARKERS):
-            return candidate
+        if candidate == Path.home() or candidate.parent == candidate:
+            break
+        if any((candidate / name).exists() for name in ROOT_MARKERS):
+            marked = candidate
+    if marked:
+        return marked
     while (folder / "__init__.py").is_file() and folder.parent != folder:
         folder = folder.parent
     return folder
@@ -122,6 +145,17 @@ def imports_of(path: Path) -> tuple[Imported, ...]:
 def real(path: Path) -> Path:
     """The one name a file has here: absolute, without symlinks, as Python takes a script's."""
     return Path(os.path.realpath(path))
+
+
+def _reachable(starts: Iterable[Path], graph: Mapping[Path, Sequence[Path]]) -> set[Path]:
+    seen = set(starts)
+    stack = list(seen)
+    while stack:
+        for target in graph.get(stack.pop(), ()):
+            if target not in seen:
+                seen.add(target)
+                stack.append(target)
+    return seen
 
 
 def _targets(path: Path, roots: Sequence[Path]) -> Iterator[Path]:

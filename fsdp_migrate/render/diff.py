@@ -12,7 +12,7 @@ NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
 def unified(name: str, before: bytes | None, after: bytes) -> bytes:
-    """The diff of one file under its `/`-separated name; `before` is None for a new file. Empty when nothing changed."""
+    """The diff of one file under its `/`-separated name; `before` is None for a new file. Empty when they are equal."""
     if before == after:
         return b""
     old, new = _lines(before or b""), _lines(after)

@@ -23,7 +23,8 @@ def render(view: View) -> str:
     for finding in findings:
         path = view.uri(finding.path)
         case = _case(suite, finding.rule, path, finding.line)
-        failure = ElementTree.SubElement(case, "failure", type=view.word(finding.level), message=_clean(finding.message))
+        message = _clean(finding.message)
+        failure = ElementTree.SubElement(case, "failure", type=view.word(finding.level), message=message)
         failure.text = _clean(f"{path}:{finding.line}:{finding.column}: {finding.message}\n{finding.cure}".rstrip())
     for error in errors:
         case = _case(suite, "unreadable", view.uri(error.path), 0)

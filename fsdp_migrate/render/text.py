@@ -5,13 +5,14 @@ Plain and stable by default, so that it can be compared and searched; colour onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from codemods.vocabulary import Finding, Level
 from fsdp_migrate.findings import FileError
 
-from .view import Command, Remains, View, is_fsdp2_contract
+from .nothing import nothing_found
+from .view import Command, View, is_fsdp2_contract
 
 Paint = Callable[[str, str], str]
 Detail = Literal["full", "concise", "quiet"]
@@ -31,14 +32,14 @@ def coloured(text: str, style: str) -> str:
     return Style.parse(style).render(text)
 
 
-def render(view: View, detail: Detail = "full", paint: Paint = plain) -> str:
-    """All of it: findings, then the closing lines. Quiet leaves out what needs nobody."""
+def render(view: View, detail: Detail = "full", paint: Paint = plain, done: Sequence[str] = ()) -> str:
+    """Findings, then what was `done` with files, then the line that counts. Quiet leaves out what needs nobody."""
     lines: list[str] = []
     for finding in view.report.findings:
         if detail == "quiet" and finding.level is Level.REWRITTEN and view.command is Command.REWRITE:
             continue
         lines += _finding(view, finding, detail, paint)
-    return "\n".join([*lines, *closing(view)]) + "\n"
+    return "\n".join([*lines, *([] if detail == "quiet" else done), closing(view)]) + "\n"
 
 
 def error_line(view: View, error: FileError, paint: Paint = plain) -> str:
@@ -47,13 +48,10 @@ def error_line(view: View, error: FileError, paint: Paint = plain) -> str:
     return f"{head}\n    {error.cure}" if error.cure else head
 
 
-def closing(view: View) -> list[str]:
-    """The last line, which counts; before it, for an empty report, what that means."""
-    if view.report.findings:
-        return [_count(view)]
-    if view.report.errors and not view.ignored:
-        return [f"{_nothing(view)} {_errors(view)}"]
-    return [" ".join(filter(None, (_nothing(view), _ignored(view), _errors(view))))]
+def closing(view: View) -> str:
+    """The last line: what was found and what became of it; for nothing, what that means."""
+    said = _counts(view) if view.report.findings else [_nothing(view)]
+    return " ".join(filter(None, (*said, _ignored(view), _errors(view))))
 
 
 def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iterator[str]:
@@ -64,15 +62,14 @@ def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iter
         yield f"    {finding.cure}"
 
 
-def _count(view: View) -> str:
-    findings = view.report.findings
-    contract = sum(map(is_fsdp2_contract, findings))
-    parts = []
-    if len(findings) > contract or not contract:
-        parts.append(_constructs(view))
+def _counts(view: View) -> list[str]:
+    total = len(view.report.findings)
+    contract = sum(map(is_fsdp2_contract, view.report.findings))
+    said = [_constructs(view)] if total > contract else []
     if contract:
-        parts.append(f"Found {contract} {_plural(contract, 'place')} that {_verb(contract)} the FSDP2 contract.")
-    return " ".join(filter(None, (*parts, _ignored(view), _errors(view))))
+        verb = "breaks" if contract == 1 else "break"
+        said.append(f"Found {contract} {_plural(contract, 'place')} that {verb} the FSDP2 contract.")
+    return said
 
 
 def _constructs(view: View) -> str:
@@ -87,13 +84,8 @@ def _constructs(view: View) -> str:
 
 
 def _nothing(view: View) -> str:
-    files = f"{view.report.files_read} Python {_plural(view.report.files_read, 'file')}"
-    if view.remains is Remains.FSDP2:
-        return f"Found 0 FSDP1 constructs in {files}: this is FSDP2 already."
-    if view.remains is Remains.FSDP1:
-        where = f" ({view.shown(view.mention[0])}:{view.mention[1]})" if view.mention else ""
-        return f"Found 0 FSDP1 constructs in {files}, but FSDP1 is still named in them{where}."
-    return f"Found 0 FSDP1 constructs in {files}: there is no FSDP here."
+    mention = f"{view.shown(view.mention[0])}:{view.mention[1]}" if view.mention else ""
+    return nothing_found(view.report.files_read, view.remains, mention)
 
 
 def _ignored(view: View) -> str:
@@ -107,7 +99,3 @@ def _errors(view: View) -> str:
 
 def _plural(number: int, word: str) -> str:
     return word if number == 1 else word + "s"
-
-
-def _verb(number: int) -> str:
-    return "breaks" if number == 1 else "break"

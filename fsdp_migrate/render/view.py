@@ -11,20 +11,14 @@ from pathlib import Path
 from codemods.vocabulary import Finding, Level
 from fsdp_migrate.findings import Report
 
+from .nothing import Remains
+
 
 class Command(Enum):
     """What was asked for: it decides what a `rewritten` finding means."""
 
     REWRITE = "rewrite"
     CHECK = "check"
-
-
-class Remains(Enum):
-    """What the files speak of when nothing was found in them."""
-
-    NOTHING = "no FSDP at all"
-    FSDP2 = "FSDP2 already"
-    FSDP1 = "FSDP1, in words or outside the selected rules"
 
 
 @dataclass(frozen=True, slots=True)

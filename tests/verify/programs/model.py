@@ -83,7 +83,8 @@ class Transformer(nn.Module):
         nn.init.normal_(self.place, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embed(tokens) * self.scale + self.place
+        x = self.embed(tokens)
+        x = x * self.scale.to(x.dtype) + self.place
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

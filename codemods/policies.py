@@ -1,0 +1,42 @@
+"""Reading the auto-wrap policies that are a set of classes."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.vocabulary import File, Origin, Undecided
+
+_CLASSES_OF = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
+
+
+def policy_classes(origin: Origin) -> cst.BaseExpression:
+    """The expression that holds the layer classes. Raises Undecided when the policy is of another kind."""
+    node = origin.node
+    if not isinstance(node, cst.Call):
+        raise Undecided(f"auto_wrap_policy: {origin.text}")
+    made, arguments = origin.file.fsdp1(node.func), node.args
+    if origin.file.dotted(node.func) == "functools.partial" and arguments:
+        made, arguments = origin.file.fsdp1(arguments[0].value), arguments[1:]
+    keyword = _CLASSES_OF.get(made or "")
+    for argument in arguments if keyword is not None else ():
+        named = argument.keyword is not None and argument.keyword.value == keyword
+        if named or (made == "ModuleWrapPolicy" and argument.keyword is None and not argument.star):
+            return argument.value
+    raise Undecided(f"auto_wrap_policy: {origin.text}")
+
+
+def class_elements(classes: cst.BaseExpression) -> list[cst.BaseExpression] | None:
+    """The classes of a set, tuple or list display; None for any other expression."""
+    if isinstance(classes, (cst.Set, cst.Tuple, cst.List)):
+        if all(isinstance(element, cst.Element) for element in classes.elements):
+            return [element.value for element in classes.elements]
+    return None
+
+
+def class_tuple(file: File, classes: cst.BaseExpression) -> str:
+    """The classes as a tuple, which `isinstance` takes."""
+    elements = class_elements(classes)
+    if elements is None:
+        return f"tuple({file.code(classes)})"
+    texts = [file.code(element) for element in elements]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

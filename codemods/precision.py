@@ -1,0 +1,55 @@
+"""Reading `MixedPrecision(...)`, and writing the `MixedPrecisionPolicy(...)` with the same dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from codemods.vocabulary import Origin, Undecided
+
+_FIELDS = ("param_dtype", "reduce_dtype", "buffer_dtype", "keep_low_precision_grads")
+_BOOLEANS = {"True": True, "False": False}
+
+Fields = Mapping[str, cst.BaseExpression]
+
+
+def precision_fields(origin: Origin) -> Fields:
+    """The fields that are given and not None. Raises Undecided for anything but a plain `MixedPrecision(...)`."""
+    node = origin.node
+    if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
+        raise Undecided(f"mixed_precision: {origin.text}")
+    fields: dict[str, cst.BaseExpression] = {}
+    for index, argument in enumerate(node.args):
+        if argument.star or (argument.keyword is None and index >= len(_FIELDS)):
+            raise Undecided("mixed_precision is made from `*args` or `**kwargs`")
+        name = argument.keyword.value if argument.keyword is not None else _FIELDS[index]
+        if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
+            fields[name] = argument.value
+    if "_module_classes_to_ignore" in fields:
+        raise Undecided("mixed_precision with _module_classes_to_ignore")
+    if flag(fields, "keep_low_precision_grads", False):
+        raise Undecided("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
+    return fields
+
+
+def flag(fields: Fields, name: str, default: bool) -> bool:
+    """A field that is a literal bool. Raises Undecided when only run time knows it."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, cst.Name) and value.value in _BOOLEANS:
+        return _BOOLEANS[value.value]
+    raise Undecided(f"mixed_precision: {name} is only known at run time")
+
+
+def text_of(origin: Origin, fields: Fields, name: str) -> str | None:
+    value = fields.get(name)
+    return None if value is None else origin.file.code(value)
+
+
+def policy_call(origin: Origin) -> str:
+    """`MixedPrecisionPolicy(...)`: None follows the parameter dtype in both APIs, so nothing is filled in."""
+    fields = precision_fields(origin)
+    kept = [(name, text_of(origin, fields, name)) for name in ("param_dtype", "reduce_dtype") if name in fields]
+    return f"MixedPrecisionPolicy({', '.join(f'{name}={text}' for name, text in kept)})"

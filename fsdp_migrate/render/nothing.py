@@ -1,0 +1,23 @@
+"""The sentences for a run that found nothing. On their own, because a tree without FSDP is answered without LibCST."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Remains(Enum):
+    """What the files speak of when nothing was found in them."""
+
+    NOTHING = "no FSDP at all"
+    FSDP2 = "FSDP2 already"
+    FSDP1 = "FSDP1, in words or outside the selected rules"
+
+
+def nothing_found(files: int, remains: Remains = Remains.NOTHING, mention: str = "") -> str:
+    """What "nothing" means here; `mention` is `file:line` where FSDP1 is still named."""
+    head = f"Found 0 FSDP1 constructs in {files} Python {'file' if files == 1 else 'files'}"
+    if remains is Remains.FSDP2:
+        return f"{head}: this is FSDP2 already."
+    if remains is Remains.FSDP1:
+        return f"{head}, but FSDP1 is still named in them{f' ({mention})' if mention else ''}."
+    return f"{head}: there is no FSDP here."

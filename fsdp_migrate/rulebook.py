@@ -1,0 +1,32 @@
+"""Every rule there is, with the text that `explain` prints."""
+
+from __future__ import annotations
+
+from codemods import RULES, leftover
+from codemods.tables.leftovers import LEFTOVERS
+
+from . import suppress
+from .render.view import RuleInfo
+
+
+def rulebook() -> dict[str, RuleInfo]:
+    """All rules by code, in the order of their codes."""
+    rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
+    rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
+    rules.append(RuleInfo(leftover.CODE, "fsdp1-left", leftover.__doc__ or ""))
+    rules += [RuleInfo(row.code, _name(row.message), _docs(row.message, row.cure)) for row in LEFTOVERS.values()]
+    book: dict[str, RuleInfo] = {}
+    for rule in rules:
+        book.setdefault(rule.code, rule)  # several constructs share a code: the first says what it is about
+    return dict(sorted(book.items()))
+
+
+def _name(message: str) -> str:
+    """`summon-full-params-does-nothing` out of the message's first words."""
+    words = "".join(character if character.isalnum() else " " for character in message.lower()).split()
+    return "-".join(words[:5])
+
+
+def _docs(message: str, cure: str) -> str:
+    general = leftover.__doc__ or ""
+    return f"**What it does.** {message[:1].upper()}{message[1:]}.\n\n**Use instead.** {cure}.\n\n{general}"

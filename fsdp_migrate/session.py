@@ -1,0 +1,154 @@
+"""One run over the user's files: find them, read them, hand them to the engine, and make its answer ready to show."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .config import Config
+from .project.discover import discover, speaks_of_fsdp
+from .project.imports import connected, import_graph, program_files, real
+from .project.source import Source, UnreadableError, check_syntax, encode, read_source
+from .render.nothing import Remains
+
+if TYPE_CHECKING:
+    from .findings import FileError, Report
+    from .render.view import Command, View
+
+FSDP1_WORD = re.compile(r"\bFullyShardedDataParallel\b|\bShardedGradScaler\b")
+FSDP2_WORD = re.compile(r"\bfully_shard\b|\bFSDPModule\b|\bfsdp2_support\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What was read for one run."""
+
+    sources: Mapping[Path, Source]
+    problems: tuple[UnreadableError, ...] = ()
+    files: int = 0
+    """Python files looked at, whether or not they were worth reading."""
+
+    @property
+    def speaks_of_fsdp(self) -> bool:
+        return any(FSDP1_WORD.search(text) or FSDP2_WORD.search(text) or "fsdp" in text for text in self.texts.values())
+
+    @property
+    def texts(self) -> dict[Path, str]:
+        return {path: source.text for path, source in self.sources.items()}
+
+
+def gather(paths: Sequence[Path], config: Config) -> Program:
+    """The program that the PATH arguments lead to: named files with what they import; in folders, all of FSDP."""
+    found = discover(paths, config.exclude)
+    named = [real(path) for path in paths if not path.is_dir()]
+    files = dict.fromkeys(program_files(named)) if named else {}
+    hits = [path for path in found.hits if path not in named]
+    if hits:
+        files.update(dict.fromkeys(connected(import_graph(found.files), hits)))
+    program = _read(tuple(files), named)
+    return replace(program, files=len({*found.files, *files}))
+
+
+def from_text(source: Source) -> Program:
+    """A program of one file that was handed in on standard input."""
+    return Program({source.path: source}, (), 1)
+
+
+def examine(program: Program, config: Config, command: Command, folder: Path) -> View:
+    """Run the engine on a program, and apply what the user wants silenced."""
+    from .engine import Options, migrate
+    from .findings import FileError
+    from .render.view import View
+    from .rulebook import rulebook
+    from .suppress import suppress
+
+    options = Options(config.torch_version, config.checkpoint_format, config.select, config.ignore)
+    report = migrate(tuple(program.sources.values()), options)
+    problems = tuple(FileError(error.path, error.message, error.cure) for error in program.problems)
+    report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
+    report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
+    report, deselected = _select(report, config)
+    remains, mention = what_remains(program.texts)
+    return View(
+        report=_checked(report, program),
+        command=command,
+        folder=folder,
+        remains=remains,
+        mention=mention,
+        ignored=silenced + deselected,
+        rules=rulebook(),
+    )
+
+
+def selected(code: str, config: Config) -> bool:
+    """Whether `--select` and `--ignore` let a rule through. The longer prefix wins, as `--ignore FM5 --select FM501`."""
+    wanted = max((len(prefix) for prefix in config.select if code.startswith(prefix)), default=-1)
+    unwanted = max((len(prefix) for prefix in config.ignore if code.startswith(prefix)), default=-1)
+    return (wanted >= 0 or not config.select) and wanted >= unwanted
+
+
+def what_remains(texts: Mapping[Path, str]) -> tuple[Remains, tuple[Path, int] | None]:
+    """What files speak of in which nothing was found, and where FSDP1 is named first."""
+    for path, text in texts.items():
+        match = FSDP1_WORD.search(text)
+        if match:
+            return Remains.FSDP1, (path, text.count("\n", 0, match.start()) + 1)
+    if any(FSDP2_WORD.search(text) for text in texts.values()):
+        return Remains.FSDP2, None
+    return Remains.NOTHING, None
+
+
+def changed_bytes(view: View, program: Program) -> dict[Path, tuple[bytes | None, bytes]]:
+    """The files to write: their bytes before and after. Raises `UnwritableError` for a text its encoding cannot hold."""
+    pairs: dict[Path, tuple[bytes | None, bytes]] = {}
+    for change in view.report.changes:
+        source = program.sources.get(change.path) or Source(change.path, "")
+        before = None if change.before is None else encode(source, change.before)
+        pairs[change.path] = (before, encode(source, change.after))
+    return pairs
+
+
+def _read(paths: Sequence[Path], named: Sequence[Path]) -> Program:
+    sources: dict[Path, Source] = {}
+    problems: list[UnreadableError] = []
+    for path in paths:
+        try:
+            source = read_source(path)
+            if path in named and not speaks_of_fsdp(path):
+                check_syntax(source)  # nobody will parse it, and the user asked about this one
+            sources[path] = source
+        except UnreadableError as error:
+            problems.append(error)
+    return Program(sources, tuple(problems))
+
+
+def _select(report: Report, config: Config) -> tuple[Report, int]:
+    kept = tuple(finding for finding in report.findings if selected(finding.rule, config))
+    return replace(report, findings=kept), len(report.findings) - len(kept)
+
+
+def _checked(report: Report, program: Program) -> Report:
+    """Without changes, should one of them not be Python: half a program is never written."""
+    from .findings import FileError
+
+    broken: list[FileError] = []
+    for change in report.changes:
+        if (change.before is None or _parses(change.before)) and not _parses(change.after):
+            cure = "nothing was written; this is a fault of fsdp-migrate, please report it with the file"
+            broken.append(FileError(change.path, "the rewritten text is not valid Python", cure))
+    return replace(report, changes=(), errors=(*report.errors, *broken)) if broken else report
+
+
+def _parses(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True

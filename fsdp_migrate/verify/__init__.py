@@ -1,0 +1,22 @@
+"""The parent side of the parity check: launch both programs, watch, merge what the ranks wrote, compare, report.
+
+Imports no torch: everything that needs it runs in the child processes (`fsdp_migrate.probe`).
+"""
+
+from __future__ import annotations
+
+from fsdp_migrate.verify.report import CheckRow, Curves, Failure, Mark, ParityReport, Verdict
+from fsdp_migrate.verify.request import CheckRequest
+from fsdp_migrate.verify.run import Progress, run_check
+
+__all__ = [
+    "CheckRequest",
+    "CheckRow",
+    "Curves",
+    "Failure",
+    "Mark",
+    "ParityReport",
+    "Progress",
+    "Verdict",
+    "run_check",
+]

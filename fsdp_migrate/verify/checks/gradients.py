@@ -1,0 +1,103 @@
+"""N2, N3 and G0: the first gradients, as a norm, parameter by parameter, and who got one at all."""
+
+from __future__ import annotations
+
+from fsdp_migrate.verify.checks.comparison import Comparison, relative, scientific, short, tensor_distances, worst
+from fsdp_migrate.verify.observation import Observation
+from fsdp_migrate.verify.report import CheckRow, Mark
+from fsdp_migrate.verify.thresholds import TINY_GRADIENT
+
+
+def norms(comparison: Comparison) -> list[CheckRow]:
+    """Before clipping, and as the optimizer sees it. Clipping by the local shard's norm shows only in the second."""
+    rows = []
+    for title, before in (("before clipping", True), ("as the optimizer sees it", False)):
+        value = _norm_difference(comparison.original, comparison.rewritten, before)
+        if value is None:
+            rows.append(
+                CheckRow("N2", f"first gradient norm {title}", Mark.NOT_AVAILABLE, detail="no gradient was seen")
+            )
+            continue
+        floor = comparison.floor(lambda a, b, before=before: _norm_difference(a, b, before) or 0.0)  # type: ignore[misc]
+        limit = comparison.precision.first_norm(floor)
+        a, b = _norm(comparison.original, before), _norm(comparison.rewritten, before)
+        detail = f"{a:.6g} -> {b:.6g}" if value > limit else ""
+        mark = Mark.FAIL if value > limit else Mark.PASS
+        rows.append(CheckRow("N2", f"first gradient norm {title}", mark, scientific(value), scientific(limit), detail))
+    return rows
+
+
+def gradients(comparison: Comparison) -> list[CheckRow]:
+    """The first gradient of each parameter, by sketch; a missing one counts as zero here, G0 tells them apart."""
+    a, b = comparison.original, comparison.rewritten
+    title = "first gradients, parameter by parameter"
+    if not a.gradients:
+        return [CheckRow("N3", title, Mark.NOT_AVAILABLE, detail="no gradient was seen in the original")]
+    mine = _distances(a, b)
+    floor = worst({name: value for run in comparison.floors for name, value in _distances(a, run).items()})[1]
+    name, value = worst(mine)
+    limit = comparison.precision.gradient(floor)
+    mark, detail = Mark.PASS, f"worst: {short(name)}" if name else ""
+    if floor > comparison.precision.widest_floor:
+        mark, detail = Mark.INCONCLUSIVE, f"the original's differ from themselves by {scientific(floor)}: is it seeded?"
+    elif value > limit:
+        bad = [n for n, v in sorted(mine.items(), key=lambda item: -item[1]) if v > limit]
+        mark, detail = Mark.FAIL, f"{len(bad)} of {len(mine)} parameters, worst {', '.join(map(short, bad[:3]))}"
+    return [CheckRow("N3", title, mark, scientific(value), scientific(limit), detail)]
+
+
+def gradient_owners(comparison: Comparison) -> list[CheckRow]:
+    """FSDP1 gives an unused parameter of a used group zeros, FSDP2 gives it None. An optimizer with weight decay or
+    momentum moves the one and skips the other."""
+    a, b = comparison.original, comparison.rewritten
+    title = "who got a gradient"
+    silent = sorted(b.without_gradient - a.without_gradient)
+    extra = sorted((a.without_gradient - b.without_gradient) & b.gradients.keys())
+    stirring = {name for optimizer in b.optimizers if optimizer.stirs for name in optimizer.key}
+    detail, mark = "", Mark.PASS
+    if silent:
+        zeros = all(name in a.gradients and a.gradients[name].squares == 0 for name in silent)
+        moved = [name for name in silent if name in stirring]
+        mark = Mark.INFO if zeros and not moved else Mark.FAIL
+        detail = f"{_some(silent)} got {'zeros' if zeros else 'a gradient'} in the original and none in the rewritten"
+        if zeros and moved:
+            detail += (
+                "; the optimizer moved them on zeros and leaves them now: call "
+                "model.set_reduce_scatter_unused_params(True) (torch 2.13), or freeze them"
+            )
+    elif extra:
+        mark = Mark.INFO if all(b.gradients[name].squares == 0 for name in extra) else Mark.FAIL
+        detail = f"{_some(extra)} got no gradient in the original and one in the rewritten"
+    with_gradient = len(a.gradients) - len(a.without_gradient & a.gradients.keys())
+    return [CheckRow("G0", title, mark, f"{with_gradient} parameters", "equal", detail)]
+
+
+def _distances(a: Observation, b: Observation) -> dict[str, float]:
+    """Relative distance of each gradient that either side has; absent and zero are the same here."""
+    distances = tensor_distances(a.gradients, b.gradients, TINY_GRADIENT)
+    zero = {name for run in (a, b) for name, sketch in run.gradients.items() if sketch.squares == 0}
+    lonely = {name for name in distances if (name in a.gradients) != (name in b.gradients)}
+    return {name: 0.0 if name in lonely & zero else value for name, value in distances.items()}
+
+
+def _norm(run: Observation, before: bool) -> float:
+    series = [optimizer.norms_before if before else optimizer.norms for optimizer in run.optimizers]
+    return float(next((values[0] for values in series if values and values[0] is not None), float("nan")) or 0.0)
+
+
+def _norm_difference(a: Observation, b: Observation, before: bool) -> float | None:
+    """The worst over the optimizers, matched by what they own, and by order where that does not match."""
+    by_key = {optimizer.key: optimizer for optimizer in b.optimizers}
+    found: list[float] = []
+    for number, mine in enumerate(a.optimizers):
+        theirs = by_key.get(mine.key) or (b.optimizers[number] if number < len(b.optimizers) else None)
+        if theirs is None:
+            continue
+        left, right = (mine.norms_before, theirs.norms_before) if before else (mine.norms, theirs.norms)
+        if left and right and left[0] is not None and right[0] is not None:
+            found.append(relative(left[0], right[0]))
+    return max(found) if found else None
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(short(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,117 @@
+"""N0: the weights before anything was computed, and whether a difference there is a mistake or another random draw."""
+
+from __future__ import annotations
+
+import math
+
+from fsdp_migrate.verify.checks.comparison import Comparison, relative, scientific, short, tensor_distances, worst
+from fsdp_migrate.verify.observation import Observation, Sketch
+from fsdp_migrate.verify.report import CheckRow, Mark
+
+_TITLE = "initial weights"
+_SIGMAS = 6.0
+_BUFFER_TOLERANCE = 2.0**-7
+"""A buffer may have been stored in bf16 by either side (FSDP1's buffer_dtype)."""
+
+
+def initial_weights(comparison: Comparison) -> list[CheckRow]:
+    """Equal, or (after a transplant) explained: another draw from the same law by a deferred initialisation."""
+    found = comparison.as_found or comparison.rewritten
+    row = _weights_row(comparison, found)
+    return [row, _buffers_row(comparison.original, found)]
+
+
+def init_problem(original: Observation, rewritten: Observation) -> str:
+    """Why different initial weights are a mistake of the rewritten program; empty when they may be another draw."""
+    torn = [name for name in rewritten.ranks_disagree]
+    if torn:
+        return (
+            f"ranks held different values of {_some(torn)} when they called fully_shard(): each contributes slices of "
+            "its own. Was sync_module_states=True dropped?"
+        )
+    repeated = _repeated(rewritten)
+    if repeated:
+        return f"every rank drew the same numbers for its own slice of {_some(repeated)}: the shards repeat each other"
+    unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
+    if unlike:
+        return f"{_some(unlike)} do not even have the original's mean and variance"
+    if not (rewritten.meta_params or original.meta_params):
+        return "neither side initialises after sharding, so the same seed should give the same weights"
+    return ""
+
+
+def differs(original: Observation, rewritten: Observation) -> bool:
+    """Whether any initial weight is not exactly the same."""
+    return worst(tensor_distances(original.init, rewritten.init))[1] > 0.0
+
+
+def _weights_row(comparison: Comparison, found: Observation) -> CheckRow:
+    if not comparison.original.init:
+        return CheckRow("N0", _TITLE, Mark.NOT_AVAILABLE, detail="no weights were seen before the first step")
+    name, value = worst(tensor_distances(comparison.original.init, found.init))
+    if value == 0.0:
+        return CheckRow("N0", _TITLE, Mark.PASS, "0", "0")
+    problem = init_problem(comparison.original, found)
+    if problem or comparison.as_found is None:
+        detail = problem or f"worst: {short(name)}; --init copy starts both from the original's weights"
+        return CheckRow("N0", _TITLE, Mark.FAIL, scientific(value), "0", detail)
+    after = worst(tensor_distances(comparison.original.init, comparison.rewritten.start))
+    if after[1] > 0.0:
+        detail = f"could not be made equal: {short(after[0])} still differs by {scientific(after[1])}"
+        return CheckRow("N0", _TITLE, Mark.INCONCLUSIVE, scientific(value), "0", detail)
+    return CheckRow(
+        "N0",
+        _TITLE,
+        Mark.INFO,
+        scientific(value),
+        "0",
+        "another random draw (weights are initialised after sharding); same mean and variance. "
+        "All later checks ran from the original's weights, transplanted",
+    )
+
+
+def _buffers_row(original: Observation, found: Observation) -> CheckRow:
+    """A buffer that `to_empty` left uninitialised, such as a rotary cache, trains wrongly without any error."""
+    different = []
+    for name in sorted(original.buffers.keys() & found.buffers.keys()):
+        (total, squares), (other_total, other_squares) = original.buffers[name], found.buffers[name]
+        off = max(relative(squares, other_squares), relative(total, other_total) if abs(total) > 1e-6 else 0.0)
+        if off > _BUFFER_TOLERANCE:
+            different.append(name)
+    missing = sorted(original.buffers.keys() ^ found.buffers.keys())
+    detail = f"differ: {_some(different)}" if different else ""
+    if missing:
+        detail = (detail + "; " if detail else "") + f"only on one side: {_some(missing)}"
+    mark = Mark.FAIL if detail else Mark.PASS
+    return CheckRow("N0b", "initial buffers", mark, f"{len(original.buffers)}", scientific(_BUFFER_TOLERANCE), detail)
+
+
+def _same_law(a: Sketch, b: Sketch | None) -> bool:
+    """Whether both could be draws from one distribution, by mean and variance at six sigmas; constants must be equal."""
+    if b is None or a.numel != b.numel or not a.owned or not b.owned:
+        return False
+    n = a.owned
+    mean_a, mean_b = a.total / n, b.total / n
+    var_a, var_b = a.squares / n - mean_a**2, b.squares / n - mean_b**2
+    scale = max(mean_a**2, mean_b**2, 1e-20)
+    if min(var_a, var_b) < 1e-9 * scale:
+        return max(var_a, var_b) < 1e-9 * scale and relative(mean_a, mean_b) < 1e-6
+    if abs(mean_a - mean_b) > _SIGMAS * math.sqrt((var_a + var_b) / n):
+        return False
+    return abs(math.log(var_a / var_b)) < _SIGMAS * math.sqrt(4.0 / n)
+
+
+def _repeated(run: Observation) -> list[str]:
+    """Sharded weights whose slices begin alike on two ranks, without being constant."""
+    found = []
+    for name, sketch in run.init.items():
+        heads = [head for head in sketch.heads.values() if len(head) > 1 and len(set(head)) > 1]
+        sharded = sketch.replicas < len(sketch.heads)
+        copies = len(heads) - len(set(heads))
+        if sharded and copies >= sketch.replicas and len(set(heads)) < len(heads) / sketch.replicas:
+            found.append(name)
+    return sorted(found)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(short(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,75 @@
+"""N1 and N4: the loss before the first update, and where training goes from there."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from fsdp_migrate.verify.checks.comparison import (
+    Comparison,
+    first_step_loss,
+    loss_differences,
+    relative,
+    running_max,
+    scientific,
+)
+from fsdp_migrate.verify.observation import Observation
+from fsdp_migrate.verify.report import CheckRow, Mark
+
+
+def first_loss(comparison: Comparison) -> list[CheckRow]:
+    """Same weights, same data: the forward pass must give the same loss, rank by rank and micro-batch by micro-batch."""
+    value = first_step_loss(comparison.original, comparison.rewritten)
+    floor = comparison.floor(first_step_loss)
+    limit = comparison.precision.first_loss(floor)
+    mark, detail = Mark.PASS, ""
+    if floor > comparison.precision.widest_floor:
+        mark, detail = Mark.INCONCLUSIVE, f"the original differs from itself by {scientific(floor)}: is it seeded?"
+    elif value > limit:
+        a, b = comparison.original.losses[0].values, comparison.rewritten.losses[0].values
+        mark, detail = Mark.FAIL, f"first losses per rank {_list(a)} -> {_list(b)}"
+    return [CheckRow("N1", "loss before the first update", mark, scientific(value), scientific(limit), detail)]
+
+
+def trajectory(comparison: Comparison) -> list[CheckRow]:
+    """The largest loss and gradient-norm difference so far, against the largest the floor run had by then."""
+    precision = comparison.precision
+    if not comparison.floors:
+        return [CheckRow("N4", "trajectory", Mark.NOT_AVAILABLE, detail="no floor run to measure against")]
+    mine = running_max(loss_differences(comparison.original, comparison.rewritten))
+    floors = [running_max(loss_differences(comparison.original, run)) for run in comparison.floors]
+    rows = [_row("N4", "loss trajectory", mine, _highest(floors), comparison)]
+    if not precision.low:  # in bf16 the norm of one batch moves too much to say anything more than the loss does
+        mine = running_max(_norm_differences(comparison.original, comparison.rewritten))
+        floors = [running_max(_norm_differences(comparison.original, run)) for run in comparison.floors]
+        rows.append(_row("N4n", "gradient norm trajectory", mine, _highest(floors), comparison))
+    return rows
+
+
+def _row(check: str, title: str, mine: list[float], floor: list[float], comparison: Comparison) -> CheckRow:
+    if not mine or not floor:
+        return CheckRow(check, title, Mark.NOT_AVAILABLE, detail="no common steps")
+    limits = [comparison.precision.trajectory(value) for value in floor]
+    bad = next((i for i, (value, limit) in enumerate(zip(mine, limits)) if value > limit), None)
+    shown = bad if bad is not None else len(mine) - 1
+    value, limit = mine[shown], limits[min(shown, len(limits) - 1)]
+    if bad is None:
+        return CheckRow(check, title, Mark.PASS, scientific(value), scientific(limit))
+    step = comparison.original.losses[bad].step if check == "N4" else bad
+    detail = f"leaves what rounding explains at step {step}, then {value / max(limit, 1e-30):.0f} times the limit"
+    return CheckRow(check, title, Mark.FAIL, scientific(mine[-1]), scientific(limit), detail, step)
+
+
+def _norm_differences(a: Observation, b: Observation) -> list[float]:
+    """Of the norm that the optimizers saw, at each of their steps, the optimizers matched by what they own."""
+    by_key = {optimizer.key: optimizer for optimizer in b.optimizers}
+    pairs = [(mine.norms, by_key[mine.key].norms) for mine in a.optimizers if mine.key in by_key]
+    streams = [[relative(x, y) for x, y in zip(left, right)] for left, right in pairs]
+    return [max(values) for values in zip_longest(*streams, fillvalue=0.0)]
+
+
+def _highest(floors: list[list[float]]) -> list[float]:
+    return [max(values) for values in zip(*floors)]
+
+
+def _list(values: tuple[float, ...]) -> str:
+    return "[" + ", ".join(f"{value:.6g}" for value in values[:4]) + ("…]" if len(values) > 4 else "]")

@@ -1,0 +1,96 @@
+"""S1 to S3: the same shard groups, dtypes and collectives. The loss shows none of these."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fsdp_migrate.verify.checks.comparison import Comparison, relative
+from fsdp_migrate.verify.observation import Observation, Unit
+from fsdp_migrate.verify.report import CheckRow, Mark
+from fsdp_migrate.verify.thresholds import BYTES_TOLERANCE
+
+
+def groups(comparison: Comparison) -> list[CheckRow]:
+    """Which parameters are gathered together. Sharding only the root keeps every number and wastes the memory."""
+    before = {unit.key: unit for unit in comparison.original.units}
+    after = {unit.key: unit for unit in comparison.rewritten.units}
+    lost = [unit for key, unit in before.items() if key not in after]
+    gained = [unit for key, unit in after.items() if key not in before]
+    detail = ""
+    if lost or gained:
+        detail = f"without counterpart: {_units(lost)} in the original, {_units(gained)} in the rewritten"
+    uneven = [unit for key, unit in before.items() if key in after and after[key].numel != unit.numel]
+    if uneven and not detail:
+        detail = f"{uneven[0].name} has {uneven[0].numel} elements in the original, other in the rewritten"
+    shards = [u for key, u in before.items() if key in after and after[key].shard_world != u.shard_world]
+    if shards and not detail:
+        first = shards[0]
+        detail = f"{first.name} is split over {first.shard_world} ranks, then over {after[first.key].shard_world}"
+    mark = Mark.FAIL if detail else Mark.PASS
+    return [CheckRow("S1", "shard groups", mark, f"{len(before)} -> {len(after)}", "equal", detail)]
+
+
+def dtypes(comparison: Comparison) -> list[CheckRow]:
+    """The dtype parameters are kept in, computed in, and reduced in, group by group."""
+    after = {unit.key: unit for unit in comparison.rewritten.units}
+    pairs = [(unit, after[unit.key]) for unit in comparison.original.units if unit.key in after]
+    whole = not pairs
+    if whole:  # no group matches; S1 fails, and the sets of dtypes are still worth a look
+        a, b = ({_dtypes(u) for u in run.units} for run in (comparison.original, comparison.rewritten))
+        detail = "" if a == b else f"{sorted(a)} -> {sorted(b)}"
+    else:
+        different = [(u, v) for u, v in pairs if _dtypes(u) != _dtypes(v)]
+        detail = "; ".join(f"{u.name}: {_say(u)} -> {_say(v)}" for u, v in different[:3])
+    shown = sorted({_say(unit) for unit in comparison.original.units})
+    mark = Mark.FAIL if detail else Mark.PASS
+    return [CheckRow("S2", "dtypes (kept / computed / reduced)", mark, "; ".join(shown), "equal", detail)]
+
+
+def communication(comparison: Comparison) -> list[CheckRow]:
+    """All-gathers and reduce-scatters of a usual step: the count exactly, the bytes up to padding."""
+    if len(comparison.original.comm) < 2 or len(comparison.rewritten.comm) < 2:
+        return [
+            CheckRow("S3", "communication", Mark.NOT_AVAILABLE, detail="needs two steps: the first differs from the rest")
+        ]
+    before, after = _usual(comparison.original), _usual(comparison.rewritten)
+    problems: list[str] = []
+    for kind in ("all_gather", "reduce_scatter"):
+        (n, size), (m, other) = before.get(kind, (0, 0)), after.get(kind, (0, 0))
+        if n != m:
+            problems.append(f"{kind}s per step {n} -> {m}")
+        elif relative(size / _padded(comparison.original), other / _padded(comparison.rewritten)) > BYTES_TOLERANCE:
+            problems.append(f"{kind} bytes per step {size} -> {other}")
+    value = f"{_counts(before)} -> {_counts(after)}"
+    mark = Mark.FAIL if problems else Mark.PASS
+    limit = f"count equal, bytes {BYTES_TOLERANCE:.0%}"
+    return [CheckRow("S3", "communication of a step", mark, value, limit, "; ".join(problems))]
+
+
+def _usual(run: Observation) -> dict[str, tuple[int, int]]:
+    """The pattern most steps share. The first is left out: FSDP1 and FSDP2 set themselves up in it."""
+    patterns = Counter(tuple(sorted(step.items())) for step in run.comm[1:])
+    return dict(patterns.most_common(1)[0][0])
+
+
+def _padded(run: Observation) -> float:
+    """Elements of one gather of everything, padding included: FSDP1 pads a flat buffer, FSDP2 pads each parameter."""
+    return float(sum(unit.padded_numel for unit in run.units) or 1)
+
+
+def _counts(comm: dict[str, tuple[int, int]]) -> str:
+    return " + ".join(f"{comm.get(kind, (0, 0))[0]} {kind}" for kind in ("all_gather", "reduce_scatter"))
+
+
+def _dtypes(unit: Unit) -> tuple[str, str, str]:
+    return unit.storage_dtype, unit.param_dtype, unit.reduce_dtype
+
+
+def _say(unit: Unit) -> str:
+    return " / ".join(_dtypes(unit))
+
+
+def _units(units: list[Unit]) -> str:
+    if not units:
+        return "none"
+    shown = ", ".join(f"{unit.name} ({len(unit.params)} parameters)" for unit in units[:4])
+    return shown + (f" and {len(units) - 4} more" if len(units) > 4 else "")

@@ -1,0 +1,60 @@
+"""The report as a table for people."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fsdp_migrate.verify.report import CheckRow, Mark, ParityReport, Verdict
+
+_STYLE = {
+    Mark.PASS: "green",
+    Mark.FAIL: "bold red",
+    Mark.ALLOWED: "yellow",
+    Mark.INFO: "cyan",
+    Mark.NOT_AVAILABLE: "yellow",
+    Mark.INCONCLUSIVE: "yellow",
+}
+_VERDICT_STYLE = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red"}
+
+
+def render(report: ParityReport, console: Console) -> None:
+    """Print the table, what speaks against the verdict, and the verdict with its reason."""
+    if report.rows:
+        console.print(_table(report))
+    for warning in report.warnings:
+        console.print(f"[yellow]warning[/]: {escape(warning)}")
+    if report.failure is not None:
+        _render_failure(report, console)
+    for limit in report.limits:
+        console.print(f"[dim]{escape(limit)}[/]")
+    style = _VERDICT_STYLE.get(report.verdict, "bold yellow")
+    console.print(f"[{style}]{report.verdict.value}[/] {escape(report.reason)}")
+
+
+def _table(report: ParityReport) -> Table:
+    where = f"{report.world_size} processes on {report.device}" if report.device else f"{report.world_size} processes"
+    table = Table(title=f"FSDP1 -> FSDP2 parity, {report.steps} steps, {where}", title_justify="left")
+    for heading in ("", "check", "measured", "limit", "verdict"):
+        table.add_column(heading, overflow="fold")
+    for row in report.rows:
+        style = _STYLE[row.mark]
+        table.add_row(row.id, _title(row), escape(row.value), escape(row.limit), f"[{style}]{row.mark.value}[/]")
+    return table
+
+
+def _title(row: CheckRow) -> str:
+    if not row.detail:
+        return row.title
+    return f"{row.title}\n[dim]{escape(row.detail)}[/]"
+
+
+def _render_failure(report: ParityReport, console: Console) -> None:
+    failure = report.failure
+    assert failure is not None
+    if failure.traceback:
+        console.print(escape(failure.traceback.rstrip()), highlight=False)
+    elif failure.log:
+        console.print(f"[dim]{escape(failure.log)}[/]", highlight=False)
+    console.print(f"[bold]what to do[/]: {escape(failure.cure)}")

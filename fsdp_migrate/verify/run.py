@@ -1,0 +1,206 @@
+"""A whole parity check: run the original, the rewritten, the floor; compare; judge."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fsdp_migrate.verify.checks import ALL
+from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences
+from fsdp_migrate.verify.checks.initial import differs, init_problem
+from fsdp_migrate.verify.launch import Run, command, environment, redirects
+from fsdp_migrate.verify.observation import Observation
+from fsdp_migrate.verify.outcome import outcome, worth_a_retry
+from fsdp_migrate.verify.preflight import look, missing_program, objection
+from fsdp_migrate.verify.report import CheckRow, Curves, Failure, ParityReport, Verdict, verdict_of, with_allowed
+from fsdp_migrate.verify.request import CheckRequest, Side
+from fsdp_migrate.verify.scratch import copy_tree
+from fsdp_migrate.verify.watch import watch
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of the run ("original", "rewritten", "floor 1"), the steps made, and the steps wanted."""
+
+
+class _CouldNotRun(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def run_check(request: CheckRequest, progress: Progress | None = None) -> ParityReport:
+    """Run both programs and say whether they train the same.
+
+    Everything that goes wrong with the programs is in the report; only KeyboardInterrupt passes through, after all
+    processes are gone.
+    """
+    began = time.monotonic()
+    home = request.keep or Path(tempfile.mkdtemp(prefix="fsdp-migrate-"))
+    home.mkdir(parents=True, exist_ok=True)
+    try:
+        report = _checked(request, home, progress)
+    except _CouldNotRun as error:
+        report = _no_report(request, error.failure)
+    finally:
+        if request.keep is None:
+            shutil.rmtree(home, ignore_errors=True)
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def compare_observations(comparison: Comparison, allow: tuple[str, ...] = ()) -> ParityReport:
+    """Judge runs that were made before. No process is started."""
+    rows: tuple[CheckRow, ...] = tuple(row for check in ALL for row in check(comparison))
+    rows = with_allowed(rows, allow)
+    verdict, reason = verdict_of(rows)
+    return ParityReport(
+        verdict=verdict,
+        reason=reason,
+        rows=rows,
+        curves=_curves(comparison),
+        warnings=_warnings(comparison),
+        world_size=comparison.original.world,
+        steps=min(comparison.original.steps, default=0),
+        torch_version=str(comparison.original.flags.get("torch", "")),
+    )
+
+
+def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> ParityReport:
+    problem = missing_program(request) or objection(request, look(request.python, request.env))
+    if problem is not None:
+        raise _CouldNotRun(problem)
+    runner = _Runner(request, home, progress)
+    original = runner.run("original", "original")
+    rewritten = runner.run("rewritten", "rewritten")
+    transplant = _wants_transplant(request, original, rewritten)
+    weights = home / "weights" if transplant else None
+    floors = tuple(
+        runner.run("original", f"floor {n + 1}", perturb=n + 1, save_init=weights if n == 0 else None)
+        for n in range(max(request.floor_runs, int(transplant)))
+    )
+    as_found = None
+    if transplant:
+        as_found, rewritten = rewritten, runner.run("rewritten", "rewritten, transplanted", load_init=weights)
+    comparison = Comparison(original, rewritten, floors, request.steps, as_found)
+    report = compare_observations(comparison, request.allow)
+    warnings = report.warnings + tuple(
+        f"{path} was linked to and not copied (too large): a program that overwrites it overwrites yours"
+        for path in runner.linked
+    )
+    return replace(report, device=request.device, limits=_limits(request), warnings=warnings)
+
+
+def _wants_transplant(request: CheckRequest, original: Observation, rewritten: Observation) -> bool:
+    if request.init == "as-is" or not differs(original, rewritten):
+        return False
+    return request.init == "copy" or not init_problem(original, rewritten)
+
+
+@dataclass(slots=True)
+class _Runner:
+    """Makes one run after another, each in its own scratch copy."""
+
+    request: CheckRequest
+    home: Path
+    progress: Progress | None
+    linked: tuple[Path, ...] = ()
+
+    def run(
+        self,
+        side: Side,
+        name: str,
+        perturb: int | None = None,
+        save_init: Path | None = None,
+        load_init: Path | None = None,
+    ) -> Observation:
+        """Raises _CouldNotRun. A run that gloo aborted for no reason of the program's is made once more."""
+        slug = name.replace(" ", "-").replace(",", "")
+        for attempt in (1, 2):
+            base = self.home / (slug if attempt == 1 else f"{slug}-again")
+            shutil.rmtree(base, ignore_errors=True)
+            run = Run(side, name, (base / "records").resolve(), (base / "scratch").resolve(), perturb, save_init, load_init)
+            self.linked = tuple(sorted({*self.linked, *copy_tree(self.request.tree(side), run.scratch)}))
+            watched = watch(
+                command(self.request, run),
+                run.scratch / self.request.cwd,
+                environment(self.request),
+                run.out,
+                self.request.hang_timeout,
+                self.request.start_timeout,
+                self._report(name),
+            )
+            shutil.rmtree(run.scratch, ignore_errors=True)
+            if attempt == 1 and worth_a_retry(watched):
+                continue
+            break
+        result = outcome(name, watched, self.request.world_size)
+        if isinstance(result, Failure):
+            raise _CouldNotRun(result)
+        return result
+
+    def _report(self, name: str) -> Callable[[int], None] | None:
+        if self.progress is None:
+            return None
+        tell, wanted = self.progress, self.request.steps
+        return lambda steps: tell(name, steps, wanted)
+
+
+def _no_report(request: CheckRequest, failure: Failure) -> ParityReport:
+    return ParityReport(
+        Verdict.COULD_NOT_RUN,
+        failure.message,
+        failure=failure,
+        world_size=request.world_size,
+        device=request.device,
+    )
+
+
+def _limits(request: CheckRequest) -> tuple[str, ...]:
+    if request.device != "cpu":
+        return ()
+    limits = ["CPU parity does not verify NCCL, memory or speed"]
+    if redirects(request):
+        limits.append(
+            "CUDA calls were redirected to the CPU: torch.compile, CPU offload, streams, CUDA's random numbers and "
+            "custom CUDA kernels were not exercised"
+        )
+    return tuple(limits)
+
+
+def _warnings(comparison: Comparison) -> tuple[str, ...]:
+    paths = sorted({*comparison.original.outside, *comparison.rewritten.outside})
+    return tuple(f"the program wrote outside its scratch copy: {path}" for path in paths)
+
+
+def _curves(comparison: Comparison) -> Curves:
+    a, b = comparison.original, comparison.rewritten
+    floor = loss_differences(a, comparison.floors[0]) if comparison.floors else []
+    return Curves(
+        original_loss=_per_step(a),
+        rewritten_loss=_per_step(b),
+        loss_difference=_worst_per_step(a, loss_differences(a, b)),
+        floor_difference=_worst_per_step(a, floor),
+        original_norm=a.optimizers[0].norms if a.optimizers else (),
+        rewritten_norm=b.optimizers[0].norms if b.optimizers else (),
+        original_seconds=a.seconds,
+        rewritten_seconds=b.seconds,
+        original_peak=a.peaks,
+        rewritten_peak=b.peaks,
+    )
+
+
+def _per_step(run: Observation) -> tuple[float, ...]:
+    """Mean over ranks and micro-batches of each step."""
+    sums: dict[int, list[float]] = {}
+    for loss in run.losses:
+        sums.setdefault(loss.step, []).extend(loss.values)
+    return tuple(sum(values) / len(values) for _, values in sorted(sums.items()))
+
+
+def _worst_per_step(run: Observation, differences: list[float]) -> tuple[float, ...]:
+    found: dict[int, float] = {}
+    for loss, difference in zip(run.losses, differences):
+        found[loss.step] = max(difference, found.get(loss.step, 0.0))
+    return tuple(value for _, value in sorted(found.items()))

@@ -1,0 +1,38 @@
+"""Starts a script with several gloo processes, and reads what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def run(script: str, world: int, folder: Path) -> list[dict[str, Any]]:
+    """The results of each rank.
+
+    gloo sometimes aborts when the interpreter exits, after all the work is done: what counts is the end marker of each
+    rank, not the exit code, and a run without all of them is repeated once.
+    """
+    paths = [folder / f"rank{rank}.json" for rank in range(world)]
+    log = ""
+    for _ in range(2):
+        for path in paths:
+            path.unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+            + [str(HERE / script), str(folder)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+        )
+        log = done.stdout
+        if all(path.exists() for path in paths):
+            return [json.loads(path.read_text()) for path in paths]
+    raise AssertionError(f"{script} did not finish on all of {world} ranks:\n{log[-4000:]}")

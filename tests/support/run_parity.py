@@ -1,0 +1,173 @@
+"""Runs every case on FSDP1 and on the support module, in one process group, and writes what differed.
+
+usage: torchrun run_parity.py RESULTS_DIR, with `fsdp2_support` on the path
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp as fsdp1
+import torch.distributed.fsdp._init_utils as init_utils
+import torch.distributed.fsdp.wrap as fsdp1_wrap
+from cases import CASES, Case
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.tensor import DTensor
+
+import fsdp2_support
+
+CPU = torch.device("cpu")
+STEPS = 4
+
+# FSDP1 refuses to broadcast CPU tensors; with gloo it can.
+init_utils._check_module_states_for_sync_module_states = lambda module_states: None
+
+
+def fsdp1_shard_model(module: nn.Module, **kwargs: Any) -> nn.Module:
+    return FSDP(module, device_id=CPU, use_orig_params=True, **kwargs)
+
+
+def fsdp2_shard_model(module: nn.Module, **kwargs: Any) -> nn.Module:
+    return fsdp2_support.shard_model(module, device_id=CPU, use_orig_params=True, **kwargs)
+
+
+FSDP1 = SimpleNamespace(**{**vars(fsdp1), **vars(fsdp1_wrap), "shard_model": fsdp1_shard_model})
+FSDP2 = SimpleNamespace(**{**vars(fsdp2_support), "shard_model": fsdp2_shard_model})
+
+CALLS: Counter[str] = Counter()
+
+
+COLLECTIVES = {
+    "all_gather": "all-gather",
+    "all_gather_into_tensor": "all-gather",
+    "all_gather_single": "all-gather",
+    "reduce_scatter_tensor": "reduce-scatter",
+    "reduce_scatter_single": "reduce-scatter",
+    "all_reduce": "all-reduce",
+}
+
+
+def count_collectives() -> None:
+    for name, kind in COLLECTIVES.items():
+        call = getattr(dist, name, None)
+        if call is None:
+            continue
+
+        def counted(*args: Any, _kind: str = kind, _call: Any = call, **kwargs: Any) -> Any:
+            CALLS[_kind] += 1
+            return _call(*args, **kwargs)
+
+        setattr(dist, name, counted)
+
+
+def clean(name: str) -> str:
+    return name.replace("_fsdp_wrapped_module.", "")
+
+
+def fsdp1_units(model: nn.Module) -> dict[str, Any]:
+    """Parameter names of each unit, with the ranks it is sharded and replicated over."""
+    units = {}
+    for prefix, module in model.named_modules():
+        if isinstance(module, FSDP) and module._handle:
+            path = clean(prefix + "." if prefix else "")
+            names = sorted(clean(path + name) for name in module._handle.flat_param._fqns)
+            group = dist.get_process_group_ranks(module.process_group)
+            other = getattr(module, "_inter_node_pg", None)
+            replicas = dist.get_process_group_ranks(other) if other else [dist.get_rank()]
+            if module.sharding_strategy is fsdp1.ShardingStrategy.NO_SHARD:
+                group, replicas = replicas, group
+            units[" ".join(names)] = [group, replicas]
+    return units
+
+
+def fsdp2_units(model: nn.Module) -> dict[str, Any]:
+    names = {id(p): n for n, p in reversed(list(model.named_parameters(remove_duplicate=False)))}
+    units = {}
+    for module in model.modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        for group in module._get_fsdp_state()._fsdp_param_groups:
+            mesh = group.mesh_info.mesh
+            ranks = [dist.get_process_group_ranks(mesh.get_group(dim)) for dim in range(mesh.ndim)]
+            owned = sorted(names[id(param.sharded_param)] for param in group.fsdp_params)
+            units[" ".join(owned)] = [ranks[-1], ranks[0] if len(ranks) == 2 else [dist.get_rank()]]
+    return units
+
+
+def full_state(model: nn.Module) -> dict[str, torch.Tensor]:
+    with FSDP.summon_full_params(model, writeback=False):
+        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        return {clean(n): full(t).detach().clone() for n, t in tensors.items()}
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def train(case: Case, v: SimpleNamespace) -> dict[str, Any]:
+    rank = dist.get_rank()
+    torch.manual_seed(7 + rank if case.seed_by_rank else 7)
+    model = case.wrap(v, case.make())
+    units = (fsdp1_units if v is FSDP1 else fsdp2_units)(model)
+    optimizer = case.optimizer(model.parameters(), foreach=False)
+    data = torch.Generator().manual_seed(11 + rank)
+    losses = []
+    for _ in range(STEPS):
+        CALLS.clear()
+        x = torch.randn(6, 8, generator=data).to(case.input_dtype)
+        loss = model(x).float().square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    calls = dict(CALLS)
+    return {"units": units, "losses": losses, "calls": calls, "state": full_state(model)}
+
+
+def compare(case: Case) -> dict[str, Any]:
+    old, new = train(case, FSDP1), train(case, FSDP2)
+    states = old.pop("state"), new.pop("state")
+    return {
+        "old": old,
+        "new": new,
+        "names": [sorted(state) for state in states],
+        "dtypes": [{n: str(t.dtype) for n, t in state.items()} for state in states],
+        "state": max((float((states[0][n].double() - t.double()).abs().max()) for n, t in states[1].items() if n in states[0]), default=0.0),
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo")
+    count_collectives()
+    results = {}
+    for case in CASES:
+        if case.world != dist.get_world_size() or (sys.argv[2:] and case.name not in sys.argv[2:]):
+            continue
+        try:
+            results[case.name] = compare(case)
+        except Exception:
+            results[case.name] = {"error": traceback.format_exc()}
+        errors: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(errors, "error" in results[case.name])
+        if any(errors) and not all(errors):
+            break  # the ranks no longer agree on what comes next
+    path = Path(sys.argv[1]) / f"rank{dist.get_rank()}.json"
+    path.write_text(json.dumps({"results": results, "end": True}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

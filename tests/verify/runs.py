@@ -1,0 +1,140 @@
+"""Observed runs of the programs in tests/verify/programs, made once a session and shared by the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fsdp_migrate.verify.checks.comparison import Comparison
+from fsdp_migrate.verify.checks.initial import differs, init_problem
+from fsdp_migrate.verify.observation import Observation
+from fsdp_migrate.verify.outcome import outcome
+from fsdp_migrate.verify.records import read_run
+from fsdp_migrate.verify.report import Failure, ParityReport
+from fsdp_migrate.verify.run import compare_observations
+from fsdp_migrate.verify.watch import Watched
+
+PROGRAMS = Path(__file__).parent / "programs"
+STEPS = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison: options of both programs, and the mistake of the FSDP2 one ("" for a right migration).
+
+    `caught_by` are the checks of which at least each must fail.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    mutation: str = ""
+    caught_by: tuple[str, ...] = ()
+    world: int = 2
+    repeat: int = 0
+
+    @property
+    def base(self) -> str:
+        """What identifies the original's run."""
+        return json.dumps([self.options, self.world, self.repeat], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class _Job:
+    key: str
+    cwd: str
+    probe: list[str]
+    world: int
+    log: str
+
+
+class Fleet:
+    """Makes all runs that the cases need, each original and floor once, in one process."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._done: set[str] = set()
+        self._jobs: list[_Job] = []
+
+    def observe(self, cases: list[Case]) -> None:
+        """Run what is missing: originals, floors (which also save their initial weights), and the FSDP2 programs."""
+        for case in cases:
+            self._plan(case, "original", "original.py", [])
+            self._plan(case, "floor", "original.py", ["--perturb", "1", "--save-init", str(self._weights(case))])
+            self._plan(case, "rewritten", "migrated.py", [])
+        self._go()
+        for case in cases:
+            if self._transplants(case):
+                self._plan(case, "transplanted", "migrated.py", ["--load-init", str(self._weights(case))])
+        self._go()
+
+    def report(self, case: Case) -> ParityReport:
+        """Compare. A run that failed is an AssertionError with its output."""
+        self.observe([case])
+        rewritten = self._seen(case, "rewritten")
+        as_found = None
+        if self._transplants(case):
+            as_found, rewritten = rewritten, self._seen(case, "transplanted")
+        original, floor = self._seen(case, "original"), self._seen(case, "floor")
+        return compare_observations(Comparison(original, rewritten, (floor,), STEPS, as_found))
+
+    def _transplants(self, case: Case) -> bool:
+        original, rewritten = self._result(case, "original"), self._result(case, "rewritten")
+        if isinstance(original, Failure) or isinstance(rewritten, Failure):
+            return False
+        return differs(original, rewritten) and not init_problem(original, rewritten)
+
+    def _seen(self, case: Case, which: str) -> Observation:
+        result = self._result(case, which)
+        assert not isinstance(result, Failure), f"{result.message}\n{result.traceback}\n{result.log}"
+        return result
+
+    def _result(self, case: Case, which: str) -> Observation | Failure:
+        place = self._place(case, which)
+        log = place / "log"
+        text = log.read_text(errors="replace") if log.exists() else ""
+        return outcome(which, Watched(0, read_run(place / "records"), None, {}, text), case.world)
+
+    def _weights(self, case: Case) -> Path:
+        return self._place(case, "floor") / "weights"
+
+    def _key(self, case: Case, which: str) -> str:
+        return case.base + which + (case.mutation if which in ("rewritten", "transplanted") else "")
+
+    def _place(self, case: Case, which: str) -> Path:
+        import hashlib
+
+        return self._home / hashlib.sha1(self._key(case, which).encode()).hexdigest()[:12]
+
+    def _plan(self, case: Case, which: str, script: str, extra: list[str]) -> None:
+        key = self._key(case, which)
+        if key in self._done:
+            return
+        self._done.add(key)
+        place = self._place(case, which)
+        tree = place / "tree"
+        shutil.copytree(PROGRAMS, tree, ignore=shutil.ignore_patterns("__pycache__"))
+        options = {**case.options, "mutation": case.mutation if script == "migrated.py" else ""}
+        (tree / "options.json").write_text(json.dumps(options))
+        probe = ["--out", str(place / "records"), "--max-steps", str(STEPS), *extra, script]
+        self._jobs.append(_Job(key, str(tree), probe, case.world, str(place / "log")))
+
+    def _go(self) -> None:
+        if not self._jobs:
+            return
+        plan = self._home / "jobs.json"
+        plan.write_text(json.dumps([asdict(job) for job in self._jobs]))
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run(
+            [sys.executable, "-m", "tests.verify.fleet", str(plan)],
+            cwd=Path(__file__).parents[2],
+            env=env,
+            check=True,
+            timeout=90 * len(self._jobs),
+        )
+        self._jobs.clear()
