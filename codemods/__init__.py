@@ -14,7 +14,10 @@ from typing import Any
 from codemods import (
     class_check,
     clip_grad_norm,
+    grad_scaler,
+    model_state,
     no_sync,
+    optimizer_state,
     policy_definition,
     precision_definition,
     state_dict,
@@ -28,6 +31,9 @@ RULES: tuple[Rule[Any], ...] = (
     precision_definition.RULE,
     no_sync.RULE,
     clip_grad_norm.RULE,
+    grad_scaler.RULE,
     state_dict.RULE,
+    model_state.RULE,
+    optimizer_state.RULE,
     class_check.RULE,
 )

@@ -80,10 +80,11 @@ def edit(found: Match, file: File) -> Outcome:
     callee_start, callee_end = file.span(found.attribute)
     arguments = file.text[callee_end:end].lstrip()[1:]
     if not _plain_norm(call):
+        item = file.named(Import(SUPPORT, _FUNCTION))
         return Outcome(
-            edits=[Edit(callee_start, end, f"{_FUNCTION}({model}, {arguments.lstrip()}")],
+            edits=[Edit(callee_start, end, f"{item.local}({model}, {arguments.lstrip()}")],
             findings=[finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {_FUNCTION} of the support module")],
-            imports=[Import(SUPPORT, _FUNCTION)],
+            imports=[item],
         )
     function = f"torch.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"

@@ -7,6 +7,16 @@ import libcst as cst
 from codemods.vocabulary import Edit, File
 
 
+def is_inside(node: cst.CSTNode, context: str, file: File) -> bool:
+    """Whether the node stands in a `with` that enters this FSDP1 context."""
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, cst.With):
+            items = [item.item for item in ancestor.items]
+            if any(isinstance(item, cst.Call) and file.fsdp1(item.func) == context for item in items):
+                return True
+    return False
+
+
 WIDTH = 100
 """Lines that the tool writes are broken when they would be longer than this."""
 

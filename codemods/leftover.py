@@ -38,12 +38,24 @@ Nothing is guessed: the line stays, and where leaving it would be silent a `rais
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from codemods.layout import stop
-from codemods.tables.leftovers import CLASS, LEFTOVERS, OTHER, PRIVATE, SUBCLASS, Leftover
+from codemods.tables.leftovers import (
+    BY_NAME,
+    CLASS,
+    INTERNALS,
+    LEFTOVERS,
+    NAMED,
+    OTHER,
+    PRIVATE,
+    SUBCLASS,
+    Leftover,
+)
 from codemods.tables.names import SILENT_ON_FSDP2, WRAPPER
-from codemods.vocabulary import File, Level, Outcome, finding
+from codemods.vocabulary import File, Holds, Level, Outcome, finding
 
 CODE = "FM100"
 
@@ -53,6 +65,30 @@ def report(node: cst.BaseExpression, name: str, file: File, migrated: bool) -> O
     row = _row(node, name, file)
     edits = stop(file, node, row.code, row.message) if migrated and name in SILENT_ON_FSDP2 else []
     return Outcome(edits=edits, findings=[finding(row.code, Level.MANUAL, file, node, row.message, row.cure)])
+
+
+def internals(file: File, attributes: Sequence[cst.Attribute], calls: Sequence[cst.Call]) -> Outcome:
+    """Attributes of FSDP1's own objects, and its methods looked up by name, in a file that deals with FSDP1."""
+    found = []
+    for attribute in attributes:
+        owner = attribute.value
+        inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
+        if attribute.attr.value in INTERNALS and not inner:
+            found.append(finding(PRIVATE.code, Level.MANUAL, file, attribute, PRIVATE.message, PRIVATE.cure))
+    for call in calls:
+        if _looks_up(call, file):
+            found.append(finding(NAMED.code, Level.MANUAL, file, call, NAMED.message, NAMED.cure))
+    return Outcome(findings=found)
+
+
+def _looks_up(call: cst.Call, file: File) -> bool:
+    """`getattr(model, "no_sync", …)` on a model that can be wrapped."""
+    if not isinstance(call.func, cst.Name) or call.func.value not in {"getattr", "hasattr"} or len(call.args) < 2:
+        return False
+    name = call.args[1].value
+    if not isinstance(name, cst.SimpleString) or name.evaluated_value not in BY_NAME:
+        return False
+    return bool(file.holds(call.args[0].value) & {Holds.FSDP, Holds.UNKNOWN})
 
 
 def _row(node: cst.BaseExpression, name: str, file: File) -> Leftover:

@@ -66,6 +66,11 @@ class Import:
     name: str = ""
     alias: str = ""
 
+    @property
+    def local(self) -> str:
+        """The name that the importing file uses."""
+        return self.alias or self.name or self.module
+
 
 SUPPORT = "fsdp2_support"
 """Stands for the program's support module in an `Import`; the engine knows where it lies."""
@@ -168,6 +173,9 @@ class File(Protocol):
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
+
+    def named(self, item: Import) -> Import:
+        """The import to use in this file: under an alias where the file means something else by its name."""
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class or module that a node stands in."""

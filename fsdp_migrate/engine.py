@@ -87,7 +87,7 @@ def _left(finding: Finding, cure: str) -> Finding:
 
 def _trees_with_work(program: Program) -> list[Tree]:
     """The files that name FSDP1, and those that use a method which only a wrapped model has."""
-    methods = {word for rule in RULES for word in rule.words}
+    methods = {word for rule in RULES for word in rule.words} | leftover.BY_NAME
     if not program.mentions("FullyShardedDataParallel", "fsdp"):
         return []
     trees = program.mentioning("FullyShardedDataParallel", "fsdp", *methods)
@@ -117,6 +117,7 @@ class _Run:
             if self._is_handled(file, node) or imports.is_vocabulary(name):
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
+        self._take(file.path, leftover.internals(file, file.tree.nodes(cst.Attribute), file.tree.nodes(cst.Call)))
 
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.program.texts

@@ -35,7 +35,8 @@ class Program:
 
     @property
     def speaks_of_fsdp(self) -> bool:
-        return any(FSDP1_WORD.search(text) or FSDP2_WORD.search(text) or "fsdp" in text for text in self.texts.values())
+        """Whether the engine has anything to look at."""
+        return any("fsdp" in text or FSDP1_WORD.search(text) or FSDP2_WORD.search(text) for text in self.texts.values())
 
     @property
     def texts(self) -> dict[Path, str]:
@@ -86,7 +87,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
 
 
 def selected(code: str, config: Config) -> bool:
-    """Whether `--select` and `--ignore` let a rule through. The longer prefix wins, as `--ignore FM5 --select FM501`."""
+    """Whether `--select` and `--ignore` let a rule through. The longer prefix wins: `--ignore FM5 --select FM501`."""
     wanted = max((len(prefix) for prefix in config.select if code.startswith(prefix)), default=-1)
     unwanted = max((len(prefix) for prefix in config.ignore if code.startswith(prefix)), default=-1)
     return (wanted >= 0 or not config.select) and wanted >= unwanted
@@ -104,7 +105,7 @@ def what_remains(texts: Mapping[Path, str]) -> tuple[Remains, tuple[Path, int] |
 
 
 def changed_bytes(view: View, program: Program) -> dict[Path, tuple[bytes | None, bytes]]:
-    """The files to write: their bytes before and after. Raises `UnwritableError` for a text its encoding cannot hold."""
+    """The files to write: their bytes before and after. Raises `UnwritableError` when an encoding cannot hold a text."""
     pairs: dict[Path, tuple[bytes | None, bytes]] = {}
     for change in view.report.changes:
         source = program.sources.get(change.path) or Source(change.path, "")

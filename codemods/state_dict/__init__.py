@@ -86,7 +86,7 @@ def _rewrite(call: cst.Call, file: File) -> Outcome:
     if chosen.differs:
         message = f"{message}; {chosen.differs}"
     return Outcome(
-        edits=_edits(written, file, block),
+        edits=[*_edits(written, file, block), *(removal(file, statement) for statement in chosen.dead)],
         findings=[finding(CODE, Level.REVIEW if chosen.differs else Level.REWRITTEN, file, call, message)],
         imports=sorted(written.imports),
     )

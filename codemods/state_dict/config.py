@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.tables.state_dicts import CONFIGS, FULL
+from codemods.dead import assignment_only_for
+from codemods.tables.state_dicts import CONFIGS, CONTEXT, FULL
 from codemods.vocabulary import File
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
@@ -28,6 +29,8 @@ class Settings:
     """The same for loading."""
     differs: str
     """What is not as FSDP1 had it; empty when everything is."""
+    dead: tuple[cst.CSTNode, ...] = ()
+    """Statements that made a config which only such contexts used."""
 
 
 def settings(call: cst.Call, file: File) -> Settings:
@@ -40,7 +43,8 @@ def settings(call: cst.Call, file: File) -> Settings:
     if kind == "SHARDED_STATE_DICT":
         return Settings(model, "", "", "")
     reading, differs = _full(arguments, file)
-    return Settings(model, reading, "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)", differs)
+    loading = "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
+    return Settings(model, reading, loading, differs, tuple(_dead(arguments, file)))
 
 
 def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
@@ -88,3 +92,18 @@ def _config(value: cst.BaseExpression, file: File) -> tuple[str, str]:
         name = argument.keyword.value if argument.keyword is not None else list(found)[index]
         found[name] = origins[0].file.code(argument.value)
     return found["offload_to_cpu"], found["rank0_only"]
+
+
+def _dead(arguments: Mapping[str, cst.BaseExpression], file: File) -> Iterator[cst.CSTNode]:
+    for name in CONFIGS:
+        for origin in file.origins(arguments[name]) if name in arguments else ():
+            if origin.file is file and origin.node is not None:
+                statement = assignment_only_for(file, origin.node, lambda use: _is_context_argument(use, file))
+                if statement is not None:
+                    yield statement
+
+
+def _is_context_argument(use: cst.Name, file: File) -> bool:
+    argument = file.parent(use)
+    call = file.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and file.fsdp1(call.func) == CONTEXT

@@ -74,4 +74,26 @@ PRIVATE = Leftover(
     "internals of FSDP1 (flat parameters, handles, private helpers)",
     "an FSDP2 parameter is a DTensor: p.to_local() is this rank's shard, p.full_tensor() the whole",
 )
+INTERNALS = frozenset(
+    {
+        "_all_handles",
+        "_flat_param",
+        "_fsdp_wrapped_module",
+        "_handle",
+        "_handles",
+        "_local_shard",
+        "_shard_param_infos",
+        "flat_param",
+    }
+)
+"""Attributes that only an FSDP1 module, its handle or its flat parameter has."""
+
+BY_NAME = frozenset({"clip_grad_norm_", "no_sync", "set_state_dict_type", "state_dict_type", "summon_full_params"})
+"""Methods of an FSDP1 model that `getattr` and `hasattr` find by name, and that an FSDP2 model does not have."""
+
+NAMED = Leftover(
+    "FM205",
+    "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it",
+    "ask isinstance(model, FSDPModule) instead, and call what replaces the method",
+)
 OTHER = Leftover("FM100", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement")

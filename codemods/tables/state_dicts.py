@@ -34,7 +34,11 @@ CONFIGS = {
     "optim_state_dict_config": "FullOptimStateDictConfig",
 }
 
-LEGACY_OPTIMIZER = {
-    "FullyShardedDataParallel.full_optim_state_dict": "rank 0 only, on the CPU, whatever the context",
-    "FullyShardedDataParallel.optim_state_dict": "as the context says; full on every rank without one",
+OPTIMIZER_READS = {
+    # Full, on the CPU of rank 0, whatever the context.
+    "FullyShardedDataParallel.full_optim_state_dict": "StateDictOptions(full_state_dict=True, cpu_offload=True)",
+    # Full on every rank, where no context or setting says otherwise.
+    "FullyShardedDataParallel.optim_state_dict": "StateDictOptions(full_state_dict=True)",
+    "FullyShardedDataParallel.sharded_optim_state_dict": "",
 }
+"""FSDP1's functions that read an optimizer's state, called as `(model, optimizer)`, and their options in DCP."""

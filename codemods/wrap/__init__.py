@@ -152,6 +152,7 @@ def _needs_place(made: Draft, file: File, call: cst.Call) -> bool:
 
 
 def _through_support(call: cst.Call, file: File) -> Outcome:
+    item = file.named(Import(SUPPORT, "shard_model"))
     callee = call.func if is_constructor(file, call) else call.args[0].value
     start, end = file.span(callee)
     try:
@@ -159,13 +160,13 @@ def _through_support(call: cst.Call, file: File) -> Outcome:
     except Undecided as undecided:
         reason = str(undecided)
     return Outcome(
-        edits=[Edit(start, end, "shard_model")],
+        edits=[Edit(start, end, item.local)],
         findings=[
             finding(
                 CODE, Level.REWRITTEN, file, call, f"constructor call becomes shard_model of the support module: {reason}"
             )
         ],
-        imports=[Import(SUPPORT, "shard_model")],
+        imports=[item],
     )
 
 

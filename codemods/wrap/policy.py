@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from codemods.dead import assignment_only_for
 from codemods.policies import class_elements, policy_classes
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import File, Origin, Undecided
@@ -41,7 +42,7 @@ def _inline(value: cst.BaseExpression, origin: Origin, draft: Draft) -> None:
             may_be_root=_may_be_root(draft, origin.file, classes),
         )
     if isinstance(value, cst.Name) and node is not None:
-        statement = _only_for_wrapping(draft.file, node)
+        statement = assignment_only_for(draft.file, node, lambda use: _is_policy_argument(draft.file, use))
         if statement is not None:
             draft.dead.append(statement)
             draft.definitions.add(node)
@@ -181,22 +182,6 @@ def _is_near(draft: Draft, origin: Origin) -> bool:
     if scope is draft.file.scope(draft.call):
         return True
     return isinstance(scope, cst.Module)
-
-
-def _only_for_wrapping(file: File, made: cst.CSTNode) -> cst.CSTNode | None:
-    """The assignment that makes the policy, when constructor calls are all that uses it."""
-    statement = next((node for node in file.ancestors(made) if isinstance(node, cst.SimpleStatementLine)), None)
-    if statement is None or len(statement.body) != 1:
-        return None
-    assignment = statement.body[0]
-    if not isinstance(assignment, (cst.Assign, cst.AnnAssign)) or assignment.value is not made:
-        return None
-    uses = file.uses(assignment)
-    names = {use.value for use in uses}
-    public = isinstance(file.scope(statement), cst.Module) and any(file.mentions_elsewhere(name) for name in names)
-    if public or not all(_is_policy_argument(file, use) for use in uses):
-        return None
-    return statement
 
 
 def _is_policy_argument(file: File, use: cst.Name) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import libcst as cst
 
 from codemods.tables.names import WRAPPER, fsdp1_name
-from codemods.vocabulary import Holds, Origin, Way
+from codemods.vocabulary import Holds, Import, Origin, Way
 
 from .flow import reaching
 from .program import Program
+from .scopes import Binds
+from .symbols import Outside
 from .tree import Tree
 from .values import Values
 
@@ -112,6 +115,17 @@ class FileFacts:
             for name in self.tree.nodes(cst.Name)
             if name.value in names and self._is_use(name) and bound & set(reaching(self.tree, name, name.value))
         ]
+
+    def named(self, item: Import) -> Import:
+        bindings = self.tree.scope.bindings.get(item.local, ())
+        own = f"{item.module}.{item.name}"
+        for binding in bindings:
+            if binding.how is not Binds.IMPORT:
+                return replace(item, alias=f"fsdp2_{item.name}")
+            symbol = self._program.symbols.of_binding(self.tree, binding)
+            if isinstance(symbol, Outside) and symbol.dotted != own:
+                return replace(item, alias=f"fsdp2_{item.name}")
+        return item
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         return self.tree.scope_of[node].node

@@ -76,7 +76,7 @@ class Symbols:
         imports = [binding for binding in bindings if binding.how is Binds.IMPORT]
         if not imports:
             return Defined(tree, found, name)
-        symbols = [self._imported(tree, binding) for binding in imports]
+        symbols = [self.of_binding(tree, binding) for binding in imports]
         # `try: from torch… import X` / `except ImportError: X = None`: the import is what runs.
         return next((symbol for symbol in symbols if symbol is not None), None)
 
@@ -115,7 +115,8 @@ class Symbols:
         found = self._tree_of(path) if path is not None else None
         return OwnModule(found) if found is not None else None
 
-    def _imported(self, tree: Tree, binding: Binding) -> Symbol | None:
+    def of_binding(self, tree: Tree, binding: Binding) -> Symbol | None:
+        """What an import binds."""
         alias = cst.ensure_type(binding.node, cst.ImportAlias)
         statement = tree.parents[alias]
         if isinstance(statement, cst.Import):

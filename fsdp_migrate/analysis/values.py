@@ -205,18 +205,23 @@ class Values:
             return
         name = expression.attr.value
         found = False
+        method = next((n for n in tree.ancestors(expression) if isinstance(n, cst.FunctionDef)), None)
         for where, owner in self._classes_of(tree, expression.value):
-            for origin in self._member(where, owner, name):
+            for origin in self._member(where, owner, name, method):
                 found = True
                 yield origin
         if not found:
             yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets")
 
-    def _member(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Origin]:
-        for where, method in self._methods(tree, owner, name):
-            yield Origin(where, method)
-        for where, family in self.family(tree, owner):
-            for value in attribute_values(where, family, name):
+    def _member(
+        self, tree: Tree, owner: cst.ClassDef, name: str, method: cst.FunctionDef | None
+    ) -> Iterator[Origin]:
+        for where, found in self._methods(tree, owner, name):
+            yield Origin(where, found)
+        for where, relative in self.family(tree, owner):
+            if relative is not owner and method is not None and _overrides(relative, owner, method):
+                continue
+            for value in attribute_values(where, relative, name):
                 yield from self.origins(where, value)
 
     def _classes_of(self, tree: Tree, receiver: cst.BaseExpression) -> list[tuple[Tree, cst.ClassDef]]:
@@ -274,6 +279,13 @@ class Values:
             if function.name.value == name and _class_of(where, function) is not None
         ]
         return found if len(found) == 1 else []
+
+
+def _overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:
+    """Whether a subclass has its own version of the method, so that its objects never run the one of `owner`."""
+    if method.name.value == "__init__" or not any(node is method for node in owner.body.body):
+        return False
+    return any(isinstance(n, cst.FunctionDef) and n.name.value == method.name.value for n in relative.body.body)
 
 
 def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:

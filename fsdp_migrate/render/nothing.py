@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
+from pathlib import Path
 
 
 class Remains(Enum):
@@ -21,3 +23,14 @@ def nothing_found(files: int, remains: Remains = Remains.NOTHING, mention: str =
     if remains is Remains.FSDP1:
         return f"{head}, but FSDP1 is still named in them{f' ({mention})' if mention else ''}."
     return f"{head}: there is no FSDP here."
+
+
+def not_done(errors: int) -> str:
+    """How many files were left out of a run; empty for none."""
+    return f"{errors} {'file' if errors == 1 else 'files'} could not be read or written." if errors else ""
+
+
+def shown(path: Path, folder: Path) -> str:
+    """A path as the user would type it: relative inside the current folder, absolute elsewhere."""
+    relative = os.path.relpath(path, folder)
+    return str(path) if relative.startswith("..") else relative

@@ -11,8 +11,8 @@ from typing import Literal
 from codemods.vocabulary import Finding, Level
 from fsdp_migrate.findings import FileError
 
-from .nothing import nothing_found
-from .view import Command, View, is_fsdp2_contract
+from .nothing import not_done, nothing_found
+from .view import Command, View, is_construct, is_contract
 
 Paint = Callable[[str, str], str]
 Detail = Literal["full", "concise", "quiet"]
@@ -51,7 +51,7 @@ def error_line(view: View, error: FileError, paint: Paint = plain) -> str:
 def closing(view: View) -> str:
     """The last line: what was found and what became of it; for nothing, what that means."""
     said = _counts(view) if view.report.findings else [_nothing(view)]
-    return " ".join(filter(None, (*said, _ignored(view), _errors(view))))
+    return " ".join(filter(None, (*said, _ignored(view), not_done(len(view.report.errors)))))
 
 
 def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iterator[str]:
@@ -63,17 +63,20 @@ def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iter
 
 
 def _counts(view: View) -> list[str]:
-    total = len(view.report.findings)
-    contract = sum(map(is_fsdp2_contract, view.report.findings))
-    said = [_constructs(view)] if total > contract else []
+    findings = view.report.findings
+    constructs, contract = sum(map(is_construct, findings)), sum(map(is_contract, findings))
+    said = [_constructs(view)] if constructs else []
     if contract:
         verb = "breaks" if contract == 1 else "break"
         said.append(f"Found {contract} {_plural(contract, 'place')} that {verb} the FSDP2 contract.")
+    others = len(findings) - constructs - contract
+    if others:
+        said.append(f"Found {others} unused ignore {_plural(others, 'comment')}.")
     return said
 
 
 def _constructs(view: View) -> str:
-    levels = [finding.level for finding in view.report.findings if not is_fsdp2_contract(finding)]
+    levels = [finding.level for finding in view.report.findings if is_construct(finding)]
     done, review, manual = (levels.count(level) for level in (Level.REWRITTEN, Level.REVIEW, Level.MANUAL))
     found = f"Found {len(levels)} FSDP1 {_plural(len(levels), 'construct')}"
     review_part = f"{review} {'needs' if review == 1 else 'need'} review"
@@ -90,11 +93,6 @@ def _nothing(view: View) -> str:
 
 def _ignored(view: View) -> str:
     return f"{view.ignored} ignored." if view.ignored else ""
-
-
-def _errors(view: View) -> str:
-    number = len(view.report.errors)
-    return f"{number} {_plural(number, 'file')} could not be read or written." if number else ""
 
 
 def _plural(number: int, word: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from codemods.vocabulary import Finding, Level
 from fsdp_migrate.findings import Report
 
-from .nothing import Remains
+from .nothing import Remains, shown
 
 
 class Command(Enum):
@@ -45,9 +45,8 @@ class View:
     rules: Mapping[str, RuleInfo] = field(default_factory=dict)
 
     def shown(self, path: Path) -> str:
-        """A path as the user would type it: relative inside the current folder, absolute elsewhere."""
-        relative = os.path.relpath(path, self.folder)
-        return str(path) if relative.startswith("..") else relative
+        """A path as the user would type it."""
+        return shown(path, self.folder)
 
     def uri(self, path: Path) -> str:
         """The same with forward slashes, for machines."""
@@ -63,6 +62,25 @@ class View:
         return level.value
 
 
-def is_fsdp2_contract(finding: Finding) -> bool:
-    """FM5xx holds for any FSDP2 code: such a finding is no FSDP1 construct."""
+def is_construct(finding: Finding) -> bool:
+    """FM1xx to FM4xx are about FSDP1 code. FM0xx is about comments for this tool, FM5xx about any FSDP2 code."""
+    return finding.rule[2:3] in "1234"
+
+
+def is_contract(finding: Finding) -> bool:
+    """Whether a finding is about FSDP2 used wrongly."""
     return finding.rule.startswith("FM5")
+
+
+def exit_code(view: View, strict: bool) -> int:
+    """0: nothing to do. 1: something needs a person. 2: a file could not be read or written."""
+    if view.report.errors:
+        return 2
+    return int(any(_fails(finding, view.command, strict) for finding in view.report.findings))
+
+
+def _fails(finding: Finding, command: Command, strict: bool) -> bool:
+    if finding.level is Level.MANUAL or strict:
+        return finding.level is not Level.REWRITTEN or command is Command.CHECK
+    # For the gate, FSDP1 that could be rewritten is FSDP1 that is left; advice on FSDP2 code is not.
+    return command is Command.CHECK and not is_contract(finding)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import models
 import torch
 import torch.distributed as dist
-from models import Block, Outer
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+
+from . import models
+from .models import Block, Outer
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,7 @@ def bare_size_policy(v, model):
 @case(models.Plain)
 def size_policy_with_changed_defaults(v, model):
     leaves = v.size_based_auto_wrap_policy.FORCE_LEAF_MODULES | {Block}
-    return {
-        "auto_wrap_policy": partial(
-            v.size_based_auto_wrap_policy, min_num_params=100, force_leaf_modules=leaves
-        )
-    }
+    return {"auto_wrap_policy": partial(v.size_based_auto_wrap_policy, min_num_params=100, force_leaf_modules=leaves)}
 
 
 @case(models.Tied)

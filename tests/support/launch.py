@@ -1,4 +1,4 @@
-"""Starts a script with several gloo processes, and reads what they wrote."""
+"""Starts a module with several gloo processes, and reads what they wrote."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 
 
-def run(script: str, world: int, folder: Path) -> list[dict[str, Any]]:
+def run(module: str, world: int, folder: Path) -> list[dict[str, Any]]:
     """The results of each rank.
 
     gloo sometimes aborts when the interpreter exits, after all the work is done: what counts is the end marker of each
@@ -25,8 +25,9 @@ def run(script: str, world: int, folder: Path) -> list[dict[str, Any]]:
             path.unlink(missing_ok=True)
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
-            + [str(HERE / script), str(folder)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder)},
+            + ["-m", f"tests.support.{module}", str(folder)],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -35,4 +36,4 @@ def run(script: str, world: int, folder: Path) -> list[dict[str, Any]]:
         log = done.stdout
         if all(path.exists() for path in paths):
             return [json.loads(path.read_text()) for path in paths]
-    raise AssertionError(f"{script} did not finish on all of {world} ranks:\n{log[-4000:]}")
+    raise AssertionError(f"{module} did not finish on all of {world} ranks:\n{log[-4000:]}")

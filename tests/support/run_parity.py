@@ -1,6 +1,6 @@
 """Runs every case on FSDP1 and on the support module, in one process group, and writes what differed.
 
-usage: torchrun run_parity.py RESULTS_DIR, with `fsdp2_support` on the path
+usage: torchrun -m tests.support.run_parity FOLDER [CASE...], with `fsdp2_support` on the path
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import torch.distributed as dist
 import torch.distributed.fsdp as fsdp1
 import torch.distributed.fsdp._init_utils as init_utils
 import torch.distributed.fsdp.wrap as fsdp1_wrap
-from cases import CASES, Case
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.tensor import DTensor
 
 import fsdp2_support
+
+from .cases import CASES, Case
 
 CPU = torch.device("cpu")
 STEPS = 4
@@ -131,20 +132,17 @@ def train(case: Case, v: SimpleNamespace) -> dict[str, Any]:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    calls = dict(CALLS)
-    return {"units": units, "losses": losses, "calls": calls, "state": full_state(model)}
+    collectives = dict(CALLS)
+    state = full_state(model)
+    tensors = {name: str(tensor.dtype) for name, tensor in sorted(state.items())}
+    return {"units": units, "losses": losses, "collectives": collectives, "tensors": tensors, "state": state}
 
 
 def compare(case: Case) -> dict[str, Any]:
     old, new = train(case, FSDP1), train(case, FSDP2)
-    states = old.pop("state"), new.pop("state")
-    return {
-        "old": old,
-        "new": new,
-        "names": [sorted(state) for state in states],
-        "dtypes": [{n: str(t.dtype) for n, t in state.items()} for state in states],
-        "state": max((float((states[0][n].double() - t.double()).abs().max()) for n, t in states[1].items() if n in states[0]), default=0.0),
-    }
+    before, after = old.pop("state"), new.pop("state")
+    distances = [(before[name].double() - after[name].double()).abs().max() for name in before.keys() & after.keys()]
+    return {"old": old, "new": new, "distance": float(max(distances))}
 
 
 def main() -> None:

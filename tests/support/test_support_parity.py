@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fsdp_migrate.support import available, compose
 
-from .launch import HERE, run
+from .launch import run
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+from .cases import CASES
+
+pytestmark = pytest.mark.dist
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What each rank saw, by case."""
+    by_case = {}
+    for world in sorted({case.world for case in CASES}):
+        folder = tmp_path_factory.mktemp(f"world{world}")
+        (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
+        ranks = run("run_parity", world, folder)
+        by_case.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
+    return by_case
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_trains_as_fsdp1_did(name: str, results: dict[str, list[dict[str, Any]]]) -> None:
+    assert name in results, "an earlier case failed on some ranks only"
+    for result in results[name]:
+        assert "error" not in result, result["error"]
+        old, new = result["old"], result["new"]
+        assert new["units"] == old["units"]
+        assert new["collectives"] == old["collectives"]
+        assert new["losses"] == pytest.approx(old["losses"], rel=1e-6)
+        assert new["tensors"] == old["tensors"], "names or dtypes of parameters and buffers"
+        assert result["distance"] <= 1e-4, "of parameters and buffers, after training"
+
+
+def test_cases_have_names_of_their_own() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)

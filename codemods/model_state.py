@@ -1,0 +1,104 @@
+"""**What it does.** Rewrites `model.state_dict()` and `model.load_state_dict(...)` of a wrapped model outside a `state_dict_type`
+context.
+
+**Why.** FSDP1's default is the full state dict on every rank. On an FSDP2 model `state_dict()` returns sharded DTensors without a
+word, and a checkpoint saved from rank 0 would hold that rank's shard only.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    torch.save(model.state_dict(), path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values (torch 2.13). Where the program sets a state-dict type for good (`set_state_dict_type`), what
+`state_dict()` returns is not seen in one place, and the call is reported instead. All ranks have to take part, as in FSDP1.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.layout import call_text, is_inside
+from codemods.tables.state_dicts import CONTEXT, DCP
+from codemods.vocabulary import Edit, File, Holds, Import, Level, Outcome, Rule, finding
+
+CODE = "FM304"
+
+_METHODS = {"state_dict": ("get_model_state_dict", 0), "load_state_dict": ("set_model_state_dict", 1)}
+_OPTIONS = {
+    "state_dict": "StateDictOptions(full_state_dict=True)",
+    "load_state_dict": "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)",
+}
+
+
+@dataclass(frozen=True)
+class Match:
+    """`model.state_dict()` or `model.load_state_dict(state)`."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    method: str
+
+
+def match(node: cst.CSTNode, file: File) -> Match | None:
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    method = node.func.attr.value
+    if method not in _METHODS or Holds.FSDP not in file.holds(node.func.value) or is_inside(node, CONTEXT, file):
+        return None
+    return Match(node, node.func.value, method)
+
+
+def edit(found: Match, file: File) -> Outcome:
+    function, count = _METHODS[found.method]
+    model = file.code(found.model)
+    if file.mentions("set_state_dict_type"):
+        return _manual(found, file, "set_state_dict_type decides elsewhere in the program what it holds")
+    if len(found.call.args) != count:
+        return _manual(found, file, "it takes arguments that the new function does not have")
+    arguments = [model, *(file.code(argument.value) for argument in found.call.args)]
+    options = f"options={_OPTIONS[found.method]}"
+    text = call_text(file, found.call, function, ", ".join([*arguments, options]))
+    return Outcome(
+        edits=[Edit(*file.span(found.call), text)],
+        findings=[finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {function}")],
+        imports=[Import(DCP, function), Import(DCP, "StateDictOptions")],
+    )
+
+
+def _manual(found: Match, file: File, reason: str) -> Outcome:
+    message = f"{file.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
+    cure = f"use {_METHODS[found.method][0]} of torch.distributed.checkpoint.state_dict"
+    return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.call, message, cure)])
+
+
+RULE: Rule[Match] = Rule(
+    CODE, "model-state-dict", __doc__, nodes=(cst.Call,), words=("state_dict", "load_state_dict"), match=match, edit=edit
+)
