@@ -72,6 +72,24 @@ def _dedent(file: File, block: cst.With, offset: int, indent: int) -> list[Edit]
     return edits
 
 
+def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit]:
+    """Take one argument out of a call, with its line where it stands alone on one."""
+    start, end = file.span(argument)
+    if isinstance(argument.comma, cst.Comma):
+        end = max(end, file.text.index(",", file.span(argument.value)[1]) + 1)
+    line_start = file.text.rfind("\n", 0, start) + 1
+    line_end = file.text.find("\n", end)
+    rest = file.text[end:line_end].strip()
+    if not file.text[line_start:start].strip() and (not rest or rest.startswith("#")):
+        return [Edit(line_start, line_end + 1, "")]
+    before = [other for other in call.args if file.span(other)[0] < start]
+    if argument is call.args[-1] and before:
+        start = file.span(before[-1].value)[1]
+    elif argument is not call.args[-1]:
+        end = file.span(call.args[call.args.index(argument) + 1])[0]
+    return [Edit(start, end, "")]
+
+
 def removal(file: File, statement: cst.CSTNode) -> Edit:
     """Take a statement away with its lines; `pass` where its block would be left empty."""
     holder = file.parent(statement)

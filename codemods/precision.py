@@ -8,7 +8,20 @@ import libcst as cst
 
 from codemods.vocabulary import Origin, Undecided
 
-_FIELDS = ("param_dtype", "reduce_dtype", "buffer_dtype", "keep_low_precision_grads")
+POSITIONS = (
+    "param_dtype",
+    "reduce_dtype",
+    "buffer_dtype",
+    "keep_low_precision_grads",
+    "cast_forward_inputs",
+    "cast_root_forward_inputs",
+    "_module_classes_to_ignore",
+)
+"""The fields of `MixedPrecision`, in the order of its definition (torch 2.13)."""
+
+KEPT = ("param_dtype", "reduce_dtype")
+"""Those that `MixedPrecisionPolicy` has too, in the same places."""
+
 _BOOLEANS = {"True": True, "False": False}
 
 Fields = Mapping[str, cst.BaseExpression]
@@ -21,9 +34,9 @@ def precision_fields(origin: Origin) -> Fields:
         raise Undecided(f"mixed_precision: {origin.text}")
     fields: dict[str, cst.BaseExpression] = {}
     for index, argument in enumerate(node.args):
-        if argument.star or (argument.keyword is None and index >= len(_FIELDS)):
+        if argument.star or (argument.keyword is None and index >= len(POSITIONS)):
             raise Undecided("mixed_precision is made from `*args` or `**kwargs`")
-        name = argument.keyword.value if argument.keyword is not None else _FIELDS[index]
+        name = argument.keyword.value if argument.keyword is not None else POSITIONS[index]
         if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
             fields[name] = argument.value
     if "_module_classes_to_ignore" in fields:
@@ -51,5 +64,5 @@ def text_of(origin: Origin, fields: Fields, name: str) -> str | None:
 def policy_call(origin: Origin) -> str:
     """`MixedPrecisionPolicy(...)`: None follows the parameter dtype in both APIs, so nothing is filled in."""
     fields = precision_fields(origin)
-    kept = [(name, text_of(origin, fields, name)) for name in ("param_dtype", "reduce_dtype") if name in fields]
+    kept = [(name, text_of(origin, fields, name)) for name in KEPT if name in fields]
     return f"MixedPrecisionPolicy({', '.join(f'{name}={text}' for name, text in kept)})"

@@ -43,7 +43,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.precision import policy_call, precision_fields
+from codemods.layout import argument_removal
+from codemods.precision import KEPT, POSITIONS, precision_fields
 from codemods.tables.names import PACKAGE, WRAPPER
 from codemods.vocabulary import Edit, File, Import, Level, Origin, Outcome, Rule, Undecided, finding
 
@@ -64,16 +65,22 @@ def match(node: cst.CSTNode, file: File) -> Origin | None:
 
 
 def edit(found: Origin, file: File) -> Outcome:
-    assert found.node is not None
+    call = cst.ensure_type(found.node, cst.Call)
     level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
     if not file.is_for_fully_shard(found.node) and "buffer_dtype" in precision_fields(found):
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Outcome(
-        edits=[Edit(*file.span(found.node), policy_call(found))],
-        findings=[finding(CODE, level, file, found.node, message)],
+        edits=[Edit(*file.span(call.func), "MixedPrecisionPolicy"), *_removals(call, file)],
+        findings=[finding(CODE, level, file, call, message)],
         imports=[Import(PACKAGE, "MixedPrecisionPolicy")],
     )
+
+
+def _removals(call: cst.Call, file: File) -> list[Edit]:
+    """Everything but the two dtypes that FSDP2 has too; what stays keeps the user's layout and comments."""
+    kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
+    return [edit for argument in call.args if argument not in kept for edit in argument_removal(file, call, argument)]
 
 
 def _is_constructor_argument(node: cst.Call, file: File) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -25,19 +25,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Paths = Annotated[Optional[list[Path]], typer.Argument(help="Training scripts, or folders; - is standard input.")]
-Exclude = Annotated[Optional[list[str]], typer.Option(help="Leave out files, as a line of a gitignore would. Repeatable.")]
-Select = Annotated[Optional[list[str]], typer.Option(help="Report only these rules: FM101, or FM1 for all FM1xx.")]
-Ignore = Annotated[Optional[list[str]], typer.Option(help="Do not report these rules.")]
-Strict = Annotated[Optional[bool], typer.Option("--strict", help="Findings to review fail the run too.")]
-Jobs = Annotated[Optional[int], typer.Option("--jobs", "-j", help="Processes for large trees; 0 is one a processor.")]
-Quiet = Annotated[Optional[bool], typer.Option("--quiet", "-q", help="Only what needs you, and the last line.")]
-StdinName = Annotated[Optional[Path], typer.Option(help="What the file on standard input is called.")]
-Format = Annotated[Optional[str], typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]
+Paths = Annotated[list[Path] | None, typer.Argument(help="Training scripts, or folders; - is standard input.")]
+Exclude = Annotated[list[str] | None, typer.Option(help="Leave out files, as a line of a gitignore would. Repeatable.")]
+Select = Annotated[list[str] | None, typer.Option(help="Report only these rules: FM101, or FM1 for all FM1xx.")]
+Ignore = Annotated[list[str] | None, typer.Option(help="Do not report these rules.")]
+Strict = Annotated[bool | None, typer.Option("--strict", help="Findings to review fail the run too.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Processes for large trees; 0 is one a processor.")]
+Quiet = Annotated[bool | None, typer.Option("--quiet", "-q", help="Only what needs you, and the last line.")]
+StdinName = Annotated[Path | None, typer.Option(help="What the file on standard input is called.")]
+Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]
 Checkpoints = Annotated[
-    Optional[str], typer.Option(help="keep: a consolidated .pt stays one. dcp: it becomes a distributed checkpoint.")
+    str | None, typer.Option(help="keep: a consolidated .pt stays one. dcp: it becomes a distributed checkpoint.")
 ]
-TorchVersion = Annotated[Optional[str], typer.Option(help="The oldest torch that the output has to run on.")]
+TorchVersion = Annotated[str | None, typer.Option(help="The oldest torch that the output has to run on.")]
 
 
 class _WithProgramArguments(TyperCommand):
@@ -62,7 +62,7 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def rewrite(
     paths: Paths = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
-    output: Annotated[Optional[Path], typer.Option(help="Write a copy of the program here instead.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
     checkpoint_format: Checkpoints = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
@@ -93,10 +93,10 @@ def rewrite(
 def check(
     context: typer.Context,
     paths: Paths = None,
-    run_gpus: Annotated[Optional[int], typer.Option(help="Run both programs on N GPUs and compare.", metavar="N")] = None,
-    run_cpus: Annotated[Optional[int], typer.Option(help="The same on N CPU processes.", metavar="N")] = None,
-    baseline: Annotated[Optional[str], typer.Option(help="What to compare with: PATH, or git:REV.")] = None,
-    steps: Annotated[Optional[int], typer.Option(help="How many optimizer steps are compared.")] = None,
+    run_gpus: Annotated[int | None, typer.Option(help="Run both programs on N GPUs and compare.", metavar="N")] = None,
+    run_cpus: Annotated[int | None, typer.Option(help="The same on N CPU processes.", metavar="N")] = None,
+    baseline: Annotated[str | None, typer.Option(help="What to compare with: PATH, or git:REV.")] = None,
+    steps: Annotated[int | None, typer.Option(help="How many optimizer steps are compared.")] = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,

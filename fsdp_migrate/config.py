@@ -44,7 +44,7 @@ class Config:
     run_gpus: int = 0
     run_cpus: int = 0
     baseline: str = ""
-    steps: int = 10
+    steps: int = 20
 
     def override(self, **options: object) -> Config:
         """With the options of the command line; None is one that was not given. Raises `ConfigError`."""

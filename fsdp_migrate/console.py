@@ -45,7 +45,7 @@ def _write(stream: IO[str], text: str) -> None:
         try:
             stream.write(text)
         except UnicodeEncodeError:
-            encoding = stream.encoding or "ascii"
+            encoding = getattr(stream, "encoding", None) or "ascii"
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
     except BrokenPipeError:

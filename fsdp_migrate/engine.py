@@ -10,6 +10,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods import RULES, leftover
+from codemods.tables.names import PACKAGE
 from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
 
 from . import imports, support_file, ways
@@ -121,18 +122,22 @@ class _Run:
 
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.program.texts
-        edited = {path: apply(texts[path], pending.edits) for path, pending in self.pending.items()}
-        needs = {path: tidied.support for path, text in edited.items() if (tidied := self._tidy(path, text)).support}
-        home = support_file.home(needs, texts) if needs else None
+        edited = {
+            path: apply(texts[path], pending.edits)
+            for path, pending in self.pending.items()
+            if pending.edits or PACKAGE in texts[path]
+        }
+        tidied = {path: self._tidy(path, text) for path, text in edited.items()}
+        needs = {path: result.support for path, result in tidied.items() if result.support}
         found = []
-        for path, text in edited.items():
-            module = support_file.module_name(home, path, texts[path]) if home is not None and path in needs else ""
-            tidied = self._tidy(path, text, module)
-            if tidied.text != texts[path]:
-                found.append(Change(path, texts[path], tidied.text))
-        if home is not None:
+        if needs:
+            home = support_file.home(needs, texts)
+            for path in needs:
+                # Only now is it known where the support module lies, and so how this file imports it.
+                tidied[path] = self._tidy(path, edited[path], support_file.module_name(home, path, texts[path]))
             written = support_file.change(home, frozenset().union(*needs.values()), texts)
             found += [written] if written is not None else []
+        found += [Change(path, texts[path], new.text) for path, new in tidied.items() if new.text != texts[path]]
         return tuple(sorted(found, key=lambda change: change.path))
 
     def _tidy(self, path: Path, text: str, support_module: str = support_file.NAME) -> imports.Tidied:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codemods import RULES, leftover
-from codemods.tables.leftovers import LEFTOVERS
+from codemods.tables import leftovers
 
 from . import suppress
 from .render.view import RuleInfo
@@ -14,7 +14,12 @@ def rulebook() -> dict[str, RuleInfo]:
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
     rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
     rules.append(RuleInfo(leftover.CODE, "fsdp1-left", leftover.__doc__ or ""))
-    rules += [RuleInfo(row.code, _name(row.message), _docs(row.message, row.cure)) for row in LEFTOVERS.values()]
+    rows = [*leftovers.LEFTOVERS.values(), *vars(leftovers).values()]
+    rules += [
+        RuleInfo(row.code, _name(row.message), _docs(row.message, row.cure))
+        for row in rows
+        if isinstance(row, leftovers.Leftover)
+    ]
     book: dict[str, RuleInfo] = {}
     for rule in rules:
         book.setdefault(rule.code, rule)  # several constructs share a code: the first says what it is about

@@ -105,7 +105,7 @@ def what_remains(texts: Mapping[Path, str]) -> tuple[Remains, tuple[Path, int] |
 
 
 def changed_bytes(view: View, program: Program) -> dict[Path, tuple[bytes | None, bytes]]:
-    """The files to write: their bytes before and after. Raises `UnwritableError` when an encoding cannot hold a text."""
+    """The files to write, before and after. Raises `UnwritableError` when an encoding cannot hold the new text."""
     pairs: dict[Path, tuple[bytes | None, bytes]] = {}
     for change in view.report.changes:
         source = program.sources.get(change.path) or Source(change.path, "")

@@ -69,7 +69,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     draft.root["mp_policy"] = policy
     unit = draft.fresh("block_mp_policy")
     draft.before.append(
-        f"{unit} = replace({policy}, cast_forward_inputs=False)  # FSDP1 casts inputs at the root only"
+        f"# FSDP1 casts inputs at the root only.\n{unit} = replace({policy}, cast_forward_inputs=False)"
     )
     draft.unit["mp_policy"] = unit
     draft.imports.add(_REPLACE)

@@ -95,7 +95,27 @@ class FileFacts:
         ]
 
     def holds(self, node: cst.BaseExpression) -> frozenset[Holds]:
-        return frozenset(_held(origin) for origin in self.origins(node))
+        tested = self._class_test(node)
+        if tested is True:
+            return frozenset({Holds.FSDP})
+        held = frozenset(_held(origin) for origin in self.origins(node))
+        return held - {Holds.FSDP} if tested is False else held
+
+    def _class_test(self, node: cst.BaseExpression) -> bool | None:
+        """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
+        inner: cst.CSTNode = node
+        for outer in self.tree.ancestors(node):
+            if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+                return None
+            if isinstance(outer, cst.If) and inner is not outer.test and self._asks_for_fsdp(outer.test, node):
+                return inner is outer.body
+            inner = outer
+        return None
+
+    def _asks_for_fsdp(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+        if not isinstance(test, cst.Call) or len(test.args) != 2 or self.code(test.func) != "isinstance":
+            return False
+        return self.code(test.args[0].value) == self.code(node) and self.fsdp1(test.args[1].value) == WRAPPER
 
     def way(self, call: cst.Call) -> Way:
         return self._facts.ways.get(call, Way.SUPPORT)

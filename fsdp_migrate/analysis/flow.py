@@ -31,7 +31,7 @@ def reaching(tree: Tree, use: cst.CSTNode, name: str) -> tuple[Binding, ...]:
         return ()
     walk = _Walk(tree, scope, name, use if scope is own or _inlined(scope, own) else None)
     found = walk.run()
-    return tuple(sorted(found, key=lambda binding: tree.span(binding.node)[0]))
+    return tuple(sorted(found, key=lambda binding: tree.order[binding.node]))
 
 
 def _inlined(scope: Scope, own: Scope) -> bool:

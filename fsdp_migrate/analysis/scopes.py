@@ -5,9 +5,10 @@ LibCST's ScopeProvider answers more and costs five times the parse; the tool ask
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import libcst as cst
 
@@ -64,34 +65,68 @@ class Scope:
 
 def bind(scope: Scope, node: cst.CSTNode) -> None:
     """Record what one node binds in the scope it stands in (a parameter: in the scope of its own function)."""
-    for binding in _bindings_of(node):
-        scope.add(binding)
-    if isinstance(node, (cst.Global, cst.Nonlocal)):
+    find = _BINDERS.get(type(node))
+    if find is not None:
+        for binding in find(node):
+            scope.add(binding)
+    elif isinstance(node, (cst.Global, cst.Nonlocal)):
         scope.outer_names.update(item.name.value for item in node.names)
 
 
-def _bindings_of(node: cst.CSTNode) -> Iterator[Binding]:
-    if isinstance(node, cst.Assign):
-        for target in node.targets:
-            yield from _assigned(target.target, node, node.value)
-    elif isinstance(node, cst.AnnAssign) and node.value is not None:
+def _assign(node: cst.Assign) -> Iterator[Binding]:
+    for target in node.targets:
+        yield from _assigned(target.target, node, node.value)
+
+
+def _annotated(node: cst.AnnAssign) -> Iterator[Binding]:
+    if node.value is not None:
         yield from _assigned(node.target, node, node.value)
-    elif isinstance(node, cst.NamedExpr):
-        yield from _assigned(node.target, node, node.value)
-    elif isinstance(node, cst.AugAssign):
-        yield from _opaque(node.target, node)
-    elif isinstance(node, (cst.For, cst.CompFor)):
-        yield from _opaque(node.target, node)
-    elif isinstance(node, cst.WithItem) and node.asname is not None:
+
+
+def _walrus(node: cst.NamedExpr) -> Iterator[Binding]:
+    yield from _assigned(node.target, node, node.value)
+
+
+def _target(node: cst.AugAssign | cst.For | cst.CompFor) -> Iterator[Binding]:
+    yield from _opaque(node.target, node)
+
+
+def _as_name(node: cst.WithItem) -> Iterator[Binding]:
+    if node.asname is not None:
         yield from _opaque(node.asname.name, node)
-    elif isinstance(node, cst.ExceptHandler) and node.name is not None:
+
+
+def _caught(node: cst.ExceptHandler) -> Iterator[Binding]:
+    if node.name is not None:
         yield from _opaque(node.name.name, node)
-    elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-        yield Binding(node.name.value, Binds.DEFINITION, node)
-    elif isinstance(node, cst.Param):
-        yield Binding(node.name.value, Binds.PARAMETER, node)
-    elif isinstance(node, cst.ImportAlias):
-        yield Binding(_bound_name(node), Binds.IMPORT, node)
+
+
+def _defined(node: cst.FunctionDef | cst.ClassDef) -> Iterator[Binding]:
+    yield Binding(node.name.value, Binds.DEFINITION, node)
+
+
+def _parameter(node: cst.Param) -> Iterator[Binding]:
+    yield Binding(node.name.value, Binds.PARAMETER, node)
+
+
+def _import(node: cst.ImportAlias) -> Iterator[Binding]:
+    yield Binding(_bound_name(node), Binds.IMPORT, node)
+
+
+_BINDERS: Mapping[type[cst.CSTNode], Callable[[Any], Iterator[Binding]]] = {
+    cst.Assign: _assign,
+    cst.AnnAssign: _annotated,
+    cst.NamedExpr: _walrus,
+    cst.AugAssign: _target,
+    cst.For: _target,
+    cst.CompFor: _target,
+    cst.WithItem: _as_name,
+    cst.ExceptHandler: _caught,
+    cst.FunctionDef: _defined,
+    cst.ClassDef: _defined,
+    cst.Param: _parameter,
+    cst.ImportAlias: _import,
+}
 
 
 def _assigned(target: cst.CSTNode, node: cst.CSTNode, value: cst.BaseExpression) -> Iterator[Binding]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -20,7 +22,14 @@ from .scopes import Scope, bind
 
 N = TypeVar("N", bound=cst.CSTNode)
 
-_UNINTERESTING = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Newline, cst.Comment)
+_LAYOUT = ("whitespace", "leading_lines", "lines_after", "footer", "header", "trailing_whitespace", "lpar", "rpar", "comma")
+_FIRST: Mapping[type[cst.CSTNode], tuple[str, ...]] = {
+    cst.ClassDef: ("decorators", "name"),
+    cst.FunctionDef: ("decorators", "name", "params", "returns"),
+    cst.IfExp: ("body",),
+}
+"""The fields that stand first in the text, where LibCST declares them later."""
+_SCOPES = {cst.FunctionDef, cst.ClassDef, cst.Lambda}
 
 
 class Tree:
@@ -29,18 +38,23 @@ class Tree:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
-        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
-        self.module = wrapper.module
-        self._byte_spans = cast(Mapping[cst.CSTNode, CodeSpan], wrapper.resolve(ByteSpanPositionProvider))
+        self._wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+        self.module = self._wrapper.module
         self._characters = None if text.isascii() else _character_offsets(text)
         self._line_starts = [0] + [i + 1 for i, character in enumerate(text) if character == "\n"]
         index = _Index(self.module)
-        self.module.visit(index)
+        self.order: Mapping[cst.CSTNode, int] = index.order
+        """The place of each node in the text, relative to the others."""
         self.parents: Mapping[cst.CSTNode, cst.CSTNode] = index.parents
         self.scope_of: Mapping[cst.CSTNode, Scope] = index.scope_of
         self.scope = index.top
         self._by_type = index.by_type
         self.newline = self.module.default_newline
+
+    @cached_property
+    def _byte_spans(self) -> Mapping[cst.CSTNode, CodeSpan]:
+        # Twice the cost of the parse, and most files are only read for what their names mean.
+        return cast(Mapping[cst.CSTNode, CodeSpan], self._wrapper.resolve(ByteSpanPositionProvider))
 
     def nodes(self, kind: type[N]) -> list[N]:
         """All nodes of exactly this type, in the order of the text."""
@@ -84,38 +98,45 @@ class Tree:
         return outer is inner or any(node is outer for node in self.ancestors(inner))
 
 
-class _Index(cst.CSTVisitor):
-    """The one traversal: parents, nodes by type, scopes and what they bind."""
+class _Index:
+    """The one traversal: parents, nodes by type, scopes and what they bind.
+
+    LibCST's visitors rebuild the tree as they go, which costs more than the parse; reading the fields does not.
+    """
 
     def __init__(self, module: cst.Module) -> None:
-        super().__init__()
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
         self.scope_of: dict[cst.CSTNode, Scope] = {}
         self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
+        self.order: dict[cst.CSTNode, int] = {}
         self.top = Scope(module, None)
-        self._scopes = [self.top]
-        self._path: list[cst.CSTNode] = []
+        self._visit(module, self.top)
 
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        if isinstance(node, _UNINTERESTING):
-            return False
-        if self._path:
-            self.parents[node] = self._path[-1]
-        scope = self._scopes[-1]
+    def _visit(self, node: cst.CSTNode, scope: Scope) -> None:
+        kind = type(node)
+        self.order[node] = len(self.order)
         self.scope_of[node] = scope
-        self.by_type[type(node)].append(node)
+        self.by_type[kind].append(node)
         bind(scope, node)
-        if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
-            self._scopes.append(Scope(node, scope))
-        self._path.append(node)
-        return True
+        inner = Scope(node, scope) if kind in _SCOPES else scope
+        for name in _fields(kind):
+            value = getattr(node, name)
+            if isinstance(value, cst.CSTNode):
+                self.parents[value] = node
+                self._visit(value, inner)
+            elif isinstance(value, (list, tuple)):
+                for child in value:
+                    if isinstance(child, cst.CSTNode):
+                        self.parents[child] = node
+                        self._visit(child, inner)
 
-    def on_leave(self, original_node: cst.CSTNode) -> None:
-        if isinstance(original_node, _UNINTERESTING):
-            return
-        self._path.pop()
-        if isinstance(original_node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
-            self._scopes.pop()
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """The fields of a node type that hold syntax (not layout), in the order of the text."""
+    names = [field.name for field in fields(kind) if not field.name.startswith(_LAYOUT)]
+    first = [name for name in _FIRST.get(kind, ()) if name in names]
+    return (*first, *(name for name in names if name not in first))
 
 
 def _character_offsets(text: str) -> list[int]:

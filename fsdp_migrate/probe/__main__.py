@@ -1,4 +1,4 @@
-"""`python -m fsdp_migrate.probe --out DIR --max-steps K [-m] target args…`: run a program as `__main__` and watch it."""
+"""`python -m fsdp_migrate.probe --out DIR --max-steps K [-m] target args…`: run a program as `__main__`, watched."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint.state_dict as dcp_state_dict
+import torch.distributed.fsdp._init_utils as fsdp1_init_utils
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
@@ -21,6 +22,7 @@ from fsdp_migrate.probe.recorder import Recorder
 def install(recorder: Recorder) -> None:
     """Start listening, for the life of the process."""
     recorder.comm.install()
+    _let_fsdp1_sync_on_cpu()
     _listen_to_wrapping(recorder)
     _listen_to_forward(recorder)
     _listen_to_autograd(recorder)
@@ -28,6 +30,12 @@ def install(recorder: Recorder) -> None:
     register_optimizer_step_post_hook(lambda optimizer, args, kwargs: recorder.step_ends(optimizer))
     _listen_to_scaler(recorder)
     _ignore_phantom_steps(recorder)
+
+
+def _let_fsdp1_sync_on_cpu() -> None:
+    """FSDP1 refuses `sync_module_states=True` for a model on the CPU, although gloo can broadcast it."""
+    if not torch.cuda.is_available():
+        fsdp1_init_utils._check_module_states_for_sync_module_states = lambda module_states: None
 
 
 def _listen_to_wrapping(recorder: Recorder) -> None:
@@ -92,7 +100,7 @@ def _listen_to_autograd(recorder: Recorder) -> None:
         finally:
             recorder.backward_ends()
 
-    torch.autograd.backward = heard_backward  # type: ignore[assignment]
+    torch.autograd.backward = heard_backward
     torch.autograd.grad = heard_grad
 
 

@@ -29,7 +29,7 @@ class GlobalIndex:
         out = torch.zeros_like(local)
         local_strides = _strides(self.local_shape)
         for size, stride, offset, global_stride in zip(
-            self.local_shape, local_strides, self.offsets, self.global_strides
+            self.local_shape, local_strides, self.offsets, self.global_strides, strict=True
         ):
             out += ((local // stride) % max(1, size) + offset) * global_stride
         return out
@@ -49,7 +49,9 @@ def of_dtensor(tensor: DTensor) -> GlobalIndex:
 def replicas_of(tensor: DTensor, world: int) -> int:
     """How many ranks hold the same piece."""
     pieces = prod(
-        size for placement, size in zip(tensor.placements, tensor.device_mesh.shape) if not placement.is_replicate()
+        size
+        for placement, size in zip(tensor.placements, tensor.device_mesh.shape, strict=True)
+        if not placement.is_replicate()
     )
     return max(1, world // pieces)
 

@@ -28,9 +28,7 @@ def group_names(optimizer: Optimizer, names: dict[int, list[str]]) -> list[list[
     """Sorted parameter names of each group. A tensor that is in no FSDP root is named by its place: `?0.3`."""
     return [
         sorted(
-            name
-            for place, param in enumerate(group["params"])
-            for name in names.get(id(param), [f"?{number}.{place}"])
+            name for place, param in enumerate(group["params"]) for name in names.get(id(param), [f"?{number}.{place}"])
         )
         for number, group in enumerate(optimizer.param_groups)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import signal
@@ -13,10 +14,8 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent() -> None:
     """Linux: get SIGKILL when the parent ends. torchrun starts its workers in sessions of their own, so that killing
     its process group does not reach them."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):  # not Linux
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        pass  # not Linux
 
 
 def dump_stacks_on_signal(out: Path, rank: int) -> None:

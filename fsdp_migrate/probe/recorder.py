@@ -125,7 +125,7 @@ class Recorder:
             hyper=hyper if hyper != seen.hyper else None,
             comm=self.comm.take(),
             seconds=now - self._clock - self._overhead,
-            peak_bytes=torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None,
+            peak_bytes=_peak_bytes(),
         )
         seen.hyper = hyper
         if seen.steps == 0:
@@ -237,6 +237,10 @@ class Recorder:
             yield
         finally:
             self._overhead += time.perf_counter() - began
+
+
+def _peak_bytes() -> int | None:
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 def _value(tensor: Tensor) -> Tensor:

@@ -17,16 +17,33 @@ from fsdp_migrate.probe.outside import report_outside_writes
 from fsdp_migrate.probe.process import dump_stacks_on_signal
 from fsdp_migrate.probe.recorder import Recorder
 from fsdp_migrate.probe.settings import Settings, Target
+from fsdp_migrate.probe.spawn import follow_spawned_ranks
 from fsdp_migrate.probe.stopping import StopRun, leave
 from fsdp_migrate.probe.writer import SCHEMA
 
 
 def run_program(settings: Settings, target: Target) -> None:
-    """Run `target` as `__main__` under torchrun. Does not return."""
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    recorder = begin(settings, rank, world)
+    """Run `target` as `__main__`: as one rank where a launcher set one, else as the parent of the ranks it will spawn.
+
+    As a rank it does not return.
+    """
     sys.argv = [target.name, *target.args]
+    rank, world = _place(settings)
+    if rank is None:
+        follow_spawned_ranks(settings)
+        _run(target)
+        return
+    recorder = begin(settings, rank, world)
+    follow_spawned_ranks(settings)
     watched(recorder, lambda: _run(target))
+
+
+def _place(settings: Settings) -> tuple[int | None, int]:
+    """(rank, world) from torchrun's variables, or SLURM's; rank None when neither is there."""
+    for rank, world in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+        if rank in os.environ and world in os.environ:
+            return int(os.environ[rank]), int(os.environ[world])
+    return (0, 1) if settings.processes == 1 else (None, settings.processes)
 
 
 def begin(settings: Settings, rank: int, world: int) -> Recorder:

@@ -91,7 +91,7 @@ def module_names(root: nn.Module) -> dict[int, str]:
 def fsdp2_names(fsdp_param: Any, names: dict[int, str]) -> tuple[str, ...]:
     """Every name of one FSDP2 parameter, the shared ones too, sorted."""
     info = fsdp_param._module_info
-    places = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names)]
+    places = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names, strict=True)]
     return tuple(sorted(join(names.get(id(module), "?"), name) for module, name in places))
 
 

@@ -20,8 +20,8 @@ from fsdp_migrate.probe.units import fsdp1_handles, fsdp1_names, fsdp2_groups, f
 class Piece:
     """One parameter's local part.
 
-    `values` and `grad` are flat (1-D) and share storage with the program's tensors. `grad` is None when there is no
-    gradient. `replicas` is how many ranks hold the same piece. `numel` counts the whole parameter. `handles` are the ids
+    `values` and `grad` are flat (1-D) and share storage with the program's tensors. `grad` is None when there is none.
+    `replicas` is how many ranks hold the same piece. `numel` counts the whole parameter. `handles` are the ids
     of the tensors an optimizer may hold for it: the parameter itself, or the flat parameter it is part of.
     """
 
@@ -53,9 +53,7 @@ def plain_piece(fqn: str, param: Tensor, world: int) -> Piece:
         grad = param.grad
         local_grad = grad.to_local().reshape(-1) if isinstance(grad, DTensor) else None
         values = param.to_local().detach().reshape(-1)
-        return Piece(
-            fqn, values, local_grad, of_dtensor(param), replicas_of(param, world), param.numel(), (id(param),)
-        )
+        return Piece(fqn, values, local_grad, of_dtensor(param), replicas_of(param, world), param.numel(), (id(param),))
     count = param.numel()
     flat_grad = None if param.grad is None else param.grad.detach().reshape(-1)
     return Piece(fqn, param.detach().reshape(-1), flat_grad, contiguous(0, count), world, count, (id(param),))
@@ -70,8 +68,14 @@ def squared_norm(some: Iterable[Piece]) -> Tensor:
     for piece in some:
         if piece.grad is not None and piece.grad.numel():
             norm = torch.linalg.vector_norm(piece.grad.detach(), dtype=torch.float64)
-            norms.append((norm * norm / piece.replicas).cpu() if piece.grad.device.type == "cpu" else norm**2 / piece.replicas)
-    return torch.stack([norm.to(norms[0].device) for norm in norms]).sum() if norms else torch.zeros((), dtype=torch.float64)
+            norms.append(
+                (norm * norm / piece.replicas).cpu() if piece.grad.device.type == "cpu" else norm**2 / piece.replicas
+            )
+    return (
+        torch.stack([norm.to(norms[0].device) for norm in norms]).sum()
+        if norms
+        else torch.zeros((), dtype=torch.float64)
+    )
 
 
 def _managed(root: nn.Module, prefix: str, world: int) -> Iterator[Piece]:
@@ -101,9 +105,8 @@ def _flat_pieces(prefix: str, name: str, handle: Any, world: int) -> Iterator[Pi
     flat_grad = None if handle._use_orig_params else _local_grad(handle, values.numel())
     originals = flat._params or [None] * len(flat._fqns)
     spans = _sharded_spans(flat) if sharded else _whole_spans(flat)
-    for names, numel, (start, count, offset), original in zip(
-        fsdp1_names(name, flat), flat._numels, spans, originals
-    ):
+    rows = zip(fsdp1_names(name, flat), flat._numels, spans, originals, strict=True)
+    for names, numel, (start, count, offset), original in rows:
         if handle._use_orig_params:
             grad = _original_grad(original, count)
         else:
@@ -127,7 +130,7 @@ def _whole_spans(flat: Any) -> list[tuple[int, int, int]]:
     starts = [0, *ends[:-1]]
     return [
         (start, size, 0)
-        for start, size, padding in zip(starts, flat._numels_with_padding, flat._is_padding_mask)
+        for start, size, padding in zip(starts, flat._numels_with_padding, flat._is_padding_mask, strict=True)
         if not padding
     ]
 

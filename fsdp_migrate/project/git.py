@@ -60,16 +60,25 @@ def listed(folder: Path) -> list[Path] | None:
     return [folder / name for name in names.split("\0") if name]
 
 
-def show(revision: str, path: Path) -> bytes | None:
-    """A file's content at a revision; None when it is not in it. Raises `GitError` for an unknown revision."""
-    top = top_level(path.parent)
-    if top is None:
-        raise GitError(f"{path} is not in a git work tree")
-    commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}").strip()
-    try:
-        return _git_bytes(top, "cat-file", "blob", f"{commit}:{path.relative_to(top).as_posix()}")
-    except GitError:
-        return None
+def at_revision(revision: str, folder: Path) -> dict[Path, bytes]:
+    """The Python files below a folder as they were at a revision, by their paths of today.
+
+    Raises `GitError` when there is no repository or no such revision.
+    """
+    if top_level(folder) is None:
+        raise GitError(f"{folder} is not in a git work tree")
+    commit = _git(folder, "rev-parse", "--verify", "--end-of-options", revision + "^{commit}").strip()
+    entries = [entry.split("\t", 1) for entry in _git(folder, "ls-tree", "-r", "-z", commit).split("\0") if entry]
+    blobs = {name: about.split()[2] for about, name in entries if about.split()[1] == "blob" and name.endswith(".py")}
+    answer = _git_bytes(folder, "cat-file", "--batch", stdin="".join(f"{oid}\n" for oid in blobs.values()))
+    found: dict[Path, bytes] = {}
+    position = 0
+    for name in blobs:  # each answer is `<oid> blob <size>\n<content>\n`
+        end = answer.index(b"\n", position)
+        size = int(answer[position:end].split()[2])
+        found[folder / name] = answer[end + 1 : end + 1 + size]
+        position = end + size + 2
+    return found
 
 
 def _unchanged(top: Path, paths: Sequence[Path]) -> set[Path]:

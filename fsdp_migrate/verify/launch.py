@@ -39,7 +39,8 @@ def redirects(request: CheckRequest) -> bool:
         return False
     words = ("cuda", "nccl")
     return request.redirect == "on" or any(
-        mentions(request.tree(side), words) for side in ("original", "rewritten")  # type: ignore[arg-type]
+        mentions(request.tree(side), words)
+        for side in ("original", "rewritten")
     )
 
 

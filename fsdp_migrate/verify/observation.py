@@ -56,7 +56,7 @@ class Sketch:
         """Estimate of the 2-norm of the difference of the two tensors."""
         if self.numel != other.numel:
             return math.inf
-        return math.sqrt(sum((a - b) ** 2 for a, b in zip(self.sums, other.sums)) / len(self.sums))
+        return math.sqrt(sum((a - b) ** 2 for a, b in zip(self.sums, other.sums, strict=True)) / len(self.sums))
 
 
 Sketches = dict[str, Sketch]
@@ -80,7 +80,7 @@ class Optimizer:
 
     def settings(self, step: int) -> dict[str, dict[str, Any]]:
         """Hyper-parameters of every parameter at one step, by name."""
-        return {name: hyper for names, hyper in zip(self.params, self.hyper[step]) for name in names}
+        return {name: hyper for names, hyper in zip(self.params, self.hyper[step], strict=True) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
     losses, uneven = _losses(ranks)
     unit_record = lead.first("units")
     steps = [list(rank.of("step")) for rank in ranks]
-    together = list(zip(*steps))
+    together = list(zip(*steps, strict=False))
     return Observation(
         world=len(ranks),
         units=tuple(_unit(raw) for raw in unit_record["units"]) if unit_record else (),
@@ -184,7 +184,7 @@ def _sketches(ranks: list[RankRecords], which: str) -> Sketches:
                 continue
             whole = merged.setdefault(r["fqn"], Sketch([0.0] * len(r["s"])))
             share = 1.0 / r["rep"]
-            whole.sums = [a + b * share for a, b in zip(whole.sums, r["s"])]
+            whole.sums = [a + b * share for a, b in zip(whole.sums, r["s"], strict=True)]
             whole.squares += r["sq"] * share
             whole.total += r["sum"] * share
             whole.owned += r["n"] * share
@@ -206,7 +206,7 @@ def _losses(ranks: list[RankRecords]) -> tuple[tuple[Loss, ...], bool]:
                 step += 1
         streams.append(stream)
     uneven = len({len(stream) for stream in streams}) > 1
-    return tuple(Loss(group[0][0], tuple(value for _, value in group)) for group in zip(*streams)), uneven
+    return tuple(Loss(group[0][0], tuple(value for _, value in group)) for group in zip(*streams, strict=False)), uneven
 
 
 def _optimizers(ranks: list[RankRecords]) -> tuple[Optimizer, ...]:
@@ -218,7 +218,7 @@ def _optimizers(ranks: list[RankRecords]) -> tuple[Optimizer, ...]:
         hyper: list[list[dict[str, Any]]] = []
         for step in per_rank[0]:
             hyper.append(step["hyper"] or (hyper[-1] if hyper else record["hyper"]))
-        together = list(zip(*per_rank))
+        together = list(zip(*per_rank, strict=False))
         found.append(
             Optimizer(
                 cls=record["cls"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 from fsdp_migrate.verify.observation import Observation, merge
@@ -12,6 +13,8 @@ from fsdp_migrate.verify.watch import Watched
 
 _GOOD_ENDS = ("max_steps", "finished")
 _LOG_TAIL_LINES = 40
+_CANNOT_WRITE = 74
+"""Exit code of a probe that cannot write its records, see fsdp_migrate/probe/writer.py."""
 _TORCHRUN_EXIT = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
@@ -26,7 +29,7 @@ def outcome(name: str, watched: Watched, world: int) -> Observation | Failure:
     ends = {rank.rank: rank.end for rank in watched.ranks}
     if len(ends) == world and all(end and end["reason"] in _GOOD_ENDS for end in ends.values()):
         return merge(watched.ranks)
-    return _raised(name, watched) or _exited(name, watched) or _vanished(name, watched, world)
+    return _killed(name, watched) or _gave_up(name, watched) or _vanished(name, watched, world)
 
 
 def worth_a_retry(watched: Watched) -> bool:
@@ -35,13 +38,21 @@ def worth_a_retry(watched: Watched) -> bool:
     return watched.hung is None and not raised and "exitcode  : -6" in watched.log
 
 
-def _raised(name: str, watched: Watched) -> Failure | None:
-    """The exception that came first: the others are mostly its consequences."""
-    raised = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
-    if not raised:
+def _gave_up(name: str, watched: Watched) -> Failure | None:
+    """The rank that raised or exited first: the others are mostly the consequences."""
+    gone = [rank for rank in watched.ranks if rank.end and rank.end["reason"] in ("exception", "exit")]
+    if not gone:
         return None
-    first = min(raised, key=_ended_at)
+    first = min(gone, key=lambda rank: float(_end_of(rank)["t"]))
     end = _end_of(first)
+    if end["reason"] == "exit":
+        return Failure(
+            name,
+            f"rank {first.rank} of the {name} program called sys.exit({end['code']}) after {first.steps} steps",
+            "run the program by itself with these arguments and see why it exits",
+            first.rank,
+            log=_tail(watched.log),
+        )
     return Failure(
         name,
         f"rank {first.rank} of the {name} program raised {end['type']}: {end['message'].strip()}",
@@ -52,27 +63,11 @@ def _raised(name: str, watched: Watched) -> Failure | None:
     )
 
 
-def _exited(name: str, watched: Watched) -> Failure | None:
-    exited = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "exit"]
-    if not exited:
-        return None
-    first = min(exited, key=_ended_at)
-    return Failure(
-        name,
-        f"rank {first.rank} of the {name} program called sys.exit({_end_of(first)['code']}) after {first.steps} steps",
-        "run the program by itself with these arguments and see why it exits",
-        first.rank,
-        log=_tail(watched.log),
-    )
-
-
 def _vanished(name: str, watched: Watched, world: int) -> Failure:
     """No rank says why: a signal, or the launcher itself failed."""
     for rank, code in _TORCHRUN_EXIT.findall(watched.log):
-        if int(code) == 74:
+        if int(code) == _CANNOT_WRITE:
             return _no_space(name, int(rank), watched)
-        if int(code) < 0:
-            return _signalled(name, int(rank), -int(code), watched)
     if "EADDRINUSE" in watched.log or "address already in use" in watched.log.lower():
         return Failure(
             name,
@@ -89,7 +84,15 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
     )
 
 
-def _signalled(name: str, rank: int, number: int, watched: Watched) -> Failure:
+def _killed(name: str, watched: Watched) -> Failure | None:
+    """A rank that a signal ended before it could say anything; what the others then raised is its consequence."""
+    spoke = {rank.rank for rank in watched.ranks if rank.end}
+    codes = {int(rank): int(code) for rank, code in _TORCHRUN_EXIT.findall(watched.log)}
+    # torchrun itself ends the rest with SIGTERM.
+    found = [(rank, -code) for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM and rank not in spoke]
+    if not found:
+        return None
+    rank, number = found[0]
     cures = {
         9: "SIGKILL is mostly the out-of-memory killer: use fewer processes, or a smaller batch or model",
         11: "a segmentation fault in native code: run the program by itself to see whether it is the program's",
@@ -141,10 +144,6 @@ def _innermost(stack: str) -> str:
         return "unknown"
     file, line, function = frames[0]
     return f"{'/'.join(file.split('/')[-3:])}:{line} in {function}"
-
-
-def _ended_at(rank: RankRecords) -> float:
-    return float(_end_of(rank)["t"])
 
 
 def _end_of(rank: RankRecords) -> dict[str, Any]:

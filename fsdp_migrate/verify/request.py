@@ -15,10 +15,10 @@ Device = Literal["cpu", "cuda"]
 class CheckRequest:
     """Two versions of one program, and how to run them.
 
-    `original` and `rewritten` are the script of each version: a path, absolute or relative to the root of its tree; with
-    `as_module` a dotted module name. `original_root` and `rewritten_root` are the two trees (default: the directory of
-    the script). Each run gets its own scratch copy of its tree as working directory, so that the user's files are safe.
-    `cwd` is the directory inside the tree to start in.
+    `original` and `rewritten` are the script of each version: a path, absolute or relative to the root of its tree;
+    with `as_module` a dotted module name. `original_root` and `rewritten_root` are the two trees (default: the directory
+    of the script). Each run gets its own scratch copy of its tree as working directory, so that the user's files are
+    safe. `cwd` is the directory inside the tree to start in.
 
     `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
     weights moved by one unit in the last place, to learn how far rounding alone takes it. `allow` holds the ids of

@@ -120,7 +120,9 @@ class _Runner:
         for attempt in (1, 2):
             base = self.home / (slug if attempt == 1 else f"{slug}-again")
             shutil.rmtree(base, ignore_errors=True)
-            run = Run(side, name, (base / "records").resolve(), (base / "scratch").resolve(), perturb, save_init, load_init)
+            run = Run(
+                side, name, (base / "records").resolve(), (base / "scratch").resolve(), perturb, save_init, load_init
+            )
             self.linked = tuple(sorted({*self.linked, *copy_tree(self.request.tree(side), run.scratch)}))
             watched = watch(
                 command(self.request, run),
@@ -201,6 +203,6 @@ def _per_step(run: Observation) -> tuple[float, ...]:
 
 def _worst_per_step(run: Observation, differences: list[float]) -> tuple[float, ...]:
     found: dict[int, float] = {}
-    for loss, difference in zip(run.losses, differences):
+    for loss, difference in zip(run.losses, differences, strict=False):
         found[loss.step] = max(difference, found.get(loss.step, 0.0))
     return tuple(value for _, value in sorted(found.items()))

@@ -18,6 +18,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from . import models
 from .models import Block, Outer
 
+SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -26,7 +28,7 @@ class Case:
     wrap: Callable[[Any, nn.Module], nn.Module]
     world: int = 2
     seed_by_rank: bool = False
-    optimizer: Callable[..., torch.optim.Optimizer] = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+    optimizer: Callable[..., torch.optim.Optimizer] = SGD
     input_dtype: torch.dtype = torch.float32
 
 

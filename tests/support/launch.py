@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
 def run(module: str, world: int, folder: Path) -> list[dict[str, Any]]:
@@ -24,8 +25,7 @@ def run(module: str, world: int, folder: Path) -> list[dict[str, Any]]:
         for path in paths:
             path.unlink(missing_ok=True)
         done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
-            + ["-m", f"tests.support.{module}", str(folder)],
+            [*TORCHRUN, f"--nproc-per-node={world}", "-m", f"tests.support.{module}", str(folder)],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
             stdout=subprocess.PIPE,

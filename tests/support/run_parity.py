@@ -5,46 +5,24 @@ usage: torchrun -m tests.support.run_parity FOLDER [CASE...], with `fsdp2_suppor
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
-import warnings
 from collections import Counter
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as fsdp1
-import torch.distributed.fsdp._init_utils as init_utils
-import torch.distributed.fsdp.wrap as fsdp1_wrap
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.tensor import DTensor
 
-import fsdp2_support
-
 from .cases import CASES, Case
+from .harness import run_all
+from .vocabularies import FSDP1, FSDP2, clean
 
-CPU = torch.device("cpu")
 STEPS = 4
-
-# FSDP1 refuses to broadcast CPU tensors; with gloo it can.
-init_utils._check_module_states_for_sync_module_states = lambda module_states: None
-
-
-def fsdp1_shard_model(module: nn.Module, **kwargs: Any) -> nn.Module:
-    return FSDP(module, device_id=CPU, use_orig_params=True, **kwargs)
-
-
-def fsdp2_shard_model(module: nn.Module, **kwargs: Any) -> nn.Module:
-    return fsdp2_support.shard_model(module, device_id=CPU, use_orig_params=True, **kwargs)
-
-
-FSDP1 = SimpleNamespace(**{**vars(fsdp1), **vars(fsdp1_wrap), "shard_model": fsdp1_shard_model})
-FSDP2 = SimpleNamespace(**{**vars(fsdp2_support), "shard_model": fsdp2_shard_model})
 
 CALLS: Counter[str] = Counter()
 
@@ -70,10 +48,6 @@ def count_collectives() -> None:
             return _call(*args, **kwargs)
 
         setattr(dist, name, counted)
-
-
-def clean(name: str) -> str:
-    return name.replace("_fsdp_wrapped_module.", "")
 
 
 def fsdp1_units(model: nn.Module) -> dict[str, Any]:
@@ -145,27 +119,6 @@ def compare(case: Case) -> dict[str, Any]:
     return {"old": old, "new": new, "distance": float(max(distances))}
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    dist.init_process_group("gloo")
-    count_collectives()
-    results = {}
-    for case in CASES:
-        if case.world != dist.get_world_size() or (sys.argv[2:] and case.name not in sys.argv[2:]):
-            continue
-        try:
-            results[case.name] = compare(case)
-        except Exception:
-            results[case.name] = {"error": traceback.format_exc()}
-        errors: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(errors, "error" in results[case.name])
-        if any(errors) and not all(errors):
-            break  # the ranks no longer agree on what comes next
-    path = Path(sys.argv[1]) / f"rank{dist.get_rank()}.json"
-    path.write_text(json.dumps({"results": results, "end": True}))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    count_collectives()
+    run_all({case.name: (case.world, partial(compare, case)) for case in CASES})

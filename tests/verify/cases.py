@@ -49,3 +49,6 @@ CALIBRATION = [
     Case("learning rate 1% off, bf16", BF16, "lr_off", ("H0",)),
     Case("zero_grad lost", {}, "zero_grad_lost", ("N4",)),
 ]
+
+RIGHT_HOLD_OUT: list[Case] = []
+HOLD_OUT: list[Case] = []

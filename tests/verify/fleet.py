@@ -1,7 +1,7 @@
 """Runs many observed programs in one go: torch is imported once, each rank of each run is a fork of that process.
 
-A parity check through torchrun spends most of its time importing torch. What is tested here is what the probe records and
-how the checks judge it; tests/verify/test_end_to_end.py goes through torchrun.
+A parity check through torchrun spends most of its time importing torch. What is tested here is what the probe records
+and how the checks judge it; tests/verify/test_end_to_end.py goes through torchrun.
 
     python -m tests.verify.fleet jobs.json      where jobs.json is a list of {"cwd", "probe": […], "world", "log"}
 """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
@@ -19,8 +19,8 @@ from fsdp_migrate.verify.records import read_run
 from fsdp_migrate.verify.report import Failure, ParityReport
 from fsdp_migrate.verify.run import compare_observations
 from fsdp_migrate.verify.watch import Watched
+from tests.verify.trees import make_tree
 
-PROGRAMS = Path(__file__).parent / "programs"
 STEPS = 8
 
 
@@ -46,7 +46,6 @@ class Case:
 
 @dataclass(frozen=True)
 class _Job:
-    key: str
     cwd: str
     probe: list[str]
     world: int
@@ -73,6 +72,14 @@ class Fleet:
                 self._plan(case, "transplanted", "migrated.py", ["--load-init", str(self._weights(case))])
         self._go()
 
+    def program(self, script: str, options: dict[str, Any], *extra: str, world: int = 2) -> Observation | Failure:
+        """One run of one program of tests/verify/programs; `extra` goes to the probe."""
+        place = self._home / f"program-{len(self._done)}"
+        self._done.add(str(place))
+        self._put(place, script, options, list(extra), world)
+        self._go()
+        return _outcome(script, place, world)
+
     def report(self, case: Case) -> ParityReport:
         """Compare. A run that failed is an AssertionError with its output."""
         self.observe([case])
@@ -95,10 +102,7 @@ class Fleet:
         return result
 
     def _result(self, case: Case, which: str) -> Observation | Failure:
-        place = self._place(case, which)
-        log = place / "log"
-        text = log.read_text(errors="replace") if log.exists() else ""
-        return outcome(which, Watched(0, read_run(place / "records"), None, {}, text), case.world)
+        return _outcome(which, self._place(case, which), case.world)
 
     def _weights(self, case: Case) -> Path:
         return self._place(case, "floor") / "weights"
@@ -107,8 +111,6 @@ class Fleet:
         return case.base + which + (case.mutation if which in ("rewritten", "transplanted") else "")
 
     def _place(self, case: Case, which: str) -> Path:
-        import hashlib
-
         return self._home / hashlib.sha1(self._key(case, which).encode()).hexdigest()[:12]
 
     def _plan(self, case: Case, which: str, script: str, extra: list[str]) -> None:
@@ -116,13 +118,13 @@ class Fleet:
         if key in self._done:
             return
         self._done.add(key)
-        place = self._place(case, which)
-        tree = place / "tree"
-        shutil.copytree(PROGRAMS, tree, ignore=shutil.ignore_patterns("__pycache__"))
         options = {**case.options, "mutation": case.mutation if script == "migrated.py" else ""}
-        (tree / "options.json").write_text(json.dumps(options))
+        self._put(self._place(case, which), script, options, extra, case.world)
+
+    def _put(self, place: Path, script: str, options: dict[str, Any], extra: list[str], world: int) -> None:
+        tree = make_tree(place / "tree", **options)
         probe = ["--out", str(place / "records"), "--max-steps", str(STEPS), *extra, script]
-        self._jobs.append(_Job(key, str(tree), probe, case.world, str(place / "log")))
+        self._jobs.append(_Job(str(tree), probe, world, str(place / "log")))
 
     def _go(self) -> None:
         if not self._jobs:
@@ -138,3 +140,9 @@ class Fleet:
             timeout=90 * len(self._jobs),
         )
         self._jobs.clear()
+
+
+def _outcome(name: str, place: Path, world: int) -> Observation | Failure:
+    log = place / "log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return outcome(name, Watched(0, read_run(place / "records"), None, {}, text), world)

@@ -42,12 +42,12 @@ def relative(a: float, b: float) -> float:
 
 def loss_differences(a: Observation, b: Observation) -> list[float]:
     """The largest relative difference of any rank's loss, for each backward that both made."""
-    return [_worst(x, y) for x, y in zip(a.losses, b.losses)]
+    return [_worst(x, y) for x, y in zip(a.losses, b.losses, strict=False)]
 
 
 def first_step_loss(a: Observation, b: Observation) -> float:
     """The largest relative loss difference before the first update."""
-    pairs = [(x, y) for x, y in zip(a.losses, b.losses) if x.step == 0]
+    pairs = [(x, y) for x, y in zip(a.losses, b.losses, strict=False) if x.step == 0]
     return max((_worst(x, y) for x, y in pairs), default=0.0)
 
 
@@ -92,4 +92,4 @@ def scientific(value: float) -> str:
 
 
 def _worst(x: Loss, y: Loss) -> float:
-    return max((relative(a, b) for a, b in zip(x.values, y.values)), default=0.0)
+    return max((relative(a, b) for a, b in zip(x.values, y.values, strict=False)), default=0.0)

@@ -20,7 +20,7 @@ def end_weights(comparison: Comparison) -> list[CheckRow]:
 
 
 def memory_and_time(comparison: Comparison) -> list[CheckRow]:
-    """Side by side: a migration that is slower or bigger must say so. Not a verdict, because a machine's load is in it."""
+    """Side by side: a slower or bigger migration must say so. Not a verdict, because a machine's load is in it."""
     before, after = _step_time(comparison.original), _step_time(comparison.rewritten)
     detail = "slower" if after > 1.1 * before else ""
     rows = [CheckRow("T0", "seconds per step (median)", Mark.INFO, f"{before:.4f} -> {after:.4f}", "", detail)]

@@ -23,7 +23,7 @@ def initial_weights(comparison: Comparison) -> list[CheckRow]:
 
 def init_problem(original: Observation, rewritten: Observation) -> str:
     """Why different initial weights are a mistake of the rewritten program; empty when they may be another draw."""
-    torn = [name for name in rewritten.ranks_disagree]
+    torn = list(rewritten.ranks_disagree)
     if torn:
         return (
             f"ranks held different values of {_some(torn)} when they called fully_shard(): each contributes slices of "
@@ -87,7 +87,7 @@ def _buffers_row(original: Observation, found: Observation) -> CheckRow:
 
 
 def _same_law(a: Sketch, b: Sketch | None) -> bool:
-    """Whether both could be draws from one distribution, by mean and variance at six sigmas; constants must be equal."""
+    """Whether both could be draws from one distribution: mean and variance at six sigmas; constants must be equal."""
     if b is None or a.numel != b.numel or not a.owned or not b.owned:
         return False
     n = a.owned

@@ -17,7 +17,7 @@ from fsdp_migrate.verify.report import CheckRow, Mark
 
 
 def first_loss(comparison: Comparison) -> list[CheckRow]:
-    """Same weights, same data: the forward pass must give the same loss, rank by rank and micro-batch by micro-batch."""
+    """Same weights, same data: the forward must give the same loss, rank by rank and micro-batch by micro-batch."""
     value = first_step_loss(comparison.original, comparison.rewritten)
     floor = comparison.floor(first_step_loss)
     limit = comparison.precision.first_loss(floor)
@@ -49,7 +49,7 @@ def _row(check: str, title: str, mine: list[float], floor: list[float], comparis
     if not mine or not floor:
         return CheckRow(check, title, Mark.NOT_AVAILABLE, detail="no common steps")
     limits = [comparison.precision.trajectory(value) for value in floor]
-    bad = next((i for i, (value, limit) in enumerate(zip(mine, limits)) if value > limit), None)
+    bad = next((i for i, (value, limit) in enumerate(zip(mine, limits, strict=False)) if value > limit), None)
     shown = bad if bad is not None else len(mine) - 1
     value, limit = mine[shown], limits[min(shown, len(limits) - 1)]
     if bad is None:
@@ -63,12 +63,12 @@ def _norm_differences(a: Observation, b: Observation) -> list[float]:
     """Of the norm that the optimizers saw, at each of their steps, the optimizers matched by what they own."""
     by_key = {optimizer.key: optimizer for optimizer in b.optimizers}
     pairs = [(mine.norms, by_key[mine.key].norms) for mine in a.optimizers if mine.key in by_key]
-    streams = [[relative(x, y) for x, y in zip(left, right)] for left, right in pairs]
+    streams = [[relative(x, y) for x, y in zip(left, right, strict=False)] for left, right in pairs]
     return [max(values) for values in zip_longest(*streams, fillvalue=0.0)]
 
 
 def _highest(floors: list[list[float]]) -> list[float]:
-    return [max(values) for values in zip(*floors)]
+    return [max(values) for values in zip(*floors, strict=False)]
 
 
 def _list(values: tuple[float, ...]) -> str:

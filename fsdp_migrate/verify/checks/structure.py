@@ -50,7 +50,9 @@ def communication(comparison: Comparison) -> list[CheckRow]:
     """All-gathers and reduce-scatters of a usual step: the count exactly, the bytes up to padding."""
     if len(comparison.original.comm) < 2 or len(comparison.rewritten.comm) < 2:
         return [
-            CheckRow("S3", "communication", Mark.NOT_AVAILABLE, detail="needs two steps: the first differs from the rest")
+            CheckRow(
+                "S3", "communication", Mark.NOT_AVAILABLE, detail="needs two steps: the first differs from the rest"
+            )
         ]
     before, after = _usual(comparison.original), _usual(comparison.rewritten)
     problems: list[str] = []

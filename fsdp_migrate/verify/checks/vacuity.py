@@ -14,10 +14,9 @@ _TITLE = "something was compared"
 def vacuity(comparison: Comparison) -> list[CheckRow]:
     """Two programs that do nothing agree perfectly; that must not pass."""
     original, rewritten = comparison.original, comparison.rewritten
-    value = (
-        f"{original.fsdp1} FSDP1 / {rewritten.fsdp2} FSDP2 groups, {min(original.steps)} / {min(rewritten.steps)} steps, "
-        f"{len(original.losses)} / {len(rewritten.losses)} losses"
-    )
+    steps = f"{min(original.steps)} / {min(rewritten.steps)} steps"
+    losses = f"{len(original.losses)} / {len(rewritten.losses)} losses"
+    value = f"{original.fsdp1} FSDP1 / {rewritten.fsdp2} FSDP2 groups, {steps}, {losses}"
     mark, detail = _judge(original, rewritten, comparison.steps_wanted)
     return [CheckRow("V0", _TITLE, mark, value, f"{comparison.steps_wanted} steps", detail)]
 
@@ -31,7 +30,10 @@ def _judge(original: Observation, rewritten: Observation, wanted: int) -> tuple[
     if min(original.steps) == 0:
         return Mark.INCONCLUSIVE, "the original made no optimizer step that could be seen"
     if original.fsdp1 == 0:
-        return Mark.INCONCLUSIVE, "no FSDP1 group was seen in the original program: there is nothing to migrate, or it fell back"
+        return (
+            Mark.INCONCLUSIVE,
+            "no FSDP1 group was seen in the original program: there is nothing to migrate, or it fell back",
+        )
     if not original.losses:
         return Mark.INCONCLUSIVE, "no loss was seen in the original: it calls neither backward() nor autograd.grad()"
     if not any(math.isfinite(value) for loss in original.losses for value in loss.values):
@@ -55,7 +57,10 @@ def _judge_rewritten(original: Observation, rewritten: Observation, wanted: int)
         counts = f"{len(original.losses)} by the original, {len(rewritten.losses)} by the rewritten"
         return Mark.FAIL, f"backward passes within the same steps: {counts}"
     if original.uneven_losses or rewritten.uneven_losses:
-        return Mark.INCONCLUSIVE, "ranks made different numbers of backward passes; only the common ones could be compared"
+        return (
+            Mark.INCONCLUSIVE,
+            "ranks made different numbers of backward passes; only the common ones could be compared",
+        )
     if min(original.steps) < wanted:
         return Mark.PASS, f"only {min(original.steps)} of {wanted} steps: both programs ended by themselves"
     return Mark.PASS, ""

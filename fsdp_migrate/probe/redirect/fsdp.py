@@ -1,0 +1,66 @@
+"""FSDP1's and FSDP2's device arguments, and what cannot be had on a CPU."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    OffloadPolicy,
+    ShardedStateDictConfig,
+)
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as fsdp2_group
+
+from fsdp_migrate.probe.redirect.device import CPU
+
+_ARGUMENTS = list(inspect.signature(FullyShardedDataParallel.__init__).parameters)[1:]
+
+
+def redirect_fsdp() -> None:
+    init = FullyShardedDataParallel.__init__
+
+    @functools.wraps(init)
+    def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
+        init(self, **{**given, "device_id": CPU, "cpu_offload": None})
+
+    FullyShardedDataParallel.__init__ = on_cpu  # type: ignore[method-assign]
+    _without_offload()
+    _without_state_dict_offload()
+
+
+def _without_offload() -> None:
+    """On both sides parameters already are where offload would put them; pinning memory would need CUDA."""
+    init = fsdp2_group.FSDPParamGroup.__init__
+    names = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def keep(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        if isinstance(given.get("offload_policy"), CPUOffloadPolicy):
+            given["offload_policy"] = OffloadPolicy()
+        init(self, **given)
+
+    fsdp2_group.FSDPParamGroup.__init__ = keep  # type: ignore[method-assign]
+
+
+def _without_state_dict_offload() -> None:
+    """FSDP1 frees the storage that a CPU model's "offloaded" state dict still shares: reading it is a segmentation
+    fault."""
+    for config in (FullStateDictConfig, ShardedStateDictConfig):
+        _no_offload(config)
+
+
+def _no_offload(config: Any) -> None:
+    init = config.__init__
+
+    @functools.wraps(init)
+    def without(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self.offload_to_cpu = False
+
+    config.__init__ = without

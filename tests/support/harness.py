@@ -1,0 +1,46 @@
+"""What a script under torchrun does with many cases in one process group."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+
+def run_all(cases: Mapping[str, tuple[int, Callable[[], Any]]]) -> None:
+    """Run the cases made for this number of ranks, and write what they returned or how they failed.
+
+    `sys.argv` holds the folder to write to, and the cases to run when not all of them.
+    """
+    folder, *chosen = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    results: dict[str, Any] = {}
+    for name, (world, run) in cases.items():
+        if world != dist.get_world_size() or (chosen and name not in chosen):
+            continue
+        try:
+            results[name] = run()
+        except Exception:
+            results[name] = {"error": traceback.format_exc()}
+        if not agreed("error" in (results[name] or {})):
+            break
+    (Path(folder) / f"rank{dist.get_rank()}.json").write_text(json.dumps({"results": results, "end": True}))
+    dist.destroy_process_group()
+
+
+def agreed(failed: bool) -> bool:
+    """Whether the ranks still agree on which collective comes next: a case failed on all of them or on none."""
+    everywhere: list[Any] = [None] * dist.get_world_size()
+    try:
+        dist.all_gather_object(everywhere, failed)
+    except RuntimeError:
+        return False
+    return len(set(everywhere)) == 1

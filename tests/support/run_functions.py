@@ -1,0 +1,558 @@
+"""Runs the checks of the training-loop and checkpoint functions in one process group.
+
+usage: torchrun -m tests.support.run_functions FOLDER [CHECK...], with `fsdp2_support` on the path
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import fsdp2_support as support
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp as fsdp1
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from . import models
+from .harness import run_all
+from .models import Block
+from .vocabularies import FSDP1, FSDP2, clean
+
+CHECKS: dict[str, tuple[int, Callable[[], None]]] = {}
+
+
+def check(world: int = 2) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def register(function: Callable[[], None]) -> Callable[[], None]:
+        CHECKS[function.__name__] = (world, function)
+        return function
+
+    return register
+
+
+def wrapped(v: Any, make: Callable[[], nn.Module] = models.Plain, **kwargs: Any) -> nn.Module:
+    torch.manual_seed(5)
+    kwargs.setdefault("auto_wrap_policy", partial(v.transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+    return v.shard_model(make(), **kwargs)
+
+
+def batches(count: int, seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    return [torch.randn(4, 8, generator=generator) for _ in range(count)]
+
+
+def loss_of(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model(x).float().square().mean()
+
+
+def equal(old: Any, new: Any, rel: float = 1e-6) -> None:
+    if isinstance(old, dict):
+        assert list(old) == list(new), f"{list(old)} != {list(new)}"
+        for key in old:
+            equal(old[key], new[key], rel)
+    elif isinstance(old, list):
+        assert len(old) == len(new)
+        for one, other in zip(old, new, strict=True):
+            equal(one, other, rel)
+    elif isinstance(old, torch.Tensor):
+        assert not isinstance(new, DTensor)
+        torch.testing.assert_close(new, old, rtol=rel, atol=rel)
+    elif isinstance(old, float):
+        assert abs(old - new) <= rel * max(1.0, abs(old)), f"{old} != {new}"
+    else:
+        assert old == new, f"{old} != {new}"
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    if any(isinstance(m, FSDP) for m in model.modules()):
+        with FSDP.summon_full_params(model, with_grads=True):
+            return {clean(n): p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return {n: p.grad.full_tensor() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def raises(error: type[Exception], call: Callable[[], Any], words: str = "") -> None:
+    with pytest.raises(error, match=re.escape(words)):
+        call()
+
+
+# no_sync
+
+
+@check()
+def no_sync_accumulates_as_fsdp1() -> None:
+    for pattern in ("NNNS", "SSSS", "NSNS", "SNNS"):
+        seen = []
+        for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
+            model = wrapped(v)
+            for kind, x in zip(pattern, batches(4), strict=True):
+                with no_sync(model) if kind == "N" else nullcontext():
+                    loss_of(model, x).backward()
+            seen.append(gradients(model))
+        assert seen[0]
+        equal(*seen)
+
+
+@check()
+def no_sync_is_decided_where_the_backward_runs() -> None:
+    model = wrapped(FSDP2)
+    (x,) = batches(1)
+    with support.no_sync(model):
+        loss = loss_of(model, x)
+    loss.backward()
+    assert len(gradients(model)) == len(list(model.parameters()))
+
+
+@check()
+def no_sync_survives_exceptions_and_nesting() -> None:
+    model = wrapped(FSDP2)
+    x, y = batches(2)
+    try:
+        with support.no_sync(model):
+            raise KeyError
+    except KeyError:
+        pass
+    with support.no_sync(model):
+        with support.no_sync(model):
+            pass
+        loss_of(model, x).backward()
+        assert not gradients(model), "the inner context turned synchronisation on"
+    loss_of(model, y).backward()
+    assert gradients(model), "synchronisation stayed off"
+
+
+@check()
+def no_sync_takes_ddp() -> None:
+    torch.manual_seed(5)
+    model = DDP(models.BufferFree())
+    (x,) = batches(1)
+    with support.no_sync(model):
+        loss_of(model, x).backward()
+    local = model.module[0].weight.grad.clone()
+    dist.all_reduce(local)
+    assert not torch.allclose(local / 2, model.module[0].weight.grad)
+    assert support.unwrap(model) is model.module
+    assert support.unwrap(model.module) is model.module
+
+
+@check()
+def leftover_microbatches_are_dropped() -> None:
+    losses = []
+    for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
+        model = wrapped(v)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        seen = []
+        for epoch in range(3):
+            optimizer.zero_grad()
+            if v is FSDP2:
+                support.discard_unsynced_gradients(model)
+            for index, x in enumerate(batches(3, epoch)):
+                synced = index == 1
+                with nullcontext() if synced else no_sync(model):
+                    loss = loss_of(model, x)
+                    loss.backward()
+                seen.append(loss.item())
+                if synced:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        losses.append(seen)
+    equal(*losses)
+
+
+# Clipping
+
+
+def clip_both(
+    norm_type: float, max_norm: float = 0.01, make: Any = models.Plain, ignored: str = "", **own: Any
+) -> None:
+    norms, sizes = [], []
+    for v in (FSDP1, FSDP2):
+        torch.manual_seed(5)
+        model = make()
+        kwargs = {name: value(v) for name, value in own.items()}
+        if ignored:
+            kwargs["ignored_modules"] = [model.get_submodule(ignored)]
+        policy = partial(v.transformer_auto_wrap_policy, transformer_layer_cls={Block})
+        model = v.shard_model(model, auto_wrap_policy=policy, **kwargs)
+        loss_of(model, batches(1)[0].to(next(model.parameters()).dtype)).backward()
+        if v is FSDP1:
+            norms.append(model.clip_grad_norm_(max_norm, norm_type))
+        else:
+            norms.append(support.clip_grad_norm_(model, max_norm, norm_type))
+        size = sum(local(p.grad).double().square().sum() for p in model.parameters() if p.grad is not None)
+        dist.all_reduce(size)
+        sizes.append(size)
+    equal(*(norm.float() for norm in norms))
+    assert norms[0] > max_norm, "there is nothing to clip"
+    if not ignored:  # else the ranks clip by norms of their own, and cut the parameters up differently
+        equal(*sizes, rel=1e-5)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@check()
+def clipping_by_every_norm() -> None:
+    for norm_type in (1, 2, 3, 2.5, float("inf")):
+        clip_both(norm_type)
+
+
+@check()
+def clipping_with_ignored_parameters() -> None:
+    for norm_type in (2, float("inf")):
+        clip_both(norm_type, ignored="out")
+
+
+@check()
+def clipping_with_frozen_parameters_and_without_sharding() -> None:
+    clip_both(2, make=models.Frozen)
+    clip_both(2, sharding_strategy=lambda v: v.ShardingStrategy.NO_SHARD)
+
+
+@check()
+def clipping_parameters_of_low_precision() -> None:
+    clip_both(2, make=lambda: models.BufferFree().double())
+
+
+@check()
+def clipping_after_an_evaluation_sees_every_gradient() -> None:
+    for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+        norms = []
+        for evaluated in (False, True):
+            model = wrapped(FSDP2, sharding_strategy=support.ShardingStrategy[strategy])
+            x, y = batches(2)
+            loss_of(model, x).backward()
+            if evaluated:
+                with torch.no_grad():
+                    model(y)
+            norms.append(support.clip_grad_norm_(model, 0.01))
+        equal(*norms)
+
+
+@check()
+def clipping_when_one_rank_has_no_gradient() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    if dist.get_rank() == 0:
+        weight.grad = torch.full((3,), 2.0)
+    model = wrapped(FSDP2)
+    loss_of(model, batches(1)[0]).backward()
+    if dist.get_rank() == 0:
+        model.out.weight.grad = None
+        model.out.bias.grad = None
+    norm = support.clip_grad_norm_([*model.parameters(), weight], 1.0)
+    assert torch.isfinite(norm)
+    equal(support.clip_grad_norm_([], 1.0), torch.tensor(0.0))
+
+
+@check(world=4)
+def clipping_with_replicas() -> None:
+    def mesh(v: Any) -> Any:
+        return init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+
+    for norm_type in (2, float("inf")):
+        clip_both(norm_type, sharding_strategy=lambda v: v.ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
+
+
+# Around the wrap
+
+
+@check()
+def reshard_all_reaches_every_unit() -> None:
+    model = wrapped(FSDP2, sharding_strategy=support.ShardingStrategy.SHARD_GRAD_OP)
+    with torch.no_grad():
+        model(batches(1)[0])
+    assert not any(isinstance(p, DTensor) for p in model.parameters())
+    support.reshard_all(model)
+    assert all(isinstance(p, DTensor) for p in model.parameters())
+
+
+@check()
+def rebound_optimizer_trains_as_fsdp1() -> None:
+    losses = []
+    for v in (FSDP1, FSDP2):
+        torch.manual_seed(5)
+        model = models.Plain()
+        old = list(model.named_parameters())
+        decay, rest = [p for n, p in old if "weight" in n], [p for n, p in old if "weight" not in n]
+        optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.3}, {"params": rest}], lr=0.05)
+        model = v.shard_model(model)
+        if v is FSDP2:
+            support.rebind_optimizer(optimizer, old, model)
+        seen = []
+        for x in batches(4):
+            loss = loss_of(model, x)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            seen.append(loss.item())
+        losses.append(seen)
+    equal(*losses)
+    raises(ValueError, lambda: support.rebind_optimizer(optimizer, old, model), "before the first step")
+
+
+# summon_full_params
+
+
+def summoned_values(model: nn.Module) -> dict[str, torch.Tensor]:
+    if any(isinstance(m, FSDP) for m in model.modules()):
+        with FSDP.summon_full_params(model, writeback=False):
+            return {clean(n): p.detach().clone() for n, p in model.named_parameters()}
+    return {n: p.clone() for n, p in support.full_parameters(model).items()}
+
+
+@check()
+def summoned_writes_are_kept_as_in_fsdp1() -> None:
+    seen = []
+    for v, summon in ((FSDP1, FSDP.summon_full_params), (FSDP2, support.summon_full_params)):
+        model = wrapped(v)
+        with summon(model):
+            for p in model.parameters():
+                p.data.mul_(2 + dist.get_rank())
+            with torch.no_grad():
+                model.inp.weight[1].zero_()
+        with summon(model, writeback=False), torch.no_grad():
+            model.inp.weight.fill_(9)
+        seen.append(summoned_values(model))
+    # FSDP1 cuts a flat buffer and FSDP2 rows, so that ranks which write different values keep other pieces.
+    assert set(seen[0]) == set(seen[1])
+    even = [n for n, p in seen[0].items() if p.dim() == 2 and p.shape[0] % 2 == 0]
+    assert even
+    row = dict(models.Plain().named_parameters())
+    for values in seen:
+        assert values["inp.weight"][1].eq(0).all()
+        assert not values["inp.weight"].eq(9).any()
+        assert values["inp.weight"].shape == row["inp.weight"].shape
+
+
+@check()
+def summoned_writes_of_equal_ranks_equal_fsdp1() -> None:
+    seen = []
+    for v, summon in ((FSDP1, FSDP.summon_full_params), (FSDP2, support.summon_full_params)):
+        model = wrapped(v, mixed_precision=v.MixedPrecision(torch.bfloat16, torch.float32))
+        loss_of(model, batches(1)[0]).backward()
+        with summon(model, with_grads=True):
+            torch.manual_seed(9)
+            for p in model.parameters():
+                nn.init.normal_(p)
+                p.grad.mul_(3)
+        seen.append([summoned_values(model), gradients(model)])
+    equal(*seen, rel=1e-6)
+
+
+@check()
+def apply_inside_summon_equals_the_plain_model() -> None:
+    def init(module: nn.Module) -> None:
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight)
+            nn.init.eye_(module.weight) if module.weight.shape[0] == 17 else None
+
+    plain, model = models.Plain(), wrapped(FSDP2)
+    torch.manual_seed(8)
+    plain.apply(init)
+    torch.manual_seed(8)
+    with support.summon_full_params(model):
+        model.apply(init)
+    new = summoned_values(model)
+    equal(
+        {n: p.detach() for n, p in plain.named_parameters() if "weight" in n and "norm" not in n},
+        {n: p for n, p in new.items() if "weight" in n and "norm" not in n},
+    )
+    loss_of(model, batches(1)[0]).backward()
+
+
+@check()
+def summon_keeps_tied_weights_and_its_options() -> None:
+    model = wrapped(FSDP2, models.Tied)
+    with support.summon_full_params(model):
+        assert model.inp.weight is model.head.weight
+    assert model.inp.weight is model.head.weight
+    with support.summon_full_params(model, recurse=False):
+        assert all(isinstance(p, DTensor) for p in model.parameters())
+    with support.summon_full_params(model, writeback=False, rank0_only=True, offload_to_cpu=True):
+        assert isinstance(model.inp.weight, DTensor) == (dist.get_rank() != 0)
+    raises(NotImplementedError, lambda: support.summon_full_params(model, rank0_only=True).__enter__(), "writeback")
+
+
+# Checkpoints
+
+
+def trained(v: Any, steps: int = 2, **kwargs: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = wrapped(v, **kwargs)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.1)
+    continue_training(model, optimizer, 0, steps)
+    return model, optimizer
+
+
+def continue_training(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, steps: int = 3) -> list[float]:
+    losses = []
+    for x in batches(steps, seed):
+        loss = loss_of(model, x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def fsdp1_full(model: nn.Module, optimizer: torch.optim.Optimizer, **config: Any) -> tuple[dict, dict]:
+    kinds = fsdp1.FullStateDictConfig(**config), fsdp1.FullOptimStateDictConfig(offload_to_cpu=False, **config)
+    with FSDP.state_dict_type(model, fsdp1.StateDictType.FULL_STATE_DICT, *kinds):
+        return dict(model.state_dict()), FSDP.optim_state_dict(model, optimizer)
+
+
+@check()
+def full_state_dicts_equal_fsdp1() -> None:
+    old, new = trained(FSDP1), trained(FSDP2)
+    model, optim = fsdp1_full(*old)
+    equal(model, support.full_state_dict(new[0]))
+    equal(optim["state"], support.full_optim_state_dict(*new)["state"])
+    groups = [
+        [{k: g[k] for k in ("params", "lr", "weight_decay")} for g in s["param_groups"]]
+        for s in (optim, support.full_optim_state_dict(*new))
+    ]
+    equal(*groups)
+    first = dist.get_rank() == 0
+    for offload in (False, True):
+        assert bool(support.full_state_dict(new[0], offload, rank0_only=True)) == first
+        assert bool(support.full_optim_state_dict(*new, offload, rank0_only=True)) == first
+
+
+@check()
+def full_state_dict_of_other_strategies() -> None:
+    plain = support.full_state_dict(trained(FSDP2)[0])
+    for name in ("SHARD_GRAD_OP", "NO_SHARD"):
+        model, _ = trained(FSDP2, sharding_strategy=support.ShardingStrategy[name])
+        state = support.full_state_dict(model)
+        equal(plain, state)
+        before = {n: p.clone() for n, p in support.full_parameters(model).items()}
+        for tensor in state.values():
+            tensor.zero_()
+        equal(before, support.full_parameters(model))
+
+
+@check()
+def full_checkpoint_of_fsdp1_goes_on_as_in_fsdp1() -> None:
+    for use_orig_params in (True, False):
+        old = trained(FSDP1, use_orig_params=use_orig_params)
+        model_state, optim_state = fsdp1_full(*old)
+        # Through a file and back: torch.save keeps two names of one `step` tensor as one tensor.
+        new = trained(FSDP2, steps=1)
+        first = dist.get_rank() == 0
+        support.load_full_state_dict(new[0], model_state if first else {})
+        support.load_full_optim_state_dict(*new, optim_state if first else None)
+        equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
+
+
+@check()
+def missing_key_is_an_error() -> None:
+    model, _ = trained(FSDP2)
+    state = support.full_state_dict(model)
+    weight = state.pop("out.weight")
+    raises(RuntimeError, lambda: support.load_full_state_dict(model, state), "out.weight")
+    before = support.full_parameters(model)["out.weight"].clone()
+    state["inp.weight"].fill_(4)
+    support.load_full_state_dict(model, state, strict=False)
+    equal(before, support.full_parameters(model)["out.weight"])
+    assert support.full_parameters(model)["inp.weight"].eq(4).all()
+    assert weight.shape == (1, models.WIDTH)
+
+
+@check()
+def state_dict_type_decides() -> None:
+    model, optimizer = trained(FSDP2)
+    equal(support.full_state_dict(model), support.model_state_dict(model))
+    kind = support.StateDictType.SHARDED_STATE_DICT
+    with support.state_dict_type(model, kind):
+        state, optim = support.model_state_dict(model), support.optim_state_dict(model, optimizer)
+        assert isinstance(state["inp.weight"], DTensor)
+        assert isinstance(optim["state"]["inp.weight"]["exp_avg"], DTensor)
+        expected = continue_training(*trained(FSDP2), seed=1)
+        other = trained(FSDP2, steps=1)
+        with support.state_dict_type(other[0], kind):
+            support.load_model_state_dict(other[0], state)
+            support.load_optim_state_dict(*other, optim)
+        equal(expected, continue_training(*other, seed=1))
+    first = dist.get_rank() == 0
+    config = support.FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    optim_config = support.FullOptimStateDictConfig(rank0_only=True)
+    before = support.set_state_dict_type(model, support.StateDictType.FULL_STATE_DICT, config, optim_config)
+    assert before.state_dict_type is support.StateDictType.FULL_STATE_DICT
+    assert bool(support.model_state_dict(model)) == bool(support.optim_state_dict(model, optimizer)) == first
+    raises(
+        NotImplementedError,
+        lambda: support.set_state_dict_type(model, support.StateDictType.LOCAL_STATE_DICT),
+        "SHARDED_STATE_DICT",
+    )
+
+
+@check()
+def checkpoint_round_trip_by_type() -> None:
+    old = trained(FSDP2)
+    state, optim = support.model_state_dict(old[0]), support.optim_state_dict(*old)
+    new = trained(FSDP2, steps=1)
+    support.load_model_state_dict(new[0], state)
+    support.load_optim_state_dict(*new, optim)
+    equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
+
+
+@check()
+def other_models_keep_their_state_dict() -> None:
+    model = DDP(models.BufferFree())
+    state = support.model_state_dict(model)
+    assert "module.0.weight" in state
+    support.load_model_state_dict(model, {name: tensor + 1 for name, tensor in state.items()})
+
+
+# What is refused
+
+
+@check()
+def refusals_name_the_cure() -> None:
+    mesh = init_device_mesh("cpu", (2,))
+    strategies = support.ShardingStrategy
+    raises(ValueError, lambda: wrapped(FSDP2, process_group=dist.group.WORLD, device_mesh=mesh), "not both")
+    raises(ValueError, lambda: wrapped(FSDP2, ignored_modules=[], ignored_states=[]), "not both")
+    hybrid = {"sharding_strategy": strategies.HYBRID_SHARD}
+    raises(ValueError, lambda: wrapped(FSDP2, auto_wrap_policy=None, **hybrid), "device_mesh")
+    raises(ValueError, lambda: wrapped(FSDP2, device_mesh=mesh, **hybrid), "(replicate, shard)")
+    raises(TypeError, lambda: wrapped(FSDP2, process_group=dist.group.WORLD, **hybrid), "device_mesh")
+    raises(TypeError, lambda: wrapped(FSDP2, process_group=(dist.group.WORLD, dist.group.WORLD)), "hybrid")
+    low = support.MixedPrecision(torch.bfloat16, keep_low_precision_grads=True)
+    raises(NotImplementedError, lambda: wrapped(FSDP2, mixed_precision=low), "keep_low_precision_grads")
+    sharded = wrapped(FSDP2)
+    raises(ValueError, lambda: support.shard_model(sharded, auto_wrap_policy=support.always_wrap_policy), "by hand")
+    policy = support.CustomPolicy(lambda module: "yes")
+    raises(TypeError, lambda: wrapped(FSDP2, auto_wrap_policy=policy), "bool or a dict")
+    policy = support.CustomPolicy(lambda module: {"no_such_argument": 1} if isinstance(module, Block) else False)
+    raises(TypeError, lambda: wrapped(FSDP2, auto_wrap_policy=policy), "no_such_argument")
+
+
+@check()
+def nothing_is_wrapped_outside_of_enable_wrap() -> None:
+    layer = nn.Linear(2, 2)
+    assert support.wrap(layer) is layer
+    assert not isinstance(layer, FSDPModule)
+    with support.enable_wrap(wrapper_cls=FSDP2.shard_model):
+        raises(NotImplementedError, lambda: support.enable_wrap(wrapper_cls=FSDP2.shard_model).__enter__(), "nested")
+        assert isinstance(support.wrap(layer), FSDPModule)
+
+
+@check()
+def cpu_offload_trains_alike() -> None:
+    losses = [
+        continue_training(*trained(FSDP2, cpu_offload=support.CPUOffload(offload)), seed=1) for offload in (False, True)
+    ]
+    equal(*losses)
+
+
+if __name__ == "__main__":
+    run_all(CHECKS)
