@@ -11,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := build/demo
+HERE := $(CURDIR)
 
 .PHONY: help test lint demo clean
 .DEFAULT_GOAL := help
@@ -39,12 +40,12 @@ test: lint
 demo: $(READY)
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	@cp fixtures/quickstart/fsdp1/*.py $(DEMO)/
-	@echo "\n== 1. What fsdp-migrate would change (rewrite --diff)\n"
-	@$(BIN)/fsdp-migrate rewrite --diff $(DEMO)/train.py
-	@echo "\n== 2. Rewrite it\n"
-	@$(BIN)/fsdp-migrate rewrite $(DEMO)/train.py
-	@echo "\n== 3. Does it train the same? Both programs under torchrun, 2 CPU processes\n"
-	@$(BIN)/fsdp-migrate check $(DEMO)/train.py --run-cpus 2
+	@printf '\n%s\n\n' "== 1. What fsdp-migrate would change (rewrite --diff)"
+	@cd $(DEMO) && $(HERE)/$(BIN)/fsdp-migrate rewrite --diff train.py
+	@printf '\n%s\n\n' "== 2. Rewrite it"
+	@cd $(DEMO) && $(HERE)/$(BIN)/fsdp-migrate rewrite train.py
+	@printf '\n%s\n\n' "== 3. Does it train the same? Both programs under torchrun, 2 CPU processes"
+	@cd $(DEMO) && $(HERE)/$(BIN)/fsdp-migrate check train.py --run-cpus 2
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

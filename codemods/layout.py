@@ -45,7 +45,7 @@ def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
     while not file.text[first : file.text.index("\n", first)].strip():
         first = file.text.index("\n", first) + 1
     head = Edit(start, first, f"{indent}{line}{file.newline}" if line else "")
-    return [head, *_dedent(file, block, first, len(indent))]
+    return [head, *_dedent(file, block, first)]
 
 
 def _behind_colon(file: File, block: cst.With) -> int:
@@ -56,9 +56,15 @@ def _behind_colon(file: File, block: cst.With) -> int:
     return end
 
 
-def _dedent(file: File, block: cst.With, offset: int, indent: int) -> list[Edit]:
+def _extra_indent(file: File, block: cst.With) -> int:
+    """How many characters the body is further in than the `with`."""
     statement = block.body.body[0]
-    extra = file.span(statement)[0] - file.whole_lines(statement)[0] - indent
+    inner = file.span(statement)[0] - file.whole_lines(statement)[0]
+    return inner - (file.span(block)[0] - file.whole_lines(block)[0])
+
+
+def _dedent(file: File, block: cst.With, offset: int) -> list[Edit]:
+    extra = _extra_indent(file, block)
     end = file.span(block.body.body[-1])[1]
     strings = _multi_line_strings(file, block.body)
     edits = []
@@ -70,6 +76,26 @@ def _dedent(file: File, block: cst.With, offset: int, indent: int) -> list[Edit]
             edits.append(Edit(offset, offset + extra, ""))
         offset = following
     return edits
+
+
+def append_argument(file: File, call: cst.Call, text: str, block: cst.With) -> Edit:
+    """Put one more argument behind the last: on a line of its own where the last one stands on one with a comma.
+
+    The call stands in a block that `replace_head` takes one level out; lines put in have to be written there.
+    """
+    end = file.span(call)[1] - 1
+    if not call.args:
+        return Edit(end, end, f", {text}")
+    last = call.args[-1]
+    start, behind = file.span(last.value)[0], file.span(last.value)[1]
+    if not isinstance(last.comma, cst.Comma):
+        return Edit(behind, behind, f", {text}")
+    comma = file.text.index(",", behind) + 1
+    if "\n" not in file.text[comma:end]:
+        return Edit(comma, comma, f" {text}")
+    line = file.text[file.text.rfind("\n", 0, start) + 1 : start]
+    indent = line[: len(line) - len(line.lstrip()) - _extra_indent(file, block)]
+    return Edit(comma, comma, f"{file.newline}{indent}{text},")
 
 
 def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit]:

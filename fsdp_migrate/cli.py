@@ -7,8 +7,9 @@ imported by the programs that `check --run-gpus` starts.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -25,7 +26,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Paths = Annotated[list[Path] | None, typer.Argument(help="Training scripts, or folders; - is standard input.")]
+Paths = Annotated[
+    list[Path] | None, typer.Argument(help="Training scripts, or folders; - is standard input.", readable=False)
+]
 Exclude = Annotated[list[str] | None, typer.Option(help="Leave out files, as a line of a gitignore would. Repeatable.")]
 Select = Annotated[list[str] | None, typer.Option(help="Report only these rules: FM101, or FM1 for all FM1xx.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Do not report these rules.")]
@@ -86,7 +89,10 @@ def rewrite(
     )  # fmt: skip
     if diff and output:
         raise typer.BadParameter("--diff writes nothing: leave out --output")
-    raise typer.Exit(command.run(_paths(paths, options), options, diff, output, stdin_filename))
+    chosen = _paths(paths, options)
+    if not chosen:
+        raise typer.BadParameter("name the scripts or folders to rewrite")
+    _finish(lambda: command.run(chosen, options, diff, output, stdin_filename))
 
 
 @app.command(cls=_WithProgramArguments)
@@ -123,12 +129,14 @@ def check(
     if run_gpus or run_cpus or (options.run_gpus + options.run_cpus and not paths):
         from .commands import parity
 
-        raise typer.Exit(parity.run(_script(paths, options), options))
+        script = _script(paths, options)
+        _finish(lambda: parity.run(script, options))
     if baseline or context.meta.get("program_args"):
         raise typer.BadParameter("--baseline and arguments after -- go with --run-gpus N or --run-cpus N")
     from .commands import lint
 
-    raise typer.Exit(lint.run(_paths(paths, options) or [Path()], options, stdin_filename))
+    chosen = _paths(paths, options) or [Path()]
+    _finish(lambda: lint.run(chosen, options, stdin_filename))
 
 
 @app.command()
@@ -136,7 +144,7 @@ def explain(code: Annotated[str, typer.Argument(help="A rule, such as FM101.")])
     """Tell what a rule does and why, with an example."""
     from .commands import rules
 
-    raise typer.Exit(rules.explain(code))
+    _finish(lambda: rules.explain(code))
 
 
 @app.command("rules")
@@ -144,7 +152,7 @@ def list_rules() -> None:
     """List all rules."""
     from .commands import rules
 
-    raise typer.Exit(rules.list_all())
+    _finish(rules.list_all)
 
 
 def _options(**given: object) -> Config:
@@ -157,6 +165,8 @@ def _options(**given: object) -> Config:
 
 
 def _paths(paths: list[Path] | None, options: Config) -> list[Path]:
+    if paths and Path("-") in paths and len(paths) > 1:
+        raise typer.BadParameter("- is a whole program: it takes no other PATH beside it")
     return paths or [Path(path) for path in options.paths]
 
 
@@ -166,6 +176,19 @@ def _script(paths: list[Path] | None, options: Config) -> Path:
     if not paths and not options.script:
         raise typer.BadParameter('name the SCRIPT to run, or set script = "train.py" in [tool.fsdp-migrate]')
     return paths[0] if paths else Path(options.script)
+
+
+def _finish(run: Callable[[], int]) -> NoReturn:
+    """End with the exit code of `run`. What it does not expect is a fault of this program, and says so."""
+    try:
+        code = run()
+    except Exception:
+        import traceback
+
+        err(traceback.format_exc())
+        err("error: this is a fault of fsdp-migrate; nothing was written\n    please report it with the text above\n")
+        code = 2
+    raise typer.Exit(code)
 
 
 def main() -> None:

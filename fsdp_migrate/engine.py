@@ -195,10 +195,15 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 def _resolver() -> Resolve:
     """Module names to files, looked up from the importing file's own folder up to the project's root."""
     folders: dict[Path, tuple[Path, ...]] = {}
+    found: dict[tuple[Path, str | None, int], Path | None] = {}
 
     def resolve(importing: Path, module: str | None, level: int) -> Path | None:
-        if importing.parent not in folders:
-            folders[importing.parent] = roots_of(importing)
-        return resolve_module(importing, module, level, folders[importing.parent])
+        folder = importing.parent
+        if folder not in folders:
+            folders[folder] = roots_of(importing)
+        key = (folder, module, level)
+        if key not in found:
+            found[key] = resolve_module(importing, module, level, folders[folder])
+        return found[key]
 
     return resolve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -35,8 +36,12 @@ def module_name(path: Path, user: Path, text: str) -> str:
         ups = 0 if relative == "." else relative.split(os.sep).count("..")
         downs = [part for part in relative.split(os.sep) if part not in {".", ".."}]
         return "." * (ups + 1) + ".".join([*downs, NAME])
-    package = [NAME]
     folder = path.parent
+    for ancestor in (folder, *folder.parents):
+        # `from pkg.utils import …` in this file: `pkg` is found from where it runs, whether or not it has `__init__.py`.
+        if re.search(rf"^\s*(?:from|import)\s+{re.escape(ancestor.name)}\.", text, re.MULTILINE) and ancestor.name:
+            return ".".join([ancestor.name, *folder.relative_to(ancestor).parts, NAME])
+    package = [NAME]
     while (folder / "__init__.py").is_file():
         package.insert(0, folder.name)
         folder = folder.parent

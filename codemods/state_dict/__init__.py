@@ -52,7 +52,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.layout import removal, replace_head, stop
+from codemods.layout import append_argument, removal, replace_head, stop
 from codemods.tables.state_dicts import CONTEXT
 from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
 
@@ -106,16 +106,19 @@ def _edits(written: Body, file: File, block: cst.With) -> list[Edit]:
     """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
     texts = {text for _, text in written.options}
     several = len(written.options) > 1
-    name = len(texts) == 1 and (several or any(_is_long(file, at, text) for at, text in written.options))
-    options = [Edit(at, at, f", options={'options' if name else text}") for at, text in written.options]
+    name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text in written.options))
+    options = [
+        append_argument(file, node, f"options={'options' if name else text}", block) for node, text in written.options
+    ]
     head = replace_head(file, block, f"options = {texts.pop()}" if name else "")
     gone = [removal(file, statement) for statement in written.emptied]
     kept = [edit for edit in head if not any(g.start <= edit.start and edit.end <= g.end for g in gone)]
     return [*kept, *gone, *written.edits, *options]
 
 
-def _is_long(file: File, offset: int, options: str) -> bool:
+def _is_long(file: File, node: cst.Call, options: str) -> bool:
     """Whether the line would pass the limit; a body is one level further in before than after."""
+    offset = file.span(node)[1]
     line_start = file.text.rfind("\n", 0, offset) + 1
     return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > _WIDTH
 

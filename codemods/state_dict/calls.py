@@ -23,16 +23,16 @@ class Body:
 
     edits: list[Edit] = field(default_factory=list)
     imports: set[Import] = field(default_factory=set)
-    options: list[tuple[int, str]] = field(default_factory=list)
-    """Where `options=` is to be written, and its value."""
+    options: list[tuple[cst.Call, str]] = field(default_factory=list)
+    """Calls that take `options=`, and its value."""
     emptied: list[cst.SimpleStatementLine] = field(default_factory=list)
     """Statements that have nothing left to do."""
 
-    def call(self, function: str, end: int, options: str) -> None:
-        """A call of a DCP function, whose closing parenthesis stands at `end`, takes these options."""
+    def call(self, function: str, node: cst.Call, options: str) -> None:
+        """`node` becomes a call of a DCP function that takes these options."""
         self.imports.add(Import(DCP, function))
         if options:
-            self.options.append((end, options))
+            self.options.append((node, options))
             self.imports.add(Import(DCP, "StateDictOptions"))
 
 
@@ -43,7 +43,7 @@ def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
         static = (file.fsdp1(node.func) or "").removeprefix(PREFIX)
         if static == "optim_state_dict":
             written.edits.append(Edit(*file.span(node.func), "get_optimizer_state_dict"))
-            written.call("get_optimizer_state_dict", file.span(node)[1] - 1, chosen.reading)
+            written.call("get_optimizer_state_dict", node, chosen.reading)
         elif static == "optim_state_dict_to_load":
             _load_optimizer(node, chosen, file, written)
         elif static:
@@ -65,10 +65,10 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
     start, end = file.span(node)
     if method == "state_dict" and not node.args:
         written.edits.append(Edit(start, end - 1, f"get_model_state_dict({model}"))
-        written.call("get_model_state_dict", end - 1, chosen.reading)
+        written.call("get_model_state_dict", node, chosen.reading)
     elif method == "load_state_dict" and len(node.args) == 1:
         written.edits.append(Edit(start, file.span(node.args[0].value)[0], f"set_model_state_dict({model}, "))
-        written.call("set_model_state_dict", end - 1, chosen.loading)
+        written.call("set_model_state_dict", node, chosen.loading)
     elif method in {"state_dict", "load_state_dict"}:
         raise Refused(f"`{model}.{method}` takes arguments of its own")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import libcst as cst
@@ -18,6 +18,7 @@ class Program:
     def __init__(self, texts: Mapping[Path, str], resolve: Resolve) -> None:
         self.texts = texts
         self._trees: dict[Path, Tree | None] = {}
+        self._mentions: dict[str, frozenset[Path]] = {}
         self.errors: dict[Path, str] = {}
         self.symbols = Symbols(self.tree, resolve)
 
@@ -29,14 +30,21 @@ class Program:
 
     def mentioning(self, *words: str) -> list[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
-        pattern = _any_of(words)
-        trees = (self.tree(path) for path, text in self.texts.items() if pattern.search(text))
+        paths = {path for word in words for path in self._holders(word)}
+        trees = (self.tree(path) for path in self.texts if path in paths)
         return [tree for tree in trees if tree is not None]
 
     def mentions(self, *words: str, but: Path | None = None) -> bool:
         """Whether the text of any file (except `but`) holds one of these identifiers."""
-        pattern = _any_of(words)
-        return any(pattern.search(text) for path, text in self.texts.items() if path != but)
+        return any(path != but for word in words for path in self._holders(word))
+
+    def _holders(self, word: str) -> frozenset[Path]:
+        """The files that hold an identifier; looked for once, since every caller of a function is found this way."""
+        if word not in self._mentions:
+            pattern = re.compile(rf"\b{re.escape(word)}\b")
+            found = (path for path, text in self.texts.items() if word in text and pattern.search(text))
+            self._mentions[word] = frozenset(found)
+        return self._mentions[word]
 
     def _parse(self, path: Path) -> Tree | None:
         text = self.texts.get(path)
@@ -47,7 +55,3 @@ class Program:
         except cst.ParserSyntaxError as error:
             self.errors[path] = f"line {error.raw_line}: {error.message}"
             return None
-
-
-def _any_of(words: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(r"\b(?:" + "|".join(map(re.escape, words)) + r")\b")

@@ -37,6 +37,8 @@ class Values:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._memo: dict[cst.CSTNode, tuple[Origin, ...]] = {}
+        self._partial: dict[cst.CSTNode, tuple[Origin, ...]] = {}
+        self._callers: dict[cst.FunctionDef, list[tuple[Tree, cst.Call, bool]]] = {}
         self._active: set[cst.CSTNode] = set()
         self._cut = 0
 
@@ -44,6 +46,8 @@ class Values:
         """Where the value of `expression` can be made. Empty when it only depends on itself (a cycle)."""
         if expression in self._memo:
             return self._memo[expression]
+        if expression in self._partial:
+            return self._partial[expression]
         if expression in self._active:
             self._cut += 1
             return ()
@@ -54,8 +58,12 @@ class Values:
         finally:
             self._active.discard(expression)
         if self._cut == cut_before or not self._active:
-            # Inside a cycle the answer is only part of the truth: keep the outermost one.
             self._memo[expression] = found
+        else:
+            # Inside a cycle this is part of the truth; the rest is found by the question that is being answered.
+            self._partial[expression] = found
+        if not self._active:
+            self._partial.clear()
         return found
 
     def functions(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, cst.FunctionDef]]:
@@ -70,7 +78,9 @@ class Values:
         return found
 
     def is_partial(self, tree: Tree, call: cst.Call) -> bool:
-        return bool(call.args) and self.program.symbols.dotted(tree, call.func) == "functools.partial"
+        if not call.args or _last_name(call.func) != "partial":
+            return False
+        return self.program.symbols.dotted(tree, call.func) == "functools.partial"
 
     def _origins(self, tree: Tree, expression: cst.BaseExpression) -> Iterator[Origin]:
         if isinstance(expression, cst.Name):
@@ -167,8 +177,17 @@ class Values:
             else:
                 yield tree, parameter.default
 
-    def callers(self, tree: Tree, function: cst.FunctionDef) -> Iterator[tuple[Tree, cst.Call, bool]]:
+    def callers(self, tree: Tree, function: cst.FunctionDef) -> list[tuple[Tree, cst.Call, bool]]:
         """The program's calls of a function, and whether the first parameter is bound already (a method)."""
+        if function not in self._callers:
+            cut_before = self._cut
+            found = list(self._find_callers(tree, function))
+            if self._cut != cut_before:
+                return found
+            self._callers[function] = found
+        return self._callers[function]
+
+    def _find_callers(self, tree: Tree, function: cst.FunctionDef) -> Iterator[tuple[Tree, cst.Call, bool]]:
         owner = _class_of(tree, function)
         names = {function.name.value}
         if owner is not None and function.name.value == "__init__":

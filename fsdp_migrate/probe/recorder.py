@@ -171,7 +171,7 @@ class Recorder:
 
     def _leave_if_stop_was_swallowed(self) -> None:
         if self.stopping and self._backward_depth == 0:
-            leave(self.settings.out, self.world, 0)
+            leave(self.settings.out, 1 if self.settings.dry_run_world is not None else self.world, 0)
 
     def _seen(self, optimizer: Optimizer) -> _Seen:
         known = self._optimizers.get(id(optimizer))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from fsdp_migrate.probe.dry_run import pretend_world
 from fsdp_migrate.probe.hooks import install
 from fsdp_migrate.probe.outside import report_outside_writes
 from fsdp_migrate.probe.process import dump_stacks_on_signal
@@ -28,6 +29,8 @@ def run_program(settings: Settings, target: Target) -> None:
     As a rank it does not return.
     """
     sys.argv = [target.name, *target.args]
+    if settings.dry_run_world is not None:
+        pretend_world(settings.dry_run_world)
     rank, world = _place(settings)
     if rank is None:
         follow_spawned_ranks(settings)
@@ -83,7 +86,8 @@ def watched(recorder: Recorder, program: Callable[[], object]) -> None:
             text = traceback.format_exc()
             recorder.finish("exception", type=type(error).__name__, message=str(error)[:2000], traceback=text[-8000:])
             sys.stderr.write(text)
-    leave(recorder.settings.out, recorder.world if code == 0 else 0, 0 if recorder.stopping else code)
+    peers = 1 if recorder.settings.dry_run_world is not None else recorder.world
+    leave(recorder.settings.out, peers if code == 0 else 0, 0 if recorder.stopping else code)
 
 
 def _run(target: Target) -> None:

@@ -26,6 +26,8 @@ def follow_spawned_ranks(settings: Settings) -> None:
 
     @functools.wraps(start)
     def start_observed(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
+        if settings.dry_run_world is not None:  # this process is the one rank there is
+            return fn(0, *args)
         own = replace(settings, processes=nprocs)
         # Pickled apart: the child must install the probe before it imports what `fn` lives in.
         return start(_observed_rank, (own, pickle.dumps(fn), *args), nprocs, *rest, **kwargs)

@@ -53,7 +53,7 @@ def listed(folder: Path) -> list[Path] | None:
         return None
     try:
         names = _git(folder, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate")
-        if not names and _ignored(folder):
+        if not names and _ignored(top, folder):
             return None
     except GitError:
         return None
@@ -87,16 +87,18 @@ def _unchanged(top: Path, paths: Sequence[Path]) -> set[Path]:
     for start in range(0, len(paths), PATHS_A_CALL):
         part = {path.relative_to(top).as_posix(): path for path in paths[start : start + PATHS_A_CALL]}
         options = ("--untracked-files=all", "--ignored=traditional", "--no-renames")
-        answer = _git(top, "status", "--porcelain", "-z", *options, "--", *part)
+        answer = _git(top, "--literal-pathspecs", "status", "--porcelain", "-z", *options, "--", *part)
         said = {entry[3:] for entry in answer.split("\0") if entry}
         folders = tuple(name for name in said if name.endswith("/"))
         unchanged.update(path for name, path in part.items() if name not in said and not name.startswith(folders))
     return unchanged
 
 
-def _ignored(folder: Path) -> bool:
+def _ignored(top: Path, folder: Path) -> bool:
+    if folder == top:
+        return False
     try:
-        _git(folder, "check-ignore", "--quiet", ".")
+        _git(top, "check-ignore", "--quiet", folder.relative_to(top).as_posix())
     except GitError:
         return False
     return True
@@ -111,7 +113,7 @@ def _git_bytes(folder: Path, *arguments: str, stdin: str = "") -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     # core.fsmonitor may name a program of the repository's choice: nothing of the user's is run here.
-    command = ["git", "--literal-pathspecs", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(
             command,
@@ -122,7 +124,7 @@ def _git_bytes(folder: Path, *arguments: str, stdin: str = "") -> bytes:
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        raise GitError(error.stderr.decode("utf-8", "replace").strip() or f"git {arguments[0]} failed") from None
+        raise GitError(error.stderr.decode("utf-8", "replace").strip() or f"{error}") from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GitError(str(error)) from None
     return done.stdout

@@ -113,11 +113,19 @@ def _declared_encoding(path: Path, data: bytes) -> str:
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
-        if isinstance(error, SyntaxError) and "utf-8" in str(error) and "encoding problem" not in str(error):
-            return "utf-8"  # bytes in the first two lines that are not UTF-8: decoding says which
+        if not _starts_as_utf8(data):
+            return "utf-8"  # decoding says which byte is wrong
         cure = "declare an encoding that Python knows, or save the file as UTF-8"
         raise UnreadableError(path, f"declares an encoding that cannot be used ({error})", cure) from None
     return "utf-8" if encoding == "utf-8-sig" else encoding
+
+
+def _starts_as_utf8(data: bytes) -> bool:
+    try:
+        b"\n".join(data.split(b"\n", 2)[:2]).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _decode(body: bytes, encoding: str) -> str:

@@ -57,7 +57,7 @@ def closing(view: View) -> str:
 def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iterator[str]:
     place = f"{view.shown(finding.path)}:{finding.line}:{finding.column}"
     word = paint(view.word(finding.level), STYLES[finding.level])
-    yield f"{paint(place, 'bold')}: {paint(finding.rule, 'cyan')} {word} {finding.message}"
+    yield f"{paint(place, 'bold')}: {paint(finding.rule, 'cyan')} {word} {' '.join(finding.message.split())}"
     if detail != "concise" and finding.cure:
         yield f"    {finding.cure}"
 

@@ -32,6 +32,7 @@ class Definition:
     tree: str
     """What of it matters to Python: tells an edit from a reformatting."""
     uses: frozenset[str]
+    """The names it takes from outside of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,12 @@ def read(text: str) -> Source:
 
 def taken(name: str, nodes: list[ast.stmt], lines: list[str]) -> Definition:
     """One definition out of the statements that make it."""
-    mentioned = {child.id for node in nodes for child in ast.walk(node) if isinstance(child, ast.Name)}
+    inside = [child for node in nodes for child in ast.walk(node)]
+    bound = {child.arg for child in inside if isinstance(child, ast.arg)}
+    bound |= {child.id for child in inside if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
+    loaded = {child.id for child in inside if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
     text = "\n".join(lines[first_line(nodes[0], lines) : nodes[-1].end_lineno])
-    return Definition(name, text, "".join(ast.dump(node) for node in nodes), frozenset(mentioned - {name}))
+    return Definition(name, text, "".join(ast.dump(node) for node in nodes), frozenset(loaded - bound - {name}))
 
 
 def statement(module: str, alias: ast.alias) -> str:

@@ -5,9 +5,12 @@ Imports no torch: everything that needs it runs in the child processes (`fsdp_mi
 
 from __future__ import annotations
 
+from fsdp_migrate.verify.dry_run import dry_run
 from fsdp_migrate.verify.report import CheckRow, Curves, Failure, Mark, ParityReport, Verdict
 from fsdp_migrate.verify.request import CheckRequest
-from fsdp_migrate.verify.run import Progress, run_check
+from fsdp_migrate.verify.run import run_check
+from fsdp_migrate.verify.runner import Progress
+from fsdp_migrate.verify.separate import compare, record
 
 __all__ = [
     "CheckRequest",
@@ -18,5 +21,8 @@ __all__ = [
     "ParityReport",
     "Progress",
     "Verdict",
+    "compare",
+    "dry_run",
+    "record",
     "run_check",
 ]

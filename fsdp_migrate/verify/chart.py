@@ -82,7 +82,7 @@ def _grid(scale: _Scale, unit: str) -> list[str]:
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{step}</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     parts.append(f'<text class="axis" x="{middle}" y="{_HEIGHT - 3}" text-anchor="middle">step</text>')
-    parts.append(f'<title>{escape(unit)}</title>')
+    parts.append(f"<title>{escape(unit)}</title>")
     return parts
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.verify.request import CheckRequest, Side
-from fsdp_migrate.verify.scratch import mentions
+from fsdp_migrate.verify.sources import mention, program_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,21 @@ def spawns_itself(request: CheckRequest, side: Side) -> bool:
     """Whether the program starts its own processes (`mp.spawn`) and must not be put under torchrun."""
     if request.spawns != "auto":
         return request.spawns == "yes"
-    tree = request.tree(side)
-    starts = mentions(tree, ("mp.spawn(", "multiprocessing.spawn(", "start_processes("))
-    return starts and not mentions(tree, ('"RANK"', "'RANK'", '"LOCAL_RANK"', "'LOCAL_RANK'", "torchrun"))
+    files = _files(request, side)
+    starts = mention(files, ("mp.spawn(", "multiprocessing.spawn(", "start_processes("))
+    return starts and not mention(files, ("RANK'", 'RANK"', "torchrun"))
 
 
 def redirects(request: CheckRequest) -> bool:
     """Whether CUDA and NCCL calls are redirected to the CPU and gloo, on both sides or on none."""
     if request.device != "cpu" or request.redirect == "off":
         return False
-    words = ("cuda", "nccl")
-    return request.redirect == "on" or any(
-        mentions(request.tree(side), words)
-        for side in ("original", "rewritten")
-    )
+    files = [*_files(request, "original"), *_files(request, "rewritten")]
+    return request.redirect == "on" or mention(files, ("cuda", "nccl"))
+
+
+def _files(request: CheckRequest, side: Side) -> list[Path]:
+    return program_files(request.tree(side), request.target(side), request.as_module)
 
 
 def command(request: CheckRequest, run: Run) -> list[str]:
@@ -50,7 +51,7 @@ def command(request: CheckRequest, run: Run) -> list[str]:
     if request.launcher is not None:
         line = shlex.join([request.python, *probe])
         return ["bash", "-c", request.launcher.replace("{probe}", line).replace("{n}", str(request.world_size))]
-    if spawns_itself(request, run.side):
+    if spawns_itself(request, run.side) or request.dry_run_world is not None:
         return [request.python, *probe]
     where = list(request.torchrun_args) or ["--standalone"]
     count = ["--nproc-per-node", str(request.world_size)]
@@ -59,6 +60,8 @@ def command(request: CheckRequest, run: Run) -> list[str]:
 
 def probe_options(request: CheckRequest, run: Run) -> list[str]:
     options = ["--out", str(run.out), "--max-steps", str(request.steps), "--device", request.device]
+    if request.dry_run_world is not None:
+        options += ["--dry-run-world", str(request.dry_run_world)]
     options += ["--scratch", str(run.scratch), "--processes", str(request.world_size)]
     if redirects(request):
         options.append("--redirect")

@@ -15,6 +15,8 @@ _GOOD_ENDS = ("max_steps", "finished")
 _LOG_TAIL_LINES = 40
 _CANNOT_WRITE = 74
 """Exit code of a probe that cannot write its records, see fsdp_migrate/probe/writer.py."""
+_PORT_TAKEN = ("EADDRINUSE", "address already in use", "Address already in use")
+_PORT_CURE = "end the process that holds the port, or do not give a fixed one (MASTER_PORT, --master-port)"
 _TORCHRUN_EXIT = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
@@ -68,13 +70,8 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
     for rank, code in _TORCHRUN_EXIT.findall(watched.log):
         if int(code) == _CANNOT_WRITE:
             return _no_space(name, int(rank), watched)
-    if "EADDRINUSE" in watched.log or "address already in use" in watched.log.lower():
-        return Failure(
-            name,
-            f"the {name} program wanted a network port that is in use",
-            "end the process that holds it, or do not give a fixed port (MASTER_PORT, --master-port)",
-            log=_tail(watched.log),
-        )
+    if any(words in watched.log for words in _PORT_TAKEN):
+        return Failure(name, f"the {name} program wanted a port that is in use", _PORT_CURE, log=_tail(watched.log))
     missing = world - sum(rank.end is not None for rank in watched.ranks)
     return Failure(
         name,
@@ -89,7 +86,9 @@ def _killed(name: str, watched: Watched) -> Failure | None:
     spoke = {rank.rank for rank in watched.ranks if rank.end}
     codes = {int(rank): int(code) for rank, code in _TORCHRUN_EXIT.findall(watched.log)}
     # torchrun itself ends the rest with SIGTERM.
-    found = [(rank, -code) for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM and rank not in spoke]
+    found = [
+        (rank, -code) for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM and rank not in spoke
+    ]
     if not found:
         return None
     rank, number = found[0]
@@ -156,6 +155,8 @@ def _tail(log: str) -> str:
 
 
 def _cure(kind: str, message: str, name: str) -> str:
+    if any(words in message for words in _PORT_TAKEN):
+        return _PORT_CURE
     if "nccl" in message.lower() or "cuda" in message.lower():
         return "the program needs CUDA: use --run-gpus, or --run-cpus with redirection on"
     if kind in ("FileNotFoundError", "ModuleNotFoundError"):

@@ -29,7 +29,8 @@ h2 { font-size: 1rem; margin: 0 0 .4rem; }
 .verdict { font-size: 2rem; font-weight: 700; margin: .2rem 0 0; }
 .reason { font-size: 1.05rem; margin: 0 0 .3rem; max-width: 75ch; }
 .facts, .note { color: var(--soft); font-size: .9rem; }
-.pass { color: var(--pass); } .fail { color: var(--fail); } .doubt { color: var(--doubt); } .info { color: var(--soft); }
+.pass { color: var(--pass); } .fail { color: var(--fail); } .doubt { color: var(--doubt); }
+.info { color: var(--soft); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 1rem;
   margin: 1.5rem 0; }
 figure { margin: 0; padding: .9rem 1rem; background: var(--panel); border: 1px solid var(--edge); border-radius: 8px; }
@@ -87,7 +88,9 @@ def _facts(report: ParityReport) -> str:
 def _charts(report: ParityReport) -> list[str]:
     c = report.curves
     both = (("FSDP1", "one"), ("FSDP2", "two"))
-    mebibytes = [[None if peak is None else peak / 2**20 for peak in side] for side in (c.original_peak, c.rewritten_peak)]
+    mebibytes = [
+        [None if peak is None else peak / 2**20 for peak in side] for side in (c.original_peak, c.rewritten_peak)
+    ]
     charts = [
         _figure("Loss", "mean over ranks and micro-batches", "loss", _pair(both, c.original_loss, c.rewritten_loss)),
         _figure(

@@ -16,9 +16,16 @@ class CheckRequest:
     """Two versions of one program, and how to run them.
 
     `original` and `rewritten` are the script of each version: a path, absolute or relative to the root of its tree;
-    with `as_module` a dotted module name. `original_root` and `rewritten_root` are the two trees (default: the directory
-    of the script). Each run gets its own scratch copy of its tree as working directory, so that the user's files are
-    safe. `cwd` is the directory inside the tree to start in.
+    with `as_module` a dotted module name. `original_root` and `rewritten_root` are the two trees (default: the
+    directory of the script). Each run gets its own scratch copy of its tree as working directory, so that the user's
+    files are safe. `cwd` is the directory inside the tree to start in.
+
+    `world_size` is the number of processes of one node, `nodes` the number of nodes of a cluster job; with more than
+    one, `torchrun_args` or `launcher` say how they find each other. `launcher` is a command in which `{probe}` stands
+    for the program and `{n}` for the processes of a node. With `resume_args` the program is started a second time with
+    these arguments added, and must go on where the checkpoint it found was saved; `from_baseline_checkpoint` does the
+    same with the rewritten program and a checkpoint that the original saved. `dry_run_world` compares the structure at
+    that world size in one process.
 
     `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
     weights moved by one unit in the last place, to learn how far rounding alone takes it. `allow` holds the ids of
@@ -48,6 +55,15 @@ class CheckRequest:
     python: str = sys.executable
     torchrun_args: tuple[str, ...] = ()
     launcher: str | None = None
+    nodes: int = 1
+    resume_args: tuple[str, ...] | None = None
+    from_baseline_checkpoint: bool = False
+    dry_run_world: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        """Processes in all."""
+        return self.world_size * self.nodes
 
     def tree(self, side: Side) -> Path:
         """The root of the version's tree."""

@@ -5,30 +5,19 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fsdp_migrate.verify.checks import ALL
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences
 from fsdp_migrate.verify.checks.initial import differs, init_problem
-from fsdp_migrate.verify.launch import Run, command, environment, redirects
+from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
-from fsdp_migrate.verify.outcome import outcome, worth_a_retry
 from fsdp_migrate.verify.preflight import look, missing_program, objection
 from fsdp_migrate.verify.report import CheckRow, Curves, Failure, ParityReport, Verdict, verdict_of, with_allowed
-from fsdp_migrate.verify.request import CheckRequest, Side
-from fsdp_migrate.verify.scratch import copy_tree
-from fsdp_migrate.verify.watch import watch
-
-Progress = Callable[[str, int, int], None]
-"""Called with the name of the run ("original", "rewritten", "floor 1"), the steps made, and the steps wanted."""
-
-
-class _CouldNotRun(Exception):
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+from fsdp_migrate.verify.request import CheckRequest
+from fsdp_migrate.verify.resume import checkpoint_rows
+from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner
 
 
 def run_check(request: CheckRequest, progress: Progress | None = None) -> ParityReport:
@@ -42,7 +31,7 @@ def run_check(request: CheckRequest, progress: Progress | None = None) -> Parity
     home.mkdir(parents=True, exist_ok=True)
     try:
         report = _checked(request, home, progress)
-    except _CouldNotRun as error:
+    except CouldNotRun as error:
         report = _no_report(request, error.failure)
     finally:
         if request.keep is None:
@@ -50,10 +39,12 @@ def run_check(request: CheckRequest, progress: Progress | None = None) -> Parity
     return replace(report, seconds=time.monotonic() - began)
 
 
-def compare_observations(comparison: Comparison, allow: tuple[str, ...] = ()) -> ParityReport:
+def compare_observations(
+    comparison: Comparison, allow: tuple[str, ...] = (), more_rows: tuple[CheckRow, ...] = ()
+) -> ParityReport:
     """Judge runs that were made before. No process is started."""
     rows: tuple[CheckRow, ...] = tuple(row for check in ALL for row in check(comparison))
-    rows = with_allowed(rows, allow)
+    rows = with_allowed(rows + more_rows, allow)
     verdict, reason = verdict_of(rows)
     return ParityReport(
         verdict=verdict,
@@ -70,21 +61,10 @@ def compare_observations(comparison: Comparison, allow: tuple[str, ...] = ()) ->
 def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> ParityReport:
     problem = missing_program(request) or objection(request, look(request.python, request.env))
     if problem is not None:
-        raise _CouldNotRun(problem)
-    runner = _Runner(request, home, progress)
-    original = runner.run("original", "original")
-    rewritten = runner.run("rewritten", "rewritten")
-    transplant = _wants_transplant(request, original, rewritten)
-    weights = home / "weights" if transplant else None
-    floors = tuple(
-        runner.run("original", f"floor {n + 1}", perturb=n + 1, save_init=weights if n == 0 else None)
-        for n in range(max(request.floor_runs, int(transplant)))
-    )
-    as_found = None
-    if transplant:
-        as_found, rewritten = rewritten, runner.run("rewritten", "rewritten, transplanted", load_init=weights)
-    comparison = Comparison(original, rewritten, floors, request.steps, as_found)
-    report = compare_observations(comparison, request.allow)
+        raise CouldNotRun(problem)
+    runner = Runner(request, home, progress)
+    comparison = _run_both(request, runner)
+    report = compare_observations(comparison, request.allow, checkpoint_rows(request, runner, comparison))
     warnings = report.warnings + tuple(
         f"{path} was linked to and not copied (too large): a program that overwrites it overwrites yours"
         for path in runner.linked
@@ -92,61 +72,27 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> Pa
     return replace(report, device=request.device, limits=_limits(request), warnings=warnings)
 
 
+def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
+    """The original, the rewritten, the floor, and the rewritten again if it has to start from other weights."""
+    keeps = request.resume_args is not None
+    original = runner.run(Plan("original", "original", leave_scratch=keeps))
+    rewritten = runner.run(Plan("rewritten", "rewritten", leave_scratch=keeps))
+    transplant = _wants_transplant(request, original, rewritten)
+    weights = (runner.home / "weights").resolve() if transplant else None
+    floors = tuple(
+        runner.run(Plan("original", f"floor {n + 1}", perturb=n + 1, save_init=weights if n == 0 else None))
+        for n in range(max(request.floor_runs, int(transplant)))
+    )
+    if not transplant:
+        return Comparison(original, rewritten, floors, request.steps)
+    transplanted = runner.run(Plan("rewritten", "rewritten, transplanted", load_init=weights))
+    return Comparison(original, transplanted, floors, request.steps, as_found=rewritten)
+
+
 def _wants_transplant(request: CheckRequest, original: Observation, rewritten: Observation) -> bool:
     if request.init == "as-is" or not differs(original, rewritten):
         return False
     return request.init == "copy" or not init_problem(original, rewritten)
-
-
-@dataclass(slots=True)
-class _Runner:
-    """Makes one run after another, each in its own scratch copy."""
-
-    request: CheckRequest
-    home: Path
-    progress: Progress | None
-    linked: tuple[Path, ...] = ()
-
-    def run(
-        self,
-        side: Side,
-        name: str,
-        perturb: int | None = None,
-        save_init: Path | None = None,
-        load_init: Path | None = None,
-    ) -> Observation:
-        """Raises _CouldNotRun. A run that gloo aborted for no reason of the program's is made once more."""
-        slug = name.replace(" ", "-").replace(",", "")
-        for attempt in (1, 2):
-            base = self.home / (slug if attempt == 1 else f"{slug}-again")
-            shutil.rmtree(base, ignore_errors=True)
-            run = Run(
-                side, name, (base / "records").resolve(), (base / "scratch").resolve(), perturb, save_init, load_init
-            )
-            self.linked = tuple(sorted({*self.linked, *copy_tree(self.request.tree(side), run.scratch)}))
-            watched = watch(
-                command(self.request, run),
-                run.scratch / self.request.cwd,
-                environment(self.request),
-                run.out,
-                self.request.hang_timeout,
-                self.request.start_timeout,
-                self._report(name),
-            )
-            shutil.rmtree(run.scratch, ignore_errors=True)
-            if attempt == 1 and worth_a_retry(watched):
-                continue
-            break
-        result = outcome(name, watched, self.request.world_size)
-        if isinstance(result, Failure):
-            raise _CouldNotRun(result)
-        return result
-
-    def _report(self, name: str) -> Callable[[int], None] | None:
-        if self.progress is None:
-            return None
-        tell, wanted = self.progress, self.request.steps
-        return lambda steps: tell(name, steps, wanted)
 
 
 def _no_report(request: CheckRequest, failure: Failure) -> ParityReport:

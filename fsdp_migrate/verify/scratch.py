@@ -38,15 +38,3 @@ def copy_tree(source: Path, target: Path, limit: int = COPY_LIMIT_BYTES) -> list
             place.symlink_to(path.resolve())
             linked.append(path)
     return linked
-
-
-def mentions(tree: Path, words: tuple[str, ...]) -> bool:
-    """Whether any Python file of the tree contains one of `words`."""
-    for folder, subfolders, names in os.walk(tree):
-        subfolders[:] = [name for name in subfolders if name not in _NOT_NEEDED]
-        for name in names:
-            if name.endswith(".py"):
-                text = Path(folder, name).read_text(encoding="utf-8", errors="replace")
-                if any(word in text for word in words):
-                    return True
-    return False

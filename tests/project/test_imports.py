@@ -95,7 +95,8 @@ def test_namespace_packages(project: Path) -> None:
 
 
 def test_names_that_are_modules(project: Path) -> None:
-    write(project, train="from pkg import one, two, three", pkg__init="from .two import three", pkg__one="", pkg__two="")
+    write(project, train="from pkg import one, two, three", pkg__init="from .two import three")
+    write(project, pkg__one="", pkg__two="")
     assert program(project) == ["train.py", "pkg/__init__.py", "pkg/one.py", "pkg/two.py"]
 
 

@@ -118,6 +118,8 @@ def custom_policy_with_arguments(v, model):
             return {"sharding_strategy": v.ShardingStrategy.SHARD_GRAD_OP, "backward_prefetch": None}
         if isinstance(module, Block):
             return {"mixed_precision": v.MixedPrecision(reduce_dtype=torch.float64)}
+        if module is model.out:
+            return {"sharding_strategy": v.ShardingStrategy.NO_SHARD}
         return False
 
     return {"auto_wrap_policy": v.CustomPolicy(units)}
@@ -397,6 +399,11 @@ def sync_module_states_bf16_buffers(v, model):
         model.blocks[1].scale.mul_(1 + dist.get_rank())
     precision = v.MixedPrecision(BF16, FP32, BF16)
     return {"sync_module_states": True, "auto_wrap_policy": blocks(v), "mixed_precision": precision}
+
+
+@case(models.Plain, world=4, seed_by_rank=True)
+def sync_module_states_of_some_ranks(v, model):
+    return {"process_group": hybrid_groups()[0], "auto_wrap_policy": blocks(v), "sync_module_states": True}
 
 
 @case(models.Plain, seed_by_rank=True)

@@ -50,5 +50,46 @@ CALIBRATION = [
     Case("zero_grad lost", {}, "zero_grad_lost", ("N4",)),
 ]
 
-RIGHT_HOLD_OUT: list[Case] = []
-HOLD_OUT: list[Case] = []
+RIGHT_HOLD_OUT = [
+    Case("HSDP on four ranks", {"strategy": "HYBRID_SHARD"}, world=4),
+    Case("tied weights", {"tied": True}),
+    Case("autocast", {"autocast": True}),
+    Case("frozen embedding", {"frozen": True}),
+    Case("schedule and weight-decay groups", {"schedule": True, "decay_groups": True}),
+    Case("evaluation between steps", {"evaluate": True}),
+    Case("SGD with momentum", {"optimizer": "SGD", "lr": 0.05}),
+    Case("SHARD_GRAD_OP with accumulation", {"strategy": "SHARD_GRAD_OP", **ACCUMULATE}),
+    Case("large steps, no clipping", {"lr": 1e-2, "clip": 0.0, "dropout": 0.1}),
+    Case("bf16, dropout, checkpointing", {**BF16, "dropout": 0.1, "checkpointing": True, "lr": 1e-2}),
+    Case("bf16 and meta initialisation", {**BF16, **META}),
+    Case("unused parameters", {"unused": True}),
+    Case("one rank", {}, world=1),
+]
+
+HOLD_OUT = [
+    Case("one block not sharded", {}, "one_block_missed", ("S1",)),
+    Case("blocks in one group", {}, "blocks_merged", ("S1",)),
+    Case("a group too many", {}, "inner_linear_sharded", ("S1",)),
+    Case("the root not sharded", {}, "root_missing", ("S1",)),
+    Case("mixed precision added", {}, "precision_added", ("S2",)),
+    Case("another seed", {}, "seed_changed", ("N0",)),
+    Case("HSDP became FSDP", {"strategy": "HYBRID_SHARD"}, "hybrid_dropped", ("S1",), world=4),
+    Case("NO_SHARD became FULL_SHARD", {"strategy": "NO_SHARD"}, "no_shard_sharded", ("S1", "S3")),
+    Case("weights untied", {"tied": True}, "untied", ("S1",)),
+    Case("embedding unfrozen", {"frozen": True}, "unfrozen", ("G0",)),
+    Case("clipping at twice the norm", {"clip": 0.1}, "clip_doubled", ("N2",)),
+    Case("weight decay changed", {}, "weight_decay_off", ("H0",)),
+    Case("betas changed, bf16", BF16, "betas_off", ("H0",)),
+    Case("schedule dropped", {"schedule": True}, "schedule_dropped", ("H0",)),
+    Case("each rank reads the same data", {}, "data_repeated", ("N1",)),
+    Case("one gradient lost", {}, "gradient_lost", ("G0", "N3")),
+    Case("autocast dropped", {"autocast": True}, "autocast_dropped", ("E0",)),
+    Case("shards repeat each other", META, "shards_repeat", ("N0",)),
+    Case("initialisation forgotten", META, "reset_forgotten", ("N0",)),
+    Case("one norm initialised wrongly", META, "norm_zeroed", ("N0",)),
+    Case("training stops early", {}, "stops_early", ("V0",)),
+    Case("unused parameters left out", {"unused": True}, "unused_left", ("G0",)),
+    Case("gradients summed, bf16", {**BF16, "clip": 0.0}, "gradients_summed", ("N2", "N3")),
+    Case("sync_module_states dropped, bf16", {**BF16, **SYNC}, "sync_dropped", ("N0",)),
+    Case("zero_grad lost, bf16", {**BF16, "lr": 1e-2}, "zero_grad_lost", ("N4",)),
+]

@@ -45,6 +45,23 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Program:
+    """One run of one program of tests/verify/programs on two ranks; `extra` goes to the probe."""
+
+    script: str
+    options: str
+    extra: tuple[str, ...]
+
+    @classmethod
+    def of(cls, script: str, *extra: str, **options: object) -> Program:
+        return cls(script, json.dumps(options, sort_keys=True), extra)
+
+    @property
+    def slug(self) -> str:
+        return hashlib.sha1(repr(self).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
 class _Job:
     cwd: str
     probe: list[str]
@@ -72,13 +89,20 @@ class Fleet:
                 self._plan(case, "transplanted", "migrated.py", ["--load-init", str(self._weights(case))])
         self._go()
 
-    def program(self, script: str, options: dict[str, Any], *extra: str, world: int = 2) -> Observation | Failure:
-        """One run of one program of tests/verify/programs; `extra` goes to the probe."""
-        place = self._home / f"program-{len(self._done)}"
-        self._done.add(str(place))
-        self._put(place, script, options, list(extra), world)
+    def programs(self, wanted: list[Program]) -> None:
+        """Run what is missing of these."""
+        for program in wanted:
+            place = self._home / program.slug
+            if not place.exists():
+                self._put(place, program.script, json.loads(program.options), list(program.extra), 2)
         self._go()
-        return _outcome(script, place, world)
+
+    def seen(self, program: Program) -> Observation:
+        """What one program did. A run that failed is an AssertionError."""
+        self.programs([program])
+        result = _outcome(program.script, self._home / program.slug, 2)
+        assert not isinstance(result, Failure), result
+        return result
 
     def report(self, case: Case) -> ParityReport:
         """Compare. A run that failed is an AssertionError with its output."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from .training import reshard_all
 
@@ -28,8 +28,9 @@ def full_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
 def write_shard(sharded: torch.Tensor, full: torch.Tensor) -> None:
     """Take this rank's piece of a full tensor. Ranks whose full tensors differ keep a piece of each, as in FSDP1."""
     if isinstance(sharded, DTensor):
-        full = full.detach().to(sharded.to_local().device)
-        sharded.copy_(distribute_tensor(full, sharded.device_mesh, sharded.placements, src_data_rank=None))
+        mesh = sharded.device_mesh
+        own = DTensor.from_local(full.detach().to(sharded.to_local().device), mesh, [Replicate()] * mesh.ndim)
+        sharded.copy_(own.redistribute(mesh, sharded.placements))
 
 
 def summon(param: nn.Parameter, device: str | None, with_grad: bool) -> nn.Parameter:

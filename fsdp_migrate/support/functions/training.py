@@ -114,7 +114,8 @@ def clip_grad_norm_(
             grad = param.grad.to_local() if isinstance(param.grad, DTensor) else param.grad
             grads.append(grad)
             if grad.numel():
-                group_norms.append(torch.linalg.vector_norm(grad, norm_type, dtype=torch.float32).to(device))
+                dtype = torch.promote_types(grad.dtype, torch.float32)
+                group_norms.append(torch.linalg.vector_norm(grad, norm_type, dtype=dtype).to(device, torch.float32))
     norm = torch.zeros((), device=device)
     if math.isinf(norm_type):
         norm = torch.stack([n for group_norms in norms.values() for n in group_norms]).max()

@@ -40,6 +40,8 @@ def shard(model: torch.nn.Module, world: int) -> None:
         fully_shard(model.head, **how)
     if MUTATION != "root_missing":
         fully_shard(model, **how)
+        # FSDP1 gives the unused parameters of a group that is used zeros for gradients.
+        model.set_reduce_scatter_unused_params(OPTIONS.unused and MUTATION != "unused_left")
 
 
 def build(rank: int, world: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -96,7 +98,8 @@ def synced(last: bool) -> bool:
 
 
 def backward(model: torch.nn.Module, batch: torch.Tensor, last: bool) -> None:
-    model.set_requires_gradient_sync(synced(last))
+    if MUTATION != "root_missing":
+        model.set_requires_gradient_sync(synced(last))
     autocast = OPTIONS.autocast and MUTATION != "autocast_dropped"
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         loss = loss_of(model, batch)

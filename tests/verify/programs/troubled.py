@@ -34,7 +34,8 @@ def get_into_trouble(rank: int) -> None:
 
 def main() -> None:
     if TROUBLE == "port":
-        dist.init_process_group("gloo", init_method=f"tcp://localhost:{os.environ['BUSY_PORT']}")
+        os.environ["MASTER_PORT"] = os.environ["BUSY_PORT"]
+        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)

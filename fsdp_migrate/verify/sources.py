@@ -1,0 +1,66 @@
+"""The Python files of one program: the script, and what it imports from its own tree.
+
+Not the whole tree: a repository holds many programs, and one of them starting its own processes says nothing of the rest.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def program_files(root: Path, target: str, as_module: bool) -> list[Path]:
+    """The target's file first, then what it imports, as far as plain import statements say. Unreadable files count as
+    empty; nothing is imported."""
+    start = _module_file([root], target) if as_module else root / target
+    if start is None or not start.is_file():
+        return []
+    homes = [start.parent, root]
+    found, waiting = [start], [start]
+    while waiting:
+        file = waiting.pop()
+        for imported in _imports(file, homes):
+            if imported not in found:
+                found.append(imported)
+                waiting.append(imported)
+    return found
+
+
+def mention(files: list[Path], words: tuple[str, ...]) -> bool:
+    """Whether any of the files contains any of the words."""
+    return any(word in text for text in map(_text, files) for word in words)
+
+
+def _imports(file: Path, homes: list[Path]) -> Iterator[Path]:
+    try:
+        tree = ast.parse(_text(file))
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names, places = [alias.name for alias in node.names], homes
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            names = [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
+            places = [file.parents[node.level - 1]] if node.level else homes
+        else:
+            continue
+        for name in filter(None, names):
+            imported = _module_file(places, name)
+            if imported is not None:
+                yield imported
+
+
+def _module_file(places: list[Path], name: str) -> Path | None:
+    path = Path(*name.split("."))
+    candidates = [place / form for place in places for form in (path.with_suffix(".py"), path / "__init__.py")]
+    candidates += [place / path / "__main__.py" for place in places]
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,250 @@
+"""What the tests of the rules share: the real engine over small programs, and what must hold for every result.
+
+Whatever a program looks like, `rewrite_files` asserts that the result compiles, that no name in it is left undefined,
+that a second run changes nothing, and that what is left of FSDP1 is named by a finding, and stopped where FSDP2 would
+ignore it. What is left is found with `ast` alone, by other code than the tool's.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from codemods.vocabulary import Finding, Level
+from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.findings import Report
+from fsdp_migrate.project.source import Source
+
+SUPPORT = "fsdp2_support.py"
+
+# Names that only FSDP1 has, written down here so that a name lost from the tool's tables is noticed.
+FSDP1 = frozenset(
+    """
+    FullyShardedDataParallel FlatParameter ShardedGradScaler OptimStateKeyType enable_wrap wrap
+    BackwardPrefetch CPUOffload MixedPrecision ShardingStrategy
+    CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy lambda_auto_wrap_policy size_based_auto_wrap_policy
+    transformer_auto_wrap_policy
+    FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig OptimStateDictConfig
+    ShardedOptimStateDictConfig ShardedStateDictConfig StateDictConfig StateDictSettings StateDictType
+    """.split()
+)
+# Data, not behaviour: where nothing of a program is rewritten, these are left with the call that they belong to.
+DATA = FSDP1 - {"FullyShardedDataParallel", "ShardedGradScaler", "enable_wrap", "wrap"}
+# Methods that do nothing, without a word, on an FSDP2 model.
+SILENT = frozenset({"fsdp_modules", "set_state_dict_type", "state_dict_type", "summon_full_params"})
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of the engine over a program."""
+
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    """Every file as it is after the run, the support module included."""
+    report: Report
+
+    @property
+    def text(self) -> str:
+        """The only file of the program (support module aside)."""
+        (name,) = self.before
+        return self.after[name]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.report.findings
+
+    @property
+    def summary(self) -> list[tuple[str, str, int]]:
+        """Rule, level and line of every finding."""
+        return [(finding.rule, finding.level.value, finding.line) for finding in self.findings]
+
+    @property
+    def support(self) -> frozenset[str]:
+        """The names that the program imports from its support module."""
+        texts = [text for name, text in self.after.items() if not name.endswith(SUPPORT)]
+        nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+        return frozenset(a.name for n in nodes if (n.module or "").endswith("fsdp2_support") for a in n.names)
+
+
+def code(text: str) -> str:
+    """A program written indented inside a test."""
+    return textwrap.dedent(text).lstrip("\n")
+
+
+def rewrite(text: str, options: Options | None = None) -> Result:
+    """Rewrite a program of one file, exactly as it is given."""
+    return rewrite_files({"train.py": text}, options)
+
+
+def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> Result:
+    """Rewrite a program of several files, and check what holds for every result."""
+    with TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / ".git").mkdir()  # the root of a project, so that nothing above is looked at
+        first = _run(files, folder, options)
+        second = _run(first.after, folder, options)
+    assert first.report.errors == ()
+    assert dict(second.after) == dict(first.after), "a second run must change nothing"
+    for path, text in first.after.items():
+        compile(text, path, "exec", dont_inherit=True)
+        if path in first.before:
+            assert undefined(text) <= undefined(first.before[path]), "a name lost its import"
+            assert _unused_imports(text) <= _unused_imports(first.before[path]), "an import that nothing uses"
+    check_leftovers(first)
+    return first
+
+
+def check_noop(text: str) -> Result:
+    """Nothing is found and nothing is changed."""
+    result = rewrite(code(text))
+    assert result.summary == []
+    assert result.after == result.before
+    return result
+
+
+def check_transformed(before: str, after: str, level: Level = Level.REWRITTEN) -> Result:
+    """`before` becomes `after`, with no finding above `level`."""
+    result = rewrite(code(before))
+    assert result.text == code(after)
+    order = [Level.REWRITTEN, Level.REVIEW, Level.MANUAL]
+    assert result.findings
+    assert max(order.index(finding.level) for finding in result.findings) == order.index(level)
+    return result
+
+
+def check_marked(text: str, rule: str, level: Level = Level.MANUAL, words: str = "", line: int | None = None) -> Result:
+    """The rule reports the program once at this level, with these words in the message and a cure."""
+    result = rewrite(code(text))
+    found = [finding for finding in result.findings if finding.rule == rule and finding.level is level]
+    assert len(found) == 1, result.findings
+    assert words in found[0].message
+    assert found[0].cure or level is not Level.MANUAL
+    if line is not None:
+        assert found[0].line == line
+    return result
+
+
+def check_leftovers(result: Result) -> None:
+    """What is left of FSDP1 is named by a finding that asks for a person, and raises where it would be silent."""
+    manual = [finding for finding in result.findings if finding.level is Level.MANUAL]
+    for name, text in result.after.items():
+        if name.endswith(SUPPORT):
+            continue
+        changed = text != result.before[name]
+        lines = result.before[name].splitlines()
+        named = {lines[f.line - 1].strip() for f in manual if f.path.name == Path(name).name and f.line <= len(lines)}
+        tree = ast.parse(text)
+        for node, used in leftovers(tree):
+            if used.split(".")[0] in DATA and not changed:
+                continue
+            line = text.splitlines()[node.lineno - 1].strip()
+            assert line in named, f"{used} is left in `{line}` and no finding names it"
+            if used.rsplit(".", 1)[-1] in SILENT and result.report.changes:
+                assert _is_stopped(tree, node), f"`{line}` would be silent on an FSDP2 model"
+
+
+def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
+    """The outermost uses of FSDP1's names outside of import statements."""
+    bound: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").startswith("torch"):
+            bound.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+        elif isinstance(node, ast.Import):
+            bound.update({a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names})
+    inner: set[ast.expr] = set()
+    for node in ast.walk(tree):  # outer nodes come first
+        if not isinstance(node, (ast.Name, ast.Attribute)) or node in inner:
+            continue
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            continue
+        dotted = ast.unparse(node) if _is_dotted(node) else ""
+        first, _, rest = dotted.partition(".")
+        full = ".".join(filter(None, [bound.get(first, ""), rest]))
+        if not full.startswith("torch.distributed.fsdp."):
+            continue
+        while isinstance(node, ast.Attribute):
+            node = node.value
+            inner.add(node)
+        parts = full.split(".")[3:]
+        at = next((index for index, part in enumerate(parts) if part in FSDP1), None)
+        if at is not None:
+            yield node, ".".join(parts[at:])
+
+
+def undefined(text: str) -> frozenset[str]:
+    """The names that are used somewhere and bound nowhere."""
+    top = symtable.symtable(text, "program", "exec")
+    known = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    known |= set(dir(builtins)) | {"__file__", "__annotations__"}
+    if any(alias.name == "*" for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom) for alias in n.names):
+        return frozenset()
+    found: set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            is_global = symbol.is_global() or table is top
+            if symbol.is_referenced() and is_global and symbol.get_name() not in known:
+                found.add(symbol.get_name())
+            if symbol.is_declared_global() and symbol.is_assigned():
+                known.add(symbol.get_name())
+    return frozenset(found - known)
+
+
+def _run(files: Mapping[str, str], folder: Path, options: Options | None) -> Result:
+    """The files lie on disk too, because modules are looked up there."""
+    sources = []
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+        sources.append(Source(path, text))
+    report = migrate(sources, options or Options())
+    after = dict(files)
+    for change in report.changes:
+        name = change.path.relative_to(folder).as_posix()
+        assert change.before == files.get(name)
+        assert change.after != change.before
+        after[name] = change.after
+    return Result(dict(files), after, report)
+
+
+def _unused_imports(text: str) -> frozenset[str]:
+    tree = ast.parse(text)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    imported = {
+        alias.asname or alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if alias.name != "*"
+    }
+    return frozenset(imported - names - strings)
+
+
+def _is_dotted(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
+def _is_stopped(tree: ast.Module, node: ast.expr) -> bool:
+    """Whether a `raise NotImplementedError` stands right before the statement that holds the node."""
+    for block in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            statements = getattr(block, field, None)
+            if not isinstance(statements, list):
+                continue
+            for before, statement in zip(statements, statements[1:], strict=False):
+                is_raise = isinstance(before, ast.Raise) and "NotImplementedError" in ast.unparse(before)
+                if is_raise and any(inner is node for inner in ast.walk(statement)):
+                    return True
+    return False

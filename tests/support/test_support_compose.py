@@ -1,0 +1,144 @@
+"""How `fsdp2_support.py` is put together, read back and extended."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate import support
+from fsdp_migrate.support import available, compose, edited, parse, update
+from fsdp_migrate.support.compose import MODULES, library, read
+
+FUNCTIONS = Path(support.__file__).with_name("functions")
+
+
+def test_unknown_name_is_refused() -> None:
+    with pytest.raises(KeyError, match="no_such_function"):
+        compose(["no_such_function"])
+
+
+def test_composing_and_its_import_need_no_torch() -> None:
+    code = "import sys; from fsdp_migrate.support import *; compose(available()); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_module_is_listed() -> None:
+    modules = {path.stem for path in FUNCTIONS.glob("*.py")} - {"__init__"}
+    assert modules == set(MODULES)
+
+
+def test_alone_each_name_has_all_it_needs_and_no_more(tmp_path: Path) -> None:
+    for name in available():
+        text = compose([name])
+        found = read(text)
+        assert name in found.definitions
+        used = frozenset[str]().union(*(definition.uses for definition in found.definitions.values()))
+        assert found.definitions.keys() - {name} <= used, "a definition that nothing uses"
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    # Names that are not defined, and imports that are not used.
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_definitions_use_only_what_stands_before_them() -> None:
+    seen: set[str] = set()
+    definitions = library().definitions
+    for name, definition in definitions.items():
+        assert definition.uses & definitions.keys() <= seen, name
+        seen.add(name)
+
+
+def test_every_function_and_class_says_why_it_exists() -> None:
+    tree = ast.parse(compose(available()))
+    definitions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    silent = [node.name for node in definitions if not ast.get_docstring(node)]
+    assert not silent
+
+
+def test_nothing_of_fsdp1_is_imported() -> None:
+    gone = {"FullyShardedDataParallel", "ShardingStrategy", "MixedPrecision", "CPUOffload", "StateDictType", "wrap"}
+    for statement in library().imports.values():
+        assert "fsdp_migrate" not in statement
+        assert not gone & set(statement.replace(",", " ").split()[3:])
+
+
+def test_attributes_of_a_function_come_with_it() -> None:
+    text = compose(["size_based_auto_wrap_policy"])
+    assert "size_based_auto_wrap_policy.FORCE_LEAF_MODULES = {nn.MultiheadAttention}" in text
+
+
+def test_comments_above_a_constant_come_with_it() -> None:
+    assert "# The units inside of `no_sync`" in compose(["no_sync"])
+
+
+def test_order_of_names_does_not_matter() -> None:
+    names = sorted(available())
+    assert compose(names) == compose(reversed(names))
+    assert compose(["no_sync", "unwrap"]) == compose(["unwrap", "no_sync"])
+
+
+@pytest.mark.parametrize("names", [["unwrap"], ["ShardingStrategy"], ["shard_model", "wrap"], sorted(available())])
+def test_composed_file_is_clean(names: list[str]) -> None:
+    text = compose(names)
+    for command in (["check", "--isolated"], ["check"], ["format", "--check", "--isolated", "--line-length", "120"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--stdin-filename", "fsdp2_support.py", "-"],
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_parse_finds_what_was_composed() -> None:
+    assert parse("") == frozenset()
+    assert parse("def somebody_elses(): ...\n") == frozenset()
+    assert parse(compose(["unwrap"])) == {"unwrap"}
+    assert parse(compose(available())) == available()
+
+
+def test_update_leaves_a_file_that_has_everything() -> None:
+    text = compose(["shard_model"])
+    assert update(text, ["shard_model", "MixedPrecision"]) is text
+    shorter = text.replace("    ", "  ")
+    assert update(shorter, ["shard_model"]) is shorter
+
+
+def test_update_recomposes_a_file_nobody_touched() -> None:
+    assert update(compose(["unwrap"]), ["no_sync", "ShardingStrategy"]) == compose(
+        ["unwrap", "no_sync", "ShardingStrategy"]
+    )
+
+
+def test_update_keeps_edits_and_additions() -> None:
+    text = compose(["unwrap"]).replace("return model.module if", "return model.inner if") + "\n\nMINE = 1\n"
+    new = update(text, ["unwrap", "no_sync", "ShardingStrategy"])
+    compile(new, "fsdp2_support.py", "exec")
+    assert "return model.inner if" in new
+    assert new.count("def unwrap") == 1
+    assert "MINE = 1" in new
+    assert parse(new) == parse(compose(["unwrap", "no_sync", "ShardingStrategy"]))
+    assert update(new, ["no_sync"]) is new
+    found = read(new)
+    assert {"nn", "Enum", "WeakSet", "contextmanager"} <= found.imports.keys()
+    assert new.count("from torch import nn\n") == 1
+    assert new.index("from weakref") < new.index("def unwrap")
+
+
+def test_update_of_an_empty_file() -> None:
+    assert parse(update("", ["unwrap"])) == {"unwrap"}
+    compile(update("", ["no_sync"]), "fsdp2_support.py", "exec")
+
+
+def test_edits_are_told_from_formatting() -> None:
+    text = compose(["unwrap", "reshard_all", "ShardingStrategy"])
+    assert edited(text) == frozenset()
+    assert edited(text.replace("    return model.module if", "    # mine\n    return (model.module) if")) == frozenset()
+    assert edited(text.replace("model.module if", "model.inner if")) == {"unwrap"}
+    assert edited(text.replace("NO_SHARD = auto()", "NO_SHARD = 3")) == {"ShardingStrategy"}

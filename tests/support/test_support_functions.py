@@ -1,0 +1,39 @@
+"""The functions for the training loop and for checkpoints, against FSDP1 on gloo."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsdp_migrate.support import available, compose
+
+from .launch import run
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.dist
+
+SCRIPT = Path(__file__).with_name("run_functions.py").read_text(encoding="utf-8")
+CHECKS = re.findall(r"^@check\(.*\)\ndef (\w+)", SCRIPT, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """What each rank saw, by check."""
+    by_check = {}
+    for world in (2, 4):
+        folder = tmp_path_factory.mktemp(f"world{world}")
+        (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
+        ranks = run("run_functions", world, folder)
+        by_check.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
+    return by_check
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_function(name: str, results: dict[str, list[Any]]) -> None:
+    assert name in results, "an earlier check failed on some ranks only"
+    for error in results[name]:
+        assert error is None, error["error"]

@@ -1,0 +1,363 @@
+"""The commands as a user calls them: what is printed where, what is written, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fsdp_migrate.cli import app
+
+FSDP1 = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main():
+    model = torch.nn.Linear(2, 2)
+    model = FSDP(model)
+    return model
+"""
+LEFT = f"{FSDP1}\n\ndef weights(m):\n    with FSDP.summon_full_params(m):\n        return list(m.parameters())\n"
+FSDP2 = "from torch.distributed.fsdp import fully_shard\n\n\ndef main(model):\n    return fully_shard(model)\n"
+PLAIN = "import torch\n\nprint(torch.ones(2))\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    return tmp_path
+
+
+def run(*arguments: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def command(*arguments: str, cwd: Path, **more: object) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    line = [sys.executable, "-m", "fsdp_migrate", *arguments]
+    return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
+
+
+# Nothing to do
+
+
+@pytest.mark.parametrize("arguments", [("rewrite", "train.py"), ("check", "train.py"), ("check",), ("rewrite", ".")])
+def test_no_fsdp(project: Path, arguments: tuple[str, ...]) -> None:
+    (project / "train.py").write_text(PLAIN)
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "Found 0 FSDP1 constructs in 1 Python file: there is no FSDP here.\n",
+    )
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["rewrite", "check"])
+def test_fsdp2_already(project: Path, name: str) -> None:
+    (project / "train.py").write_text(FSDP2)
+    result = run(name, "train.py")
+    assert result.exit_code == 0
+    assert result.stdout == "Found 0 FSDP1 constructs in 1 Python file: this is FSDP2 already.\n"
+    assert (project / "train.py").read_text() == FSDP2
+
+
+def test_fsdp1_in_words_only(project: Path) -> None:
+    (project / "train.py").write_text("# once a\n# FullyShardedDataParallel\n")
+    result = run("rewrite", "train.py")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "Found 0 FSDP1 constructs in 1 Python file, but FSDP1 is still named in them (train.py:2).\n",
+    )
+
+
+def test_an_empty_folder(project: Path) -> None:
+    assert run("check", ".").stdout == "Found 0 FSDP1 constructs in 0 Python files: there is no FSDP here.\n"
+
+
+# Errors
+
+
+@pytest.mark.parametrize("name", ["rewrite", "check"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"x = '\xe9'\n", "error line 1: byte 0xe9 is not UTF-8, and no other encoding is declared"),
+        (b"def f(:\n", "error line 1:"),
+        (FSDP1.encode() + b"def f(:\n", "error line "),
+        (b"\0", "error holds null bytes"),
+        (None, "error does not exist"),
+    ],
+)
+def test_a_file_that_cannot_be_read(project: Path, name: str, content: bytes | None, message: str) -> None:
+    path = project / "bad.py"
+    if content is not None:
+        path.write_bytes(content)
+    (project / "good.py").write_text(FSDP1)
+    result = run(name, "bad.py", "good.py")
+    assert result.exit_code == 2
+    assert f"bad.py: {message}" in result.stderr
+    assert result.stdout.splitlines()[-1].endswith("1 file could not be read or written.")
+    assert content is None or path.read_bytes() == content
+    assert ("fully_shard" in (project / "good.py").read_text()) == (name == "rewrite")
+
+
+def test_mistakes_in_the_configuration(project: Path) -> None:
+    (project / "pyproject.toml").write_text("[tool.fsdp-migrate]\nstepz = 1\n")
+    result = run("check")
+    assert result.exit_code == 2
+    assert "unknown key 'stepz'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rewrite",),
+        ("rewrite", "--nonsense"),
+        ("rewrite", "train.py", "--diff", "--output", "x"),
+        ("rewrite", "train.py", "--checkpoint-format", "zip"),
+        ("rewrite", "train.py", "-", "--diff"),
+        ("check", "--output-format", "xml"),
+        ("check", "train.py", "--run-gpus", "1", "--run-cpus", "1"),
+        ("check", "--run-cpus", "2"),
+        ("check", "a.py", "b.py", "--run-cpus", "2"),
+        ("check", "train.py", "--baseline", "x"),
+        ("check", "train.py", "--", "--epochs", "1"),
+        ("explain", "FM999"),
+        ("nonsense",),
+    ],
+)
+def test_usage_errors(project: Path, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr
+    assert not result.stdout
+
+
+def test_a_fault_of_the_engine_writes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "train.py").write_text(FSDP1)
+    monkeypatch.setattr("fsdp_migrate.engine.migrate", lambda *_: 1 / 0)
+    result = run("rewrite", "train.py")
+    assert result.exit_code == 2
+    assert "ZeroDivisionError" in result.stderr
+    assert "nothing was written" in result.stderr
+    assert (project / "train.py").read_text() == FSDP1
+
+
+def test_a_result_that_is_not_python_is_not_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsdp_migrate.findings import Change, Report
+
+    path = project / "train.py"
+    path.write_text(FSDP1)
+    broken = Report(changes=(Change(path.resolve(), FSDP1, "def f(:\n"),))
+    monkeypatch.setattr("fsdp_migrate.engine.migrate", lambda *_: broken)
+    result = run("rewrite", "train.py")
+    assert result.exit_code == 2
+    assert "not valid Python" in result.stderr
+    assert path.read_text() == FSDP1
+
+
+# rewrite
+
+
+def test_rewrite_in_place_keeps_the_original(project: Path) -> None:
+    (project / "train.py").write_text(FSDP1)
+    result = run("rewrite", "train.py")
+    assert result.exit_code == 0
+    assert "Rewrote train.py (the original is train.py.orig)" in result.stdout
+    assert result.stdout.splitlines()[-1] == "Found 1 FSDP1 construct: 1 rewritten, 0 need review, 0 need you."
+    assert (project / "train.py.orig").read_text() == FSDP1
+    again = (project / "train.py").read_text()
+    assert "fully_shard(model)" in again
+    assert run("rewrite", "train.py").stdout.endswith("this is FSDP2 already.\n")
+    assert (project / "train.py").read_text() == again
+
+
+def test_rewrite_follows_the_programs_imports(project: Path) -> None:
+    (project / "train.py").write_text("from wrap import main\n\nmain()\n")
+    (project / "wrap.py").write_text(FSDP1)
+    assert "Rewrote wrap.py" in run("rewrite", "train.py").stdout
+
+
+def test_something_that_needs_you(project: Path) -> None:
+    (project / "train.py").write_text(LEFT)
+    result = run("rewrite", "train.py")
+    assert result.exit_code == 1
+    assert " FM203 manual " in result.stdout
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_and_byte_order_mark_stay(project: Path, end: str) -> None:
+    path = project / "train.py"
+    path.write_bytes(b"\xef\xbb\xbf" + FSDP1.replace("\n", end).encode())
+    assert run("rewrite", "train.py").exit_code == 0
+    data = path.read_bytes()
+    assert data.startswith(b"\xef\xbb\xbf")
+    assert data.count(b"\n") == data.count(end.encode())
+
+
+def test_diff_writes_nothing_and_git_takes_it(project: Path) -> None:
+    path = project / "train.py"
+    path.write_text(FSDP1)
+    result = command("rewrite", "--diff", "train.py", cwd=project)
+    assert result.returncode == 0
+    assert path.read_text() == FSDP1
+    assert result.stdout.startswith(b"diff --git a/train.py b/train.py\n")
+    assert b"Found 1 FSDP1 construct" in result.stderr
+    subprocess.run(["git", "apply", "-"], cwd=project, input=result.stdout, check=True)
+    after = path.read_text()
+    path.write_text(FSDP1)
+    run("rewrite", "train.py")
+    assert path.read_text() == after
+
+
+def test_output_writes_the_whole_program_elsewhere(project: Path) -> None:
+    (project / "train.py").write_text("from wrap import main\n\nmain()\n")
+    (project / "wrap.py").write_text(FSDP1)
+    result = run("rewrite", "train.py", "--output", "new")
+    assert result.exit_code == 0
+    assert (project / "wrap.py").read_text() == FSDP1
+    assert "fully_shard" in (project / "new" / "wrap.py").read_text()
+    assert (project / "new" / "train.py").read_text() == (project / "train.py").read_text()
+    assert run("rewrite", "train.py", "--output", ".").exit_code == 2
+
+
+def test_standard_input(project: Path) -> None:
+    result = command("rewrite", "-", cwd=project, input=FSDP1.replace("\n", "\r\n").encode())
+    assert result.returncode == 0
+    assert b"fully_shard(model)\r\n" in result.stdout
+    assert b"stdin.py:7:" in result.stderr
+
+
+def test_standard_input_without_fsdp_comes_back(project: Path) -> None:
+    data = b"\xef\xbb\xbfx = 1\r\n"
+    assert command("rewrite", "-", cwd=project, input=data).stdout == data
+
+
+def test_standard_input_has_the_name_it_is_given(project: Path) -> None:
+    result = command("check", "-", "--stdin-filename", "src/a.py", cwd=project, input=FSDP1.encode())
+    assert result.returncode == 1
+    assert result.stdout.startswith(b"src/a.py:7:")
+
+
+def test_standard_input_that_cannot_be_read(project: Path) -> None:
+    result = command("check", "-", cwd=project, input=b"\xe9")
+    assert result.returncode == 2
+    assert b"stdin.py: error line 1" in result.stderr
+
+
+def test_read_only_files_are_left_alone(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "train.py").write_text(FSDP1)
+    monkeypatch.setattr("fsdp_migrate.project.write.os.access", lambda *_: False)
+    result = run("rewrite", "train.py")
+    assert result.exit_code == 2
+    assert "read-only" in result.stderr
+    assert (project / "train.py").read_text() == FSDP1
+
+
+# check
+
+
+def test_check_finds_what_is_left_and_writes_nothing(project: Path) -> None:
+    (project / "train.py").write_text(FSDP1)
+    result = run("check")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("train.py:7:")
+    assert "FM101 rewritable" in result.stdout
+    assert (project / "train.py").read_text() == FSDP1
+
+
+@pytest.mark.parametrize("output_format", ["json", "sarif"])
+@pytest.mark.parametrize("text", [FSDP1, PLAIN])
+def test_documents_for_machines(project: Path, output_format: str, text: str) -> None:
+    (project / "train.py").write_text(text)
+    result = run("check", "--output-format", output_format)
+    assert result.exit_code == int(text is FSDP1)
+    json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--ignore", "FM101"), 0),
+        (("--ignore", "FM1"), 0),
+        (("--select", "FM2"), 0),
+        (("--select", "FM101"), 1),
+        (("--ignore", "FM1", "--select", "FM101"), 1),
+    ],
+)
+def test_select_and_ignore(project: Path, options: tuple[str, ...], code: int) -> None:
+    (project / "train.py").write_text(FSDP1)
+    assert run("check", *options).exit_code == code
+
+
+def test_a_comment_silences_a_finding_and_is_counted(project: Path) -> None:
+    (project / "train.py").write_text(FSDP1.replace("FSDP(model)", "FSDP(model)  # fsdp-migrate: ignore[FM101]"))
+    result = run("check")
+    assert result.exit_code == 0
+    assert result.stdout.endswith("1 ignored.\n")
+
+
+def test_exclude(project: Path) -> None:
+    (project / "train.py").write_text(FSDP1)
+    assert run("check", "--exclude", "train.py").exit_code == 0
+
+
+def test_the_configuration_names_the_paths(project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.fsdp-migrate]\npaths = ["src"]\noutput-format = "concise"\n')
+    (project / "src").mkdir()
+    (project / "src" / "train.py").write_text(FSDP1)
+    (project / "other.py").write_text(FSDP1)
+    result = run("check")
+    assert "src/train.py:7" in result.stdout
+    assert "other.py" not in result.stdout
+
+
+# The rest
+
+
+def test_version() -> None:
+    assert run("--version").stdout.startswith("fsdp-migrate 0.")
+
+
+def test_rules_and_explain() -> None:
+    listed = run("rules").stdout.splitlines()
+    codes = [line.split()[0] for line in listed]
+    assert codes == sorted(set(codes))
+    assert {"FM001", "FM101"} <= set(codes)
+    for code in codes:
+        result = run("explain", code)
+        assert result.exit_code == 0
+        assert result.stdout.startswith(f"# {code} ")
+    assert run("explain", "fm101").exit_code == 0
+
+
+def test_a_reader_that_goes_away_is_no_error(project: Path) -> None:
+    (project / "train.py").write_text(FSDP1)
+    read, write = os.pipe()
+    os.close(read)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    line = [sys.executable, "-m", "fsdp_migrate", "check", "train.py"]
+    done = subprocess.run(line, cwd=project, env=environment, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_ctrl_c_is_quiet(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (project / "train.py").write_text(FSDP1)
+    monkeypatch.setattr("fsdp_migrate.engine.migrate", interrupted)
+    result = run("rewrite", "train.py")
+    assert result.exit_code == 130
+    assert "Traceback" not in result.stderr
+    assert (project / "train.py").read_text() == FSDP1

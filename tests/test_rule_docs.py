@@ -1,0 +1,75 @@
+"""Each rule's docstring is what `explain` prints: it has all its headings, and its example is true."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from codemods import RULES, leftover
+from codemods.vocabulary import Level
+from fsdp_migrate import suppress
+from fsdp_migrate.rulebook import rulebook
+
+from .helpers import rewrite
+
+DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
+HEADINGS = ["**What it does.**", "**Why.**", "## Example", "## Use instead", "## Fix safety", "## References"]
+
+
+def section(docs: str, heading: str) -> str:
+    """What stands between a heading and the next one."""
+    return docs.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def snippet(docs: str, heading: str) -> str:
+    """The code under a heading."""
+    (found,) = re.findall(r"```python\n(.*?)```", section(docs, heading), re.DOTALL)
+    return str(found)
+
+
+def test_codes_and_names_are_distinct() -> None:
+    assert len({rule.code for rule in RULES}) == len(RULES)
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert all(re.fullmatch(r"FM[1-5]\d\d", rule.code) for rule in RULES)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name) for rule in RULES)
+
+
+@pytest.mark.parametrize("code", [*DOCS, suppress.CODE])
+def test_headings_are_all_there_in_order(code: str) -> None:
+    docs = DOCS.get(code, suppress.DOCS)
+    places = [docs.find(heading) for heading in HEADINGS]
+    assert -1 not in places
+    assert places == sorted(places)
+    for heading in ("Fix safety", "References"):
+        assert section(docs, heading).strip()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_example_becomes_what_is_to_be_used_instead(rule) -> None:  # type: ignore[no-untyped-def]
+    result = rewrite(snippet(rule.docs, "Example"))
+    assert rule.code in {finding.rule for finding in result.findings}
+    assert all(finding.level is Level.REWRITTEN for finding in result.findings)
+    assert result.text == snippet(rule.docs, "Use instead")
+
+
+@pytest.mark.parametrize("code", DOCS)
+def test_what_is_to_be_used_instead_is_clean(code: str) -> None:
+    result = rewrite(snippet(DOCS[code], "Use instead"))
+    assert result.summary == []
+    assert result.after == result.before
+
+
+def test_example_of_what_is_left_is_reported_and_stopped() -> None:
+    result = rewrite(snippet(DOCS[leftover.CODE], "Example"))
+    (found,) = [finding for finding in result.findings if finding.level is Level.MANUAL]
+    assert found.cure
+    assert "raise NotImplementedError" in result.text
+
+
+@pytest.mark.parametrize("code", rulebook())
+def test_rulebook_explains_every_code(code: str) -> None:
+    info = rulebook()[code]
+    assert info.code == code
+    assert info.name
+    assert "What it does" in info.docs

@@ -1,0 +1,67 @@
+"""Saves a checkpoint after its fourth step; with `--resume` goes on from there. FSDP1 or FSDP2 by `options.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import fully_shard
+
+OPTIONS = json.loads(Path(__file__).with_name("options.json").read_text())
+SAVED_AFTER = 4
+
+
+def build() -> nn.Module:
+    model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 1))
+    if OPTIONS["api"] == 1:
+        return FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+    fully_shard(model)
+    return model
+
+
+def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if OPTIONS.get("mutation") == "optimizer_not_loaded":
+        weights = get_model_state_dict(model)
+        dcp.load({"model": weights}, checkpoint_id="checkpoint")
+        set_model_state_dict(model, weights)
+        return
+    weights, state = get_state_dict(model, optimizer)
+    dcp.load({"model": weights, "optimizer": state}, checkpoint_id="checkpoint")
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=state)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = build()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    first = 0
+    if "--resume" in sys.argv:
+        resume(model, optimizer)
+        first = SAVED_AFTER
+    for step in range(first, 12):
+        generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
+        x = torch.randn(8, 16, generator=generator)
+        loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == SAVED_AFTER - 1 and not first:
+            weights, state = get_state_dict(model, optimizer)
+            dcp.save({"model": weights, "optimizer": state}, checkpoint_id="checkpoint")
+
+
+if __name__ == "__main__":
+    main()
