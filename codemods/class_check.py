@@ -9,17 +9,19 @@
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def units(model):
+def units(net):
+    model = FSDP(net)
     return [module for module in model.modules() if isinstance(module, FSDP)]
 ```
 
 ## Use instead
 
 ```python
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
-def units(model):
+def units(net):
+    model = fully_shard(net)
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 ```
 
@@ -46,17 +48,26 @@ Reference = cst.Name | cst.Attribute
 
 
 def match(node: cst.CSTNode, file: File) -> Reference | None:
-    if not isinstance(node, (cst.Name, cst.Attribute)) or file.fsdp1(node) != WRAPPER:
+    if not isinstance(node, (cst.Name, cst.Attribute)) or _counterpart(node, file) is None:
         return None
     return node if _is_class_test(node, file) or _is_annotation(node, file) else None
 
 
 def edit(found: Reference, file: File) -> Outcome:
+    item = file.named(Import(PACKAGE, _counterpart(found, file) or ""), found)
     return Outcome(
-        edits=[Edit(*file.span(found), "FSDPModule")],
-        findings=[finding(CODE, Level.REWRITTEN, file, found, "class check becomes FSDPModule")],
-        imports=[Import(PACKAGE, "FSDPModule")],
+        edits=[Edit(*file.span(found), item.local)],
+        findings=[finding(CODE, Level.REWRITTEN, file, found, f"class check becomes {item.name}")],
+        imports=[item],
     )
+
+
+def _counterpart(node: Reference, file: File) -> str | None:
+    """FSDP2's class for one of FSDP1's; `MixedPrecision` keeps its own where the support module needs it."""
+    name = file.fsdp1(node)
+    if name == "MixedPrecision" and not file.uses_shard_model:
+        return "MixedPrecisionPolicy"
+    return "FSDPModule" if name == WRAPPER else None
 
 
 def _is_class_test(node: cst.BaseExpression, file: File) -> bool:

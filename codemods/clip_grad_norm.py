@@ -80,20 +80,21 @@ def edit(found: Match, file: File) -> Outcome:
     callee_start, callee_end = file.span(found.attribute)
     arguments = file.text[callee_end:end].lstrip()[1:]
     if not _plain_norm(call):
-        item = file.named(Import(SUPPORT, _FUNCTION))
+        item = file.named(Import(SUPPORT, _FUNCTION), call)
         return Outcome(
             edits=[Edit(callee_start, end, f"{item.local}({model}, {arguments.lstrip()}")],
             findings=[finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {_FUNCTION} of the support module")],
             imports=[item],
         )
-    function = f"torch.nn.utils.{_FUNCTION}"
+    torch = file.named(Import("torch"), call)
+    function = f"{torch.local}.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"
     inner = f"{model}.parameters(), {arguments.lstrip()[:-1]}"
     written = call_text(file, call, function, inner, suffix)
     return Outcome(
         edits=[Edit(start, end, written)],
         findings=[finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {function}")],
-        imports=[Import("torch")],
+        imports=[torch],
     )
 
 

@@ -56,11 +56,12 @@ def edit(call: cst.Call, file: File) -> Outcome:
         for argument in call.args
         if argument.keyword is not None and argument.keyword.value != "process_group"
     ]
-    text = call_text(file, call, "torch.amp.GradScaler", ", ".join(kept))
+    torch = file.named(Import("torch"), call)
+    text = call_text(file, call, f"{torch.local}.amp.GradScaler", ", ".join(kept))
     return Outcome(
         edits=[Edit(*file.span(call), text)],
         findings=[finding(CODE, Level.REWRITTEN, file, call, "ShardedGradScaler becomes torch.amp.GradScaler")],
-        imports=[Import("torch")],
+        imports=[torch],
     )
 
 

@@ -7,13 +7,14 @@ import libcst as cst
 from codemods.vocabulary import Edit, File
 
 
-def is_inside(node: cst.CSTNode, context: str, file: File) -> bool:
-    """Whether the node stands in a `with` that enters this FSDP1 context."""
+def is_inside(node: cst.CSTNode, context: str, model: str, file: File) -> bool:
+    """Whether the node stands in a `with` that enters this FSDP1 context for the model of this text."""
     for ancestor in file.ancestors(node):
         if isinstance(ancestor, cst.With):
-            items = [item.item for item in ancestor.items]
-            if any(isinstance(item, cst.Call) and file.fsdp1(item.func) == context for item in items):
-                return True
+            for item in ancestor.items:
+                call = item.item
+                if isinstance(call, cst.Call) and file.fsdp1(call.func) == context and call.args:
+                    return file.code(call.args[0].value) == model
     return False
 
 
@@ -27,11 +28,21 @@ def call_text(file: File, old: cst.CSTNode, function: str, arguments: str, suffi
     line_start = file.text.rfind("\n", 0, start) + 1
     rest = file.text[end:].split("\n", 1)[0].rstrip()
     text = f"{function}({arguments}){suffix}"
-    if "\n" in text or start - line_start + len(text) + len(rest) <= WIDTH:
+    if not _is_outermost(file, old) or "\n" in text or start - line_start + len(text) + len(rest) <= WIDTH:
         return text
     line = file.text[line_start:start]
     indent = line[: len(line) - len(line.lstrip())]
     return f"{function}({file.newline}{indent}{file.indent}{arguments}{file.newline}{indent}){suffix}"
+
+
+def _is_outermost(file: File, node: cst.CSTNode) -> bool:
+    """Whether the call is a statement's value, with at most `.method()` behind it: there a break reads well."""
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)):
+            return True
+        if not isinstance(ancestor, (cst.Attribute, cst.Call)) or getattr(ancestor, "args", None):
+            return False
+    return False
 
 
 def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:

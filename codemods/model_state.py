@@ -53,8 +53,8 @@ CODE = "FM304"
 
 _METHODS = {"state_dict": ("get_model_state_dict", 0), "load_state_dict": ("set_model_state_dict", 1)}
 _OPTIONS = {
-    "state_dict": "StateDictOptions(full_state_dict=True)",
-    "load_state_dict": "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)",
+    "state_dict": "full_state_dict=True",
+    "load_state_dict": "full_state_dict=True, broadcast_from_rank0=True",
 }
 
 
@@ -71,25 +71,28 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     method = node.func.attr.value
-    if method not in _METHODS or Holds.FSDP not in file.holds(node.func.value) or is_inside(node, CONTEXT, file):
+    if method not in _METHODS or Holds.FSDP not in file.holds(node.func.value) or is_inside(node, CONTEXT, file.code(node.func.value), file):
         return None
     return Match(node, node.func.value, method)
 
 
 def edit(found: Match, file: File) -> Outcome:
-    function, count = _METHODS[found.method]
+    dcp_name, count = _METHODS[found.method]
+    item = file.named(Import(DCP, dcp_name), found.call)
+    options_class = file.named(Import(DCP, "StateDictOptions"), found.call)
+    function = item.local
     model = file.code(found.model)
     if file.mentions("set_state_dict_type"):
         return _manual(found, file, "set_state_dict_type decides elsewhere in the program what it holds")
     if len(found.call.args) != count:
         return _manual(found, file, "it takes arguments that the new function does not have")
     arguments = [model, *(file.code(argument.value) for argument in found.call.args)]
-    options = f"options={_OPTIONS[found.method]}"
+    options = f"options={options_class.local}({_OPTIONS[found.method]})"
     text = call_text(file, found.call, function, ", ".join([*arguments, options]))
     return Outcome(
         edits=[Edit(*file.span(found.call), text)],
         findings=[finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {function}")],
-        imports=[Import(DCP, function), Import(DCP, "StateDictOptions")],
+        imports=[item, options_class],
     )
 
 

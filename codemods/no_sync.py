@@ -93,7 +93,7 @@ def edit(found: Match, file: File) -> Outcome:
     block = _conditional_block(call, file)
     if block is not None and Holds.DDP not in found.held:
         return _flag(found, block[0], block[1], file)
-    item = file.named(Import(SUPPORT, "no_sync"))
+    item = file.named(Import(SUPPORT, "no_sync"), call)
     return Outcome(
         edits=[Edit(*file.span(call), f"{item.local}({model})")],
         findings=[finding(CODE, Level.REWRITTEN, file, found.attribute, "no_sync becomes no_sync of the support module")],

@@ -54,7 +54,7 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
         return None
     if len(node.args) != 2 or any(argument.star or argument.keyword is not None for argument in node.args):
         return None
-    if file.mentions("set_state_dict_type") or is_inside(node, CONTEXT, file):
+    if file.mentions("set_state_dict_type") or is_inside(node, CONTEXT, file.code(node.args[0].value), file):
         return None
     return node
 

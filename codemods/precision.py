@@ -61,8 +61,8 @@ def text_of(origin: Origin, fields: Fields, name: str) -> str | None:
     return None if value is None else origin.file.code(value)
 
 
-def policy_call(origin: Origin) -> str:
-    """`MixedPrecisionPolicy(...)`: None follows the parameter dtype in both APIs, so nothing is filled in."""
+def policy_call(origin: Origin, name: str) -> str:
+    """`MixedPrecisionPolicy(...)`, which the file knows as `name`: None follows the parameter dtype in both APIs, so nothing is filled in."""
     fields = precision_fields(origin)
-    kept = [(name, text_of(origin, fields, name)) for name in KEPT if name in fields]
-    return f"MixedPrecisionPolicy({', '.join(f'{name}={text}' for name, text in kept)})"
+    kept = [(field, text_of(origin, fields, field)) for field in KEPT if field in fields]
+    return f"{name}({', '.join(f'{field}={text}' for field, text in kept)})"

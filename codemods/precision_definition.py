@@ -56,6 +56,9 @@ def match(node: cst.CSTNode, file: File) -> Origin | None:
         return None
     if file.is_for_shard_model(node) or _is_constructor_argument(node, file):
         return None
+    if file.uses_shard_model and not file.is_for_fully_shard(node):
+        # Which call it reaches is not seen: it keeps the form that `shard_model` takes.
+        return None
     origin = Origin(file, node)
     try:
         precision_fields(origin)
@@ -66,14 +69,15 @@ def match(node: cst.CSTNode, file: File) -> Origin | None:
 
 def edit(found: Origin, file: File) -> Outcome:
     call = cst.ensure_type(found.node, cst.Call)
+    policy = file.named(Import(PACKAGE, "MixedPrecisionPolicy"), call)
     level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
-    if not file.is_for_fully_shard(found.node) and "buffer_dtype" in precision_fields(found):
+    if not file.is_for_fully_shard(call) and "buffer_dtype" in precision_fields(found):
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Outcome(
-        edits=[Edit(*file.span(call.func), "MixedPrecisionPolicy"), *_removals(call, file)],
+        edits=[Edit(*file.span(call.func), policy.local), *_removals(call, file)],
         findings=[finding(CODE, level, file, call, message)],
-        imports=[Import(PACKAGE, "MixedPrecisionPolicy")],
+        imports=[policy],
     )
 
 

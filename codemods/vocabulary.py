@@ -168,14 +168,25 @@ class File(Protocol):
     def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
         """Whether a value made here changes because the constructor calls it reaches become `fully_shard` calls."""
 
+    @property
+    def wraps_several(self) -> bool:
+        """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
+
+    @property
+    def uses_shard_model(self) -> bool:
+        """Whether any constructor call of the program goes through the support module."""
+
     def is_for_shard_model(self, node: cst.CSTNode) -> bool:
         """Whether a value made here can reach the support module's `shard_model`, which takes FSDP1's own values."""
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 
-    def named(self, item: Import) -> Import:
-        """The import to use in this file: under an alias where the file means something else by its name."""
+    def named(self, item: Import, at: cst.CSTNode) -> Import:
+        """The import to use at a place: under an alias where its name means something else there."""
+
+    def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
+        """Whether every name in an expression would have the value it has there if it stood at another place."""
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class or module that a node stands in."""
@@ -183,11 +194,20 @@ class File(Protocol):
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         """The calls that stand in a function, class or module itself, in the order of the text."""
 
+    def all_calls(self) -> Sequence[cst.Call]:
+        """Every call in the file, in the order of the text."""
+
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         """Every name that is used or bound in the function (or module) a node stands in."""
 
     def mentions(self, *words: str) -> bool:
         """Whether any file of the program holds one of these identifiers."""
+
+    def has_attribute(self, *names: str) -> bool:
+        """Whether any file of the program reads or sets an attribute of one of these names."""
+
+    def sets_attribute(self, name: str) -> bool:
+        """Whether any file of the program assigns to an attribute of this name."""
 
     def mentions_elsewhere(self, word: str) -> bool:
         """Whether another file of the program holds this identifier."""

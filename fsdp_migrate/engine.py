@@ -9,7 +9,8 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import RULES, leftover
+from codemods import RULES, gradient_collectives, leftover
+from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
 
@@ -88,7 +89,7 @@ def _left(finding: Finding, cure: str) -> Finding:
 
 def _trees_with_work(program: Program) -> list[Tree]:
     """The files that name FSDP1, and those that use a method which only a wrapped model has."""
-    methods = {word for rule in RULES for word in rule.words} | leftover.BY_NAME
+    methods = {word for rule in RULES for word in rule.words} | BY_NAME | {"all_reduce"}
     if not program.mentions("FullyShardedDataParallel", "fsdp"):
         return []
     trees = program.mentioning("FullyShardedDataParallel", "fsdp", *methods)
@@ -118,7 +119,9 @@ class _Run:
             if self._is_handled(file, node) or imports.is_vocabulary(name):
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
-        self._take(file.path, leftover.internals(file, file.tree.nodes(cst.Attribute), file.tree.nodes(cst.Call)))
+        attributes = file.tree.nodes(cst.Attribute)
+        self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
+        self.findings.update(gradient_collectives.findings(file, attributes))
 
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.program.texts
@@ -134,7 +137,7 @@ class _Run:
             home = support_file.home(needs, texts)
             for path in needs:
                 # Only now is it known where the support module lies, and so how this file imports it.
-                tidied[path] = self._tidy(path, edited[path], support_file.module_name(home, path, texts[path]))
+                tidied[path] = self._tidy(path, edited[path], support_file.module_name(home, path, texts))
             written = support_file.change(home, frozenset().union(*needs.values()), texts)
             found += [written] if written is not None else []
         found += [Change(path, texts[path], new.text) for path, new in tidied.items() if new.text != texts[path]]

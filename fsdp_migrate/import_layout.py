@@ -75,7 +75,7 @@ class Layout:
             written += text[position : edit.start]
             position = edit.end
             if edit.text or (written and not written.endswith("\n")):
-                written += edit.text
+                written += edit.text if written.strip() else edit.text.lstrip("\r\n")
                 continue
             # Lines went: blank lines before and behind them would add up.
             while not written.rstrip(" \t\r\n") or written.endswith(("\n\n", "\n\r\n")):

@@ -81,10 +81,11 @@ def _exported(tree: Tree) -> Iterable[str]:
 
 def _aliases(tree: Tree) -> list[tuple[Statement, cst.ImportAlias]]:
     found: list[tuple[Statement, cst.ImportAlias]] = []
-    for kind in (cst.Import, cst.ImportFrom):
-        for statement in tree.nodes(kind):
-            if not isinstance(statement.names, cst.ImportStar):
-                found.extend((statement, alias) for alias in statement.names)
+    for plain in tree.nodes(cst.Import):
+        found.extend((plain, alias) for alias in plain.names)
+    for statement in tree.nodes(cst.ImportFrom):
+        if not isinstance(statement.names, cst.ImportStar):
+            found.extend((statement, alias) for alias in statement.names)
     return found
 
 

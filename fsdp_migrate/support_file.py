@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from . import support
@@ -17,38 +18,37 @@ def is_support_file(path: Path) -> bool:
     return path.name == f"{NAME}.py"
 
 
-def home(users: Iterable[Path], texts: Mapping[Path, str]) -> Path:
-    """The path of the support module: the one the program has, else the nearest folder above all files that need it."""
+def home(users: Collection[Path], texts: Mapping[Path, str]) -> Path:
+    """The path of the support module: the one the program has, else a folder from which all its users can import.
+
+    That is the folder above them all, if one of them lies in it (a script finds what lies beside it, and so do the
+    packages it imports) or if it is a package; else the package that most of them belong to.
+    """
     for path in texts:
         if is_support_file(path):
             return path
-    return Path(os.path.commonpath([path.parent for path in users])) / f"{NAME}.py"
+    common = Path(os.path.commonpath([path.parent for path in users]))
+    if any(path.parent == common for path in users) or _is_package(common):
+        return common / f"{NAME}.py"
+    packages = Counter(root for path in users if (root := _root_package(path.parent)) is not None)
+    folder = max(packages, key=lambda root: (packages[root], str(root))) if packages else common
+    return folder / f"{NAME}.py"
 
 
-def module_name(path: Path, user: Path, text: str) -> str:
-    """What `user`, whose text this is, writes between `from` and `import`.
+def module_name(path: Path, user: Path, texts: Mapping[Path, str]) -> str:
+    """What the file `user` writes between `from` and `import`.
 
-    A file that imports its neighbours by `from .x` gets a relative import; one in a package that is imported by its
-    full name gets that; a script finds what lies beside it.
+    A file that imports its neighbours by `from .x` gets a relative import; one whose program imports the package by name
+    gets the full name; a script finds what lies beside it.
     """
-    relative = os.path.relpath(path.parent, user.parent)
-    if "\nfrom ." in f"\n{text}" and not relative.startswith("../" * 4):
-        ups = 0 if relative == "." else relative.split(os.sep).count("..")
-        downs = [part for part in relative.split(os.sep) if part not in {".", ".."}]
-        return "." * (ups + 1) + ".".join([*downs, NAME])
-    folder = path.parent
-    for ancestor in (folder, *folder.parents):
-        # `from pkg.utils import …` in this file: `pkg` is found from where it runs, whether or not it has `__init__.py`.
-        if re.search(rf"^\s*(?:from|import)\s+{re.escape(ancestor.name)}\.", text, re.MULTILINE) and ancestor.name:
-            return ".".join([ancestor.name, *folder.relative_to(ancestor).parts, NAME])
-    package = [NAME]
-    while (folder / "__init__.py").is_file():
-        package.insert(0, folder.name)
-        folder = folder.parent
-    is_beside = path.parent == user.parent
-    if is_beside and not any(f"{package[0]}." in line for line in text.splitlines() if "import" in line):
-        return NAME
-    return ".".join(package)
+    root = _root_package(path.parent)
+    if root is not None and user.is_relative_to(root) and "\nfrom ." in f"\n{texts[user]}":
+        relative = os.path.relpath(path.parent, user.parent).split(os.sep)
+        return "." * (relative.count("..") + 1) + ".".join([p for p in relative if p not in {".", ".."}] + [NAME])
+    for ancestor in (path.parent, *path.parent.parents):
+        if _is_imported_by_name(ancestor, texts):
+            return ".".join([ancestor.name, *path.parent.relative_to(ancestor).parts, NAME])
+    return NAME
 
 
 def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Change | None:
@@ -56,3 +56,24 @@ def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Chang
     before = texts.get(path)
     after = support.update(before, names) if before is not None else support.compose(names)
     return Change(path, before, after) if after != before else None
+
+
+def _is_imported_by_name(folder: Path, texts: Mapping[Path, str]) -> bool:
+    """Whether the program imports this folder as a package, with or without an `__init__.py`."""
+    if not folder.name.isidentifier():
+        return False
+    pattern = re.compile(rf"^\s*(?:from|import)\s+{re.escape(folder.name)}\b", re.MULTILINE)
+    near = (text for path, text in texts.items() if path.is_relative_to(folder.parent))
+    return any(folder.name in text and pattern.search(text) for text in near)
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
+
+
+def _root_package(folder: Path) -> Path | None:
+    """The outermost package that a folder lies in."""
+    found = None
+    while _is_package(folder):
+        found, folder = folder, folder.parent
+    return found

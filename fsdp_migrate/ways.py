@@ -19,20 +19,22 @@ from .analysis.tree import Tree
 
 def decide(facts: Facts, trees: Iterable[Tree]) -> None:
     """Set the way of every constructor call in these files, and which definitions change or stay because of it."""
-    proposals = {
-        call: wrap.propose(facts.file(tree), call)
+    calls = [
+        (facts.file(tree), call)
         for tree in trees
         for call in wrap.constructor_calls(facts.file(tree), tree.nodes(cst.Call))
-    }
+    ]
+    facts.constructors = len(calls)
+    proposals = {call: wrap.propose(file, call) for file, call in calls}
     facts.ways = {call: proposal.way for call, proposal in proposals.items()}
     settled = False
     while not settled:
         settled = True
         facts.kept = {node for call, way in facts.ways.items() if way is Way.SUPPORT for node in proposals[call].reads}
         for call, proposal in proposals.items():
-            if facts.ways[call] is Way.IDIOMATIC and proposal.changes & facts.kept:
+            if facts.ways[call] is Way.IDIOMATIC and (proposal.rewrites | proposal.inlines) & facts.kept:
                 facts.ways[call] = Way.SUPPORT
                 settled = False
     facts.changed = {
-        node for call, way in facts.ways.items() if way is Way.IDIOMATIC for node in proposals[call].changes
+        node for call, way in facts.ways.items() if way is Way.IDIOMATIC for node in proposals[call].rewrites
     }

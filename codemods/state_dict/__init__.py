@@ -30,7 +30,8 @@ from torch.distributed.fsdp import fully_shard
 
 def save(net, rank, path):
     model = fully_shard(net)
-    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_model_state_dict(model, options=options)
     if rank == 0:
         torch.save(state, path)
 ```
@@ -104,12 +105,14 @@ def _block(call: cst.Call, file: File) -> cst.With:
 
 def _edits(written: Body, file: File, block: cst.With) -> list[Edit]:
     """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
-    texts = {text for _, text in written.options}
+    texts = {text for _, text, _ in written.options}
     several = len(written.options) > 1
-    name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text in written.options))
-    options = [
-        append_argument(file, node, f"options={'options' if name else text}", block) for node, text in written.options
-    ]
+    name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text, _ in written.options))
+    options = []
+    for node, text, bare in written.options:
+        argument = f"options={'options' if name else text}"
+        end = file.span(node)[1] - 1
+        options.append(Edit(end, end, f", {argument}") if bare else append_argument(file, node, argument, block))
     head = replace_head(file, block, f"options = {texts.pop()}" if name else "")
     gone = [removal(file, statement) for statement in written.emptied]
     kept = [edit for edit in head if not any(g.start <= edit.start and edit.end <= g.end for g in gone)]

@@ -23,16 +23,16 @@ class Body:
 
     edits: list[Edit] = field(default_factory=list)
     imports: set[Import] = field(default_factory=set)
-    options: list[tuple[cst.Call, str]] = field(default_factory=list)
-    """Calls that take `options=`, and its value."""
+    options: list[tuple[cst.Call, str, bool]] = field(default_factory=list)
+    """Calls that take `options=`, its value, and whether the call's own arguments were written anew."""
     emptied: list[cst.SimpleStatementLine] = field(default_factory=list)
     """Statements that have nothing left to do."""
 
-    def call(self, function: str, node: cst.Call, options: str) -> None:
+    def call(self, function: str, node: cst.Call, options: str, bare: bool = False) -> None:
         """`node` becomes a call of a DCP function that takes these options."""
         self.imports.add(Import(DCP, function))
         if options:
-            self.options.append((node, options))
+            self.options.append((node, options, bare))
             self.imports.add(Import(DCP, "StateDictOptions"))
 
 
@@ -42,8 +42,7 @@ def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
     for node in _calls(block.body):
         static = (file.fsdp1(node.func) or "").removeprefix(PREFIX)
         if static == "optim_state_dict":
-            written.edits.append(Edit(*file.span(node.func), "get_optimizer_state_dict"))
-            written.call("get_optimizer_state_dict", node, chosen.reading)
+            _read_optimizer(node, chosen, file, written)
         elif static == "optim_state_dict_to_load":
             _load_optimizer(node, chosen, file, written)
         elif static:
@@ -73,6 +72,25 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
         raise Refused(f"`{model}.{method}` takes arguments of its own")
 
 
+def _read_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
+    """`FSDP.optim_state_dict(m, o)`; a third argument may only be what it is anyway, `o.state_dict()`."""
+    arguments = _by_name(node)
+    if not {"model", "optim"} <= set(arguments):
+        raise Refused("optim_state_dict takes arguments that are not followed")
+    optimizer = file.code(arguments["optim"])
+    state = arguments.get("optim_state_dict")
+    if state is not None and file.code(state) != f"{optimizer}.state_dict()":
+        raise Refused("optim_state_dict converts a state that is not the optimizer's own")
+    plain = len(node.args) == 2 and all(argument.keyword is None for argument in node.args)
+    if plain:
+        written.edits.append(Edit(*file.span(node.func), "get_optimizer_state_dict"))
+    else:
+        start, end = file.span(node)
+        head = f"get_optimizer_state_dict({file.code(arguments['model'])}, {optimizer}"
+        written.edits.append(Edit(start, end - 1, head))
+    written.call("get_optimizer_state_dict", node, chosen.reading, bare=not plain)
+
+
 def _load_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
     """`loaded = FSDP.optim_state_dict_to_load(m, o, state)` and `o.load_state_dict(loaded)` become one call.
 
@@ -80,7 +98,9 @@ def _load_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body)
     `set_optimizer_state_dict` copies none: every parameter would count the same step, and Adam's bias correction would be
     wrong without an error (measured on torch 2.13). `load_optim_state_dict` of the support module clones them.
     """
-    arguments = _to_load_arguments(node)
+    arguments = _by_name(node)
+    if set(arguments) != set(_TO_LOAD):
+        raise Refused("optim_state_dict_to_load takes arguments that are not followed")
     load = _loading_call(node, file)
     optimizer = file.code(arguments["optim"])
     if file.code(cst.ensure_type(load.func, cst.Attribute).value) != optimizer:
@@ -93,14 +113,12 @@ def _load_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body)
         written.emptied.append(next(n for n in file.ancestors(node) if isinstance(n, cst.SimpleStatementLine)))
 
 
-def _to_load_arguments(node: cst.Call) -> Mapping[str, cst.BaseExpression]:
+def _by_name(node: cst.Call) -> Mapping[str, cst.BaseExpression]:
     found = {}
     for index, argument in enumerate(node.args):
         if argument.star or index >= len(_TO_LOAD):
-            raise Refused("optim_state_dict_to_load takes arguments that are not followed")
+            raise Refused("an optimizer's state is read or loaded with arguments that are not followed")
         found[argument.keyword.value if argument.keyword is not None else _TO_LOAD[index]] = argument.value
-    if set(found) != set(_TO_LOAD):
-        raise Refused("optim_state_dict_to_load takes arguments that are not followed")
     return found
 
 

@@ -59,6 +59,7 @@ from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Out
 
 from .draft import Draft
 from .emit import edits, is_repeatable, place_of, root_call
+from .order import has_optimizer_before
 from .plan import draft, is_constructor, read_arguments
 
 CODE = "FM101"
@@ -71,8 +72,10 @@ class Proposal:
     way: Way
     reason: str
     """Why it is not idiomatic; empty when it is."""
-    changes: frozenset[cst.CSTNode]
-    """Definitions that the idiomatic form rewrites or removes."""
+    rewrites: frozenset[cst.CSTNode]
+    """Definitions that change with the idiomatic form, where they stand."""
+    inlines: frozenset[cst.CSTNode]
+    """Definitions that it takes over and removes."""
     reads: frozenset[cst.CSTNode]
     """Places where the argument values are made, all of which must stay as they are for the support form."""
 
@@ -89,13 +92,14 @@ def propose(file: File, call: cst.Call) -> Proposal:
     reads = frozenset(
         origin.node for argument in call.args for origin in file.origins(argument.value) if origin.node is not None
     )
+    module = _module(file, call)
+    if module is not None and has_optimizer_before(file, call, module):
+        return Proposal(Way.LEFT, "an optimizer is built before it", frozenset(), frozenset(), reads)
     try:
         made = _draft(file, call)
     except Undecided as undecided:
-        return Proposal(Way.SUPPORT, str(undecided), frozenset(), reads)
-    if _optimizer_before(file, call, made.module):
-        return Proposal(Way.LEFT, "the optimizer is built before the model is wrapped", frozenset(), reads)
-    return Proposal(Way.IDIOMATIC, "", frozenset(made.definitions), reads)
+        return Proposal(Way.SUPPORT, str(undecided), frozenset(), frozenset(), reads)
+    return Proposal(Way.IDIOMATIC, "", frozenset(made.definitions), frozenset(made.inlined), reads)
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
@@ -152,7 +156,7 @@ def _needs_place(made: Draft, file: File, call: cst.Call) -> bool:
 
 
 def _through_support(call: cst.Call, file: File) -> Outcome:
-    item = file.named(Import(SUPPORT, "shard_model"))
+    item = file.named(Import(SUPPORT, "shard_model"), call)
     callee = call.func if is_constructor(file, call) else call.args[0].value
     start, end = file.span(callee)
     try:
@@ -196,21 +200,11 @@ def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
 
 
-def _optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression) -> bool:
-    """Whether an optimizer takes the module's parameters above the call, in the same function.
-
-    FSDP1 (use_orig_params=True) went on training those parameters; FSDP2 replaces them, and no error says that the
-    optimizer updates nothing.
-    """
-    name = file.code(module)
-    here = file.span(call)[0]
-    for other in file.calls(file.scope(call)):
-        made = file.dotted(other.func) or ""
-        if file.span(other)[0] < here and made.startswith("torch.optim.") and "lr_scheduler" not in made:
-            text = file.code(other)
-            if f"{name}.parameters()" in text or f"{name}.named_parameters()" in text:
-                return True
-    return False
+def _module(file: File, call: cst.Call) -> cst.BaseExpression | None:
+    """What the call wraps, also when its other arguments are not seen."""
+    named = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "module")
+    first = call.args[0] if call.args and not call.args[0].star and call.args[0].keyword is None else None
+    return next(named, first.value if first is not None else None)
 
 
 def _is_factory(file: File, call: cst.Call) -> bool:

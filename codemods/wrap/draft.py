@@ -53,13 +53,23 @@ class Draft:
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
+    inlined: set[cst.CSTNode] = field(default_factory=set)
+    """Where values are made whose text is written here, and which nothing else may need."""
+    quoted: set[str] = field(default_factory=set)
+    """The names in text that is written here from elsewhere."""
     dead: list[cst.CSTNode] = field(default_factory=list)
     """Statements that only the old call needed."""
     notes: list[Note] = field(default_factory=list)
 
+    def imported(self, module: str, name: str = "", alias: str = "") -> str:
+        """Import a name and return what to write for it here."""
+        item = self.file.named(Import(module, name, alias), self.call)
+        self.imports.add(item)
+        return item.local
+
     def fresh(self, *names: str) -> str:
-        """The first of these names that the function does not use yet."""
-        taken = self.file.names(self.call)
+        """The first of these names that neither the function nor the text written into it uses yet."""
+        taken = self.file.names(self.call) | self.quoted
         for name in names:
             if name not in taken:
                 return name

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
 from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.tables.arguments import DROPPED
+from codemods.tables.names import WRAPPER
 from codemods.vocabulary import Edit, File, Undecided
 
 from .draft import Draft
@@ -41,6 +45,8 @@ def place_of(file: File, call: cst.Call) -> Place:
         raise Undecided("the call stands in no statement")
     if len(node.body) != 1:
         raise Undecided("several statements share the line")
+    if sum(node is line for line in _statements_of_constructors(file, call)) > 1:
+        raise Undecided("another constructor call stands in the same statement")
     statement = node.body[0]
     if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
         target = statement.targets[0].target
@@ -49,6 +55,12 @@ def place_of(file: File, call: cst.Call) -> Place:
     if isinstance(statement, cst.AnnAssign):
         return Place(node, file.code(statement.target), statement.value is call, annotated=True)
     return Place(node, "", isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call)
+
+
+def _statements_of_constructors(file: File, call: cst.Call) -> list[cst.CSTNode | None]:
+    calls = [other for other in file.calls(file.scope(call)) if file.fsdp1(other.func) == WRAPPER]
+    lines = [[n for n in file.ancestors(other) if isinstance(n, cst.SimpleStatementLine)] for other in calls]
+    return [line[0] if line else None for line in lines]
 
 
 def is_repeatable(module: cst.BaseExpression) -> bool:
@@ -72,7 +84,7 @@ def root_call(made: Draft) -> str:
 
 
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
-    lines: list[str] = []
+    lines = kept_comments(made)
     for block in made.before:
         lines.extend(block.split("\n"))
     unit, root = {**made.unit, **made.both}, {**made.root, **made.both}
@@ -90,6 +102,22 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
         lines.extend(_call(module, unit, "        ", width).split("\n"))
     lines.extend(_final(made, place, root, width).split("\n"))
     return lines
+
+
+def kept_comments(made: Draft) -> list[str]:
+    """The comments between the arguments, but for those behind an argument that is gone."""
+    file, found = made.file, []
+    gone = {
+        file.position(argument)[0]
+        for argument in made.call.args
+        if argument.keyword is not None and argument.keyword.value in DROPPED
+    }
+    first = file.position(made.call)[0]
+    reader = io.StringIO(file.code(made.call)).readline
+    for token in tokenize.generate_tokens(reader):
+        if token.type == tokenize.COMMENT and first + token.start[0] - 1 not in gone:
+            found.append(token.string)
+    return found
 
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from codemods.tables.names import PACKAGE
 from codemods.tables.strategies import STRATEGIES
-from codemods.vocabulary import Import, Origin, Undecided
+from codemods.vocabulary import Origin, Undecided
 
 from .draft import Draft, Note
+
+
+_SETS_DEVICE = re.compile(r"\bset_device(_index)?$")
 
 
 def translate_strategy(value: cst.BaseExpression, draft: Draft) -> None:
@@ -48,13 +53,12 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     if flag is None or _is_name(flag, "False"):
         return
     if _is_name(flag, "True"):
-        draft.both["offload_policy"] = "CPUOffloadPolicy()"
+        draft.both["offload_policy"] = f"{draft.imported(PACKAGE, 'CPUOffloadPolicy')}()"
     elif node is value:
-        draft.both["offload_policy"] = f"CPUOffloadPolicy() if {draft.file.code(flag)} else OffloadPolicy()"
-        draft.imports.add(Import(PACKAGE, "OffloadPolicy"))
+        offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
+        draft.both["offload_policy"] = f"{offloaded}() if {draft.file.code(flag)} else {kept}()"
     else:
         raise Undecided("cpu_offload is only known at run time")
-    draft.imports.add(Import(PACKAGE, "CPUOffloadPolicy"))
     draft.notes.append(
         Note(
             "cpu_offload: gradient norms and state dicts are computed on CPU tensors",
@@ -87,18 +91,18 @@ def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
         draft.device = draft.file.code(value)
         return
     if all(_is_cpu(origin) for origin in origins):
-        draft.before.append('cpu_mesh = init_device_mesh("cpu", (dist.get_world_size(),))')
-        draft.both["mesh"] = "cpu_mesh"
-        draft.imports |= {Import("torch.distributed.device_mesh", "init_device_mesh"), Import("torch.distributed", alias="dist")}
+        make, dist = draft.imported("torch.distributed.device_mesh", "init_device_mesh"), _dist(draft)
+        draft.both["mesh"] = mesh = draft.fresh("cpu_mesh", "fsdp_mesh")
+        draft.before.append(f'{mesh} = {make}("cpu", ({dist}.get_world_size(),))')
         return
     draft.device = text = draft.file.code(value)
-    if draft.file.mentions("set_device", "set_device_index"):
+    if _device_is_set(draft):
         return
-    draft.imports.add(Import("torch"))
+    torch = draft.imported("torch")
     if any(_is_cpu(origin) for origin in origins):
-        draft.before.append(f"if torch.cuda.is_available():\n    torch.cuda.set_device({text})")
+        draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
     else:
-        draft.before.append(f"torch.cuda.set_device({text})")
+        draft.before.append(f"{torch}.cuda.set_device({text})")
 
 
 def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
@@ -107,13 +111,13 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
         return
     if not _is_name(value, "True"):
         raise Undecided("sync_module_states is only known at run time")
-    draft.imports |= {Import("itertools", "chain"), Import("torch.distributed", alias="dist")}
+    chain, dist = draft.imported("itertools", "chain"), _dist(draft)
     if draft.device:
         draft.before.append(f"{draft.model}.to({draft.device})")
     tensor = draft.fresh("tensor", "state")
     draft.before.append(
-        f"for {tensor} in chain({draft.model}.parameters(), {draft.model}.buffers()):  # sync_module_states\n"
-        f"    dist.broadcast({tensor}.detach(), src=0)"
+        f"for {tensor} in {chain}({draft.model}.parameters(), {draft.model}.buffers()):  # sync_module_states\n"
+        f"    {dist}.broadcast({tensor}.detach(), src=0)"
     )
 
 
@@ -121,6 +125,20 @@ def translate_absent(name: str, value: cst.BaseExpression, draft: Draft) -> None
     """An argument whose idiomatic form needs more than this call shows: only its default can go."""
     if not all(origin.is_none for origin in draft.file.origins(value)):
         raise Undecided(f"{name} is given")
+
+
+def _dist(draft: Draft) -> str:
+    return draft.imported("torch.distributed", alias="dist")
+
+
+def _device_is_set(draft: Draft) -> bool:
+    """Whether the program sets the device: above the call in its own function, or in another one."""
+    file, here = draft.file, draft.file.span(draft.call)[0]
+    if file.mentions_elsewhere("set_device") or file.mentions_elsewhere("set_device_index"):
+        return True
+    own = file.calls(file.scope(draft.call))
+    calls = [node for node in file.all_calls() if _SETS_DEVICE.search(file.code(node.func))]
+    return any(node not in own or file.span(node)[0] < here for node in calls)
 
 
 def _is_one_dimensional(origin: Origin) -> bool:

@@ -6,6 +6,7 @@ FSDP1 hands each module to a policy and never wraps the root by it; FSDP2 has no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import libcst as cst
@@ -22,7 +23,7 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
     origins = draft.file.origins(value)
     if all(origin.is_none for origin in origins):
         return
-    if len(origins) == 1 and _is_near(draft, origins[0]):
+    if len(origins) == 1 and _can_be_inlined(draft, origins[0]):
         _inline(value, origins[0], draft)
         return
     _in_place(value, origins, draft)
@@ -31,6 +32,7 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
 def _inline(value: cst.BaseExpression, origin: Origin, draft: Draft) -> None:
     """The policy is made in the same function or at the top of the same file: write its classes into the loop."""
     node = origin.node
+    draft.quoted.update(word for word in _words(origin))
     condition = _lambda_body(origin)
     if condition is not None:
         draft.targets = Targets(condition, nested=True, may_be_root=True)
@@ -45,7 +47,7 @@ def _inline(value: cst.BaseExpression, origin: Origin, draft: Draft) -> None:
         statement = assignment_only_for(draft.file, node, lambda use: _is_policy_argument(draft.file, use))
         if statement is not None:
             draft.dead.append(statement)
-            draft.definitions.add(node)
+            draft.inlined.add(node)
 
 
 def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
@@ -97,7 +99,8 @@ def _substituted(file: File, function: cst.Lambda) -> str:
         position = at + len(use.value)
     pieces.append(_escaped(text[position:]))
     body = "".join(pieces)
-    return f"({body})" if "\n" in body else body
+    binds_loosely = isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
+    return f"({body})" if "\n" in body or binds_loosely else body
 
 
 def _escaped(text: str) -> str:
@@ -174,14 +177,17 @@ def _constructed(file: File, callee: cst.BaseExpression) -> set[str]:
     return names
 
 
-def _is_near(draft: Draft, origin: Origin) -> bool:
-    """Whether names used where the policy is made mean the same at the constructor call."""
-    if origin.node is None or origin.file is not draft.file:
+def _can_be_inlined(draft: Draft, origin: Origin) -> bool:
+    """Whether the names used where the policy is made mean the same at the constructor call."""
+    if not isinstance(origin.node, cst.BaseExpression) or origin.file is not draft.file:
         return False
     scope = draft.file.scope(origin.node)
-    if scope is draft.file.scope(draft.call):
-        return True
-    return isinstance(scope, cst.Module)
+    near = scope is draft.file.scope(draft.call) or isinstance(scope, cst.Module)
+    return near and draft.file.same_meaning(origin.node, draft.call)
+
+
+def _words(origin: Origin) -> list[str]:
+    return re.findall(r"\w+", origin.file.code(origin.node)) if origin.node is not None else []
 
 
 def _is_policy_argument(file: File, use: cst.Name) -> bool:

@@ -12,12 +12,9 @@ import libcst as cst
 
 from codemods.precision import Fields, flag, policy_call, precision_fields, text_of
 from codemods.tables.names import PACKAGE
-from codemods.vocabulary import Import, Origin, Undecided
+from codemods.vocabulary import Origin, Undecided
 
 from .draft import Draft, Note
-
-_POLICY = Import(PACKAGE, "MixedPrecisionPolicy")
-_REPLACE = Import("dataclasses", "replace")
 
 
 def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
@@ -28,6 +25,8 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         return
     if draft.file.mentions("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "torchvision", "timm"):
         raise Undecided("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
+    if draft.file.has_attribute("buffer_dtype", "keep_low_precision_grads") or draft.file.sets_attribute("param_dtype"):
+        raise Undecided("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
     if len(casts) > 1:
@@ -41,8 +40,7 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     """The text of the root's `MixedPrecisionPolicy`; its definition is rewritten where it stands."""
     if value is made[0].node:
         name = draft.fresh("mp_policy", "fsdp_mp_policy")
-        draft.before.append(f"{name} = {policy_call(made[0])}")
-        draft.imports.add(_POLICY)
+        draft.before.append(f"{name} = {policy_call(made[0], draft.imported(PACKAGE, 'MixedPrecisionPolicy'))}")
         return name
     for origin in made:
         assert origin.node is not None
@@ -52,8 +50,7 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
         return text
     name = draft.fresh("mp_policy", "fsdp_mp_policy")
     if optional:
-        draft.imports.add(_POLICY)
-        text = f"{text} or MixedPrecisionPolicy()"
+        text = f"{text} or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()"
     draft.before.append(f"{name} = {text}")
     return name
 
@@ -63,16 +60,18 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_root = cast_root or cast_units
     if not cast_root:
         raise Undecided("mixed_precision with cast_root_forward_inputs=False")
+    if draft.targets is None and not cast_units and draft.file.wraps_several:
+        raise Undecided("mixed_precision without a policy: this call may wrap a part of another's model")
     if draft.targets is None or cast_units:
         draft.both["mp_policy"] = policy
         return
     draft.root["mp_policy"] = policy
     unit = draft.fresh("block_mp_policy")
+    replace = draft.imported("dataclasses", "replace")
     draft.before.append(
-        f"# FSDP1 casts inputs at the root only.\n{unit} = replace({policy}, cast_forward_inputs=False)"
+        f"# FSDP1 casts inputs at the root only.\n{unit} = {replace}({policy}, cast_forward_inputs=False)"
     )
     draft.unit["mp_policy"] = unit
-    draft.imports.add(_REPLACE)
 
 
 def _cast_buffers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from codemods.vocabulary import Holds, Import, Origin, Way
 
 from .flow import reaching
 from .program import Program
-from .scopes import Binds
+from .scopes import Binding, Binds, Scope
 from .symbols import Outside
 from .tree import Tree
 from .values import Values
@@ -30,6 +30,7 @@ class Facts:
         self.ways: dict[cst.Call, Way] = {}
         self.changed: set[cst.CSTNode] = set()
         self.kept: set[cst.CSTNode] = set()
+        self.constructors = 0
         self._files: dict[Path, FileFacts] = {}
 
     def file(self, tree: Tree) -> FileFacts:
@@ -123,6 +124,14 @@ class FileFacts:
     def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
         return node in self._facts.changed
 
+    @property
+    def wraps_several(self) -> bool:
+        return self._facts.constructors > 1
+
+    @property
+    def uses_shard_model(self) -> bool:
+        return Way.SUPPORT in self._facts.ways.values()
+
     def is_for_shard_model(self, node: cst.CSTNode) -> bool:
         return node in self._facts.kept
 
@@ -136,16 +145,42 @@ class FileFacts:
             if name.value in names and self._is_use(name) and bound & set(reaching(self.tree, name, name.value))
         ]
 
-    def named(self, item: Import) -> Import:
-        bindings = self.tree.scope.bindings.get(item.local, ())
-        own = f"{item.module}.{item.name}"
-        for binding in bindings:
-            if binding.how is not Binds.IMPORT:
-                return replace(item, alias=f"fsdp2_{item.name}")
-            symbol = self._program.symbols.of_binding(self.tree, binding)
-            if isinstance(symbol, Outside) and symbol.dotted != own:
-                return replace(item, alias=f"fsdp2_{item.name}")
+    def named(self, item: Import, at: cst.CSTNode) -> Import:
+        scope: Scope | None = self.tree.scope_of[at]
+        while scope is not None:
+            if any(not self._is_import_of(item, binding) for binding in scope.bindings.get(item.local, ())):
+                return replace(item, alias=f"fsdp2_{item.local}")
+            scope = scope.parent
         return item
+
+    def _is_import_of(self, item: Import, binding: Binding) -> bool:
+        if binding.how is not Binds.IMPORT:
+            return False
+        symbol = self._program.symbols.of_binding(self.tree, binding)
+        wanted = f"{item.module}.{item.name}" if item.name else item.module
+        return not isinstance(symbol, Outside) or symbol.dotted == wanted
+
+    def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
+        own = {binding for node in self._inside(expression) for binding in self._bound_by(node)}
+        for name in self._inside(expression):
+            if not isinstance(name, cst.Name) or not self._is_use(name):
+                continue
+            here = set(reaching(self.tree, name, name.value))
+            if here & own:
+                continue
+            if here != set(reaching(self.tree, at, name.value)):
+                return False
+        return True
+
+    def _inside(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        yield node
+        for child in node.children:
+            yield from self._inside(child)
+
+    def _bound_by(self, node: cst.CSTNode) -> Iterator[Binding]:
+        scope = self.tree.scope_of.get(node)
+        for bindings in scope.bindings.values() if scope is not None else ():
+            yield from (binding for binding in bindings if binding.node is node)
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         return self.tree.scope_of[node].node
@@ -153,12 +188,27 @@ class FileFacts:
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         return [call for call in self.tree.nodes(cst.Call) if self.scope(call) is scope]
 
+    def all_calls(self) -> Sequence[cst.Call]:
+        return self.tree.nodes(cst.Call)
+
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         outer = self.scope(node)
         return frozenset(name.value for name in self.tree.nodes(cst.Name) if self.tree.contains(outer, name))
 
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words)
+
+    def has_attribute(self, *names: str) -> bool:
+        return next(self._attributes(*names), None) is not None
+
+    def sets_attribute(self, name: str) -> bool:
+        return any(isinstance(tree.parents[node], cst.AssignTarget) for tree, node in self._attributes(name))
+
+    def _attributes(self, *names: str) -> Iterator[tuple[Tree, cst.Attribute]]:
+        for tree in self._program.mentioning(*names):
+            for node in tree.nodes(cst.Attribute):
+                if node.attr.value in names:
+                    yield tree, node
 
     def mentions_elsewhere(self, word: str) -> bool:
         return self._program.mentions(word, but=self.path)

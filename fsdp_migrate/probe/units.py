@@ -42,7 +42,11 @@ class Wrapped:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One shard group: the parameters that are gathered and reduced together."""
+    """One shard group: the parameters that are gathered and reduced together.
+
+    `padded_numel` is what one gather moves, `reduced_numel` what one reduction moves: FSDP1 reduces the flat gradient of
+    the whole unit, FSDP2 only the parameters that have a gradient.
+    """
 
     root: int
     fqn: str
@@ -50,6 +54,7 @@ class Unit:
     params: tuple[str, ...]
     numel: int
     padded_numel: int
+    reduced_numel: int
     storage_dtype: str
     param_dtype: str
     reduce_dtype: str
@@ -134,13 +139,15 @@ def units(roots: list[nn.Module]) -> list[Unit]:
 def _fsdp1_unit(root: int, name: str, handle: Any) -> Unit:
     flat = handle.flat_param
     shard_world = handle.process_group.size() if handle.uses_sharded_strategy else 1
+    padded = int(flat._sharded_size.numel()) * shard_world if hasattr(flat, "_sharded_size") else flat.numel()
     return Unit(
         root=root,
         fqn=name,
         api="FSDP1",
         params=tuple(sorted(names[0] for names in fsdp1_names(name, flat))),
         numel=int(sum(flat._numels)),
-        padded_numel=int(flat._sharded_size.numel()) * shard_world if hasattr(flat, "_sharded_size") else flat.numel(),
+        padded_numel=padded,
+        reduced_numel=padded if flat.requires_grad else 0,
         storage_dtype=_dtype(getattr(flat, "_local_shard", flat).dtype),
         param_dtype=_dtype(handle._fwd_bwd_param_dtype),
         reduce_dtype=_dtype(handle._reduce_dtype),
@@ -151,6 +158,7 @@ def _fsdp1_unit(root: int, name: str, handle: Any) -> Unit:
 
 def _fsdp2_unit(root: int, name: str, group: Any, names: dict[int, str]) -> Unit:
     sharded = [fsdp2_sharded(fsdp_param) for fsdp_param in group.fsdp_params]
+    padded = [fsdp_param.padded_sharded_param_size.numel() for fsdp_param in group.fsdp_params]
     storage = {tensor.dtype for tensor in sharded}
     compute = {group.mp_policy.param_dtype or dtype for dtype in storage}
     reduce = {group.mp_policy.reduce_dtype or dtype for dtype in compute}
@@ -161,7 +169,8 @@ def _fsdp2_unit(root: int, name: str, group: Any, names: dict[int, str]) -> Unit
         api="FSDP2",
         params=tuple(sorted(fsdp2_names(fsdp_param, names)[0] for fsdp_param in group.fsdp_params)),
         numel=sum(s.numel() for s in sharded),
-        padded_numel=sum(p.padded_sharded_param_size.numel() for p in group.fsdp_params) * shard_world,
+        padded_numel=sum(padded) * shard_world,
+        reduced_numel=sum(size for size, s in zip(padded, sharded, strict=True) if s.grad is not None) * shard_world,
         storage_dtype=_dtypes(storage),
         param_dtype=_dtypes(compute),
         reduce_dtype=_dtypes(reduce),

@@ -12,12 +12,13 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = (".git", ".hg")
 ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+FRONT_DOOR = 50
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -42,10 +43,11 @@ def import_graph(entries: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
     """For every file of the program, in the order of `program_files`, which of its files it imports."""
     roots = {real(entry): roots_of(entry) for entry in entries}
     graph: dict[Path, tuple[Path, ...]] = dict.fromkeys(roots, ())
+    search = _Search()
     queue = deque(roots)
     while queue:
         path = queue.popleft()
-        graph[path] = tuple(dict.fromkeys(_targets(path, roots[path])))
+        graph[path] = tuple(dict.fromkeys(_targets(path, search.within(path, roots[path]))))
         for target in graph[path]:
             if target not in graph:
                 graph[target] = ()
@@ -55,11 +57,17 @@ def import_graph(entries: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
 
 
 def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tuple[Path, ...]:
-    """The part of a graph that has to do with `hits`: they, what imports them, and what any of those imports."""
+    """The part of a graph that has to do with `hits`: they, what imports them, and what any of those imports.
+
+    What imports a package of more than `FRONT_DOOR` importers is not counted: behind `import torch` nothing is near.
+    """
     importers: dict[Path, list[Path]] = {}
     for path, targets in graph.items():
         for target in targets:
             importers.setdefault(target, []).append(path)
+    for path, known in importers.items():
+        if path.name == "__init__.py" and len(known) > FRONT_DOOR:
+            known.clear()
     related = _reachable(_reachable(hits, importers), graph)
     return tuple(path for path in graph if path in related)
 
@@ -69,9 +77,13 @@ def resolve_module(importing: Path, module: str | None, level: int, roots: Seque
 
     `roots` are searched in order for absolute imports (`roots_of` makes them). A namespace package has no file.
     """
+    return _resolve(real(importing), module, level, roots)
+
+
+def _resolve(importing: Path, module: str | None, level: int, roots: Sequence[Path]) -> Path | None:
     parts = module.split(".") if module else []
     if level:
-        folder = Path(real(importing)).parent
+        folder = importing.parent
         for _ in range(level - 1):
             folder = folder.parent
         return _find(folder, parts)
@@ -136,15 +148,33 @@ def imports_of(path: Path) -> tuple[Imported, ...]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the user's business
-            tree = ast.parse(path.read_bytes())
+            data = path.read_bytes()
+            tree = ast.parse(data)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return tuple(dict.fromkeys(found for node in _import_nodes(tree) for found in _imported(node)))
+    calls = b"import_module" in data or b"__import__" in data
+    return tuple(dict.fromkeys(found for node in _import_nodes(tree, calls) for found in _imported(node)))
 
 
 def real(path: Path) -> Path:
     """The one name a file has here: absolute, without symlinks, as Python takes a script's."""
     return Path(os.path.realpath(path))
+
+
+class _Search:
+    """`_resolve` with a memory, for the time that one graph takes: most files import the same things."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Path, str | None, int, tuple[Path, ...]], Path | None] = {}
+
+    def within(self, path: Path, roots: tuple[Path, ...]) -> Callable[[str | None, int], Path | None]:
+        def find(module: str | None, level: int) -> Path | None:
+            key = (path.parent, module, level, roots)
+            if key not in self._known:
+                self._known[key] = _resolve(path, module, level, roots)
+            return self._known[key]
+
+        return find
 
 
 def _reachable(starts: Iterable[Path], graph: Mapping[Path, Sequence[Path]]) -> set[Path]:
@@ -158,23 +188,16 @@ def _reachable(starts: Iterable[Path], graph: Mapping[Path, Sequence[Path]]) -> 
     return seen
 
 
-def _targets(path: Path, roots: Sequence[Path]) -> Iterator[Path]:
+def _targets(path: Path, find: Callable[[str | None, int], Path | None]) -> Iterator[Path]:
     for found in imports_of(path):
-        yield from _packages(path, found.module, found.level, roots)
-        for name in found.names:
-            submodule = ".".join(filter(None, (found.module, name)))
-            target = resolve_module(path, submodule, found.level, roots)
+        parts = found.module.split(".") if found.module else []
+        # `a`, `a.b`, `a.b.c` for `a.b.c`: importing a module runs the packages it lies in.
+        modules = [".".join(parts[:length]) or None for length in range(0 if found.level else 1, len(parts) + 1)]
+        modules += [".".join((*parts, name)) for name in found.names]
+        for module in modules:
+            target = find(module, found.level)
             if target:
                 yield target
-
-
-def _packages(path: Path, module: str | None, level: int, roots: Sequence[Path]) -> Iterator[Path]:
-    """`a`, `a.b`, `a.b.c` for `a.b.c`: importing a module runs the packages it lies in."""
-    parts = module.split(".") if module else []
-    for length in range(0 if level else 1, len(parts) + 1):
-        target = resolve_module(path, ".".join(parts[:length]) or None, level, roots)
-        if target:
-            yield target
 
 
 def _find(folder: Path, parts: Sequence[str]) -> Path | None:
@@ -190,18 +213,26 @@ def _find(folder: Path, parts: Sequence[str]) -> Path | None:
 
 def _same_package(importing: Path, root: Path, package: str) -> bool:
     """Whether both lie in one installed package: the rest of site-packages is not the user's program."""
-    path = real(importing)
-    return path.is_relative_to(root) and path.relative_to(root).parts[0] == package
+    return importing.is_relative_to(root) and importing.relative_to(root).parts[0] == package
 
 
-def _import_nodes(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom | ast.Call]:
-    """The statements and calls that can import, depth first: `ast.walk` would lose the order of the text."""
+def _import_nodes(tree: ast.Module, calls: bool) -> Iterator[ast.Import | ast.ImportFrom | ast.Call]:
+    """The statements that import, in the order of the text; with `calls`, every call too, at five times the cost.
+
+    Statements hold statements only in a few fields: expressions need not be searched.
+    """
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)):
             yield node
-        stack.extend(reversed(list(ast.iter_child_nodes(node))))
+        if calls:
+            stack.extend(reversed(list(ast.iter_child_nodes(node))))
+            continue
+        for field in ("finalbody", "orelse", "handlers", "cases", "body"):
+            inner = getattr(node, field, None)
+            if isinstance(inner, list):
+                stack.extend(reversed(inner))
 
 
 def _imported(node: ast.Import | ast.ImportFrom | ast.Call) -> Iterable[Imported]:

@@ -202,8 +202,10 @@ def update(text: str, names: Iterable[str]) -> str:
     used = {name for definition in missing for name in definition.uses if name in imports and name not in there.imports}
     lines = text.splitlines(keepends=True)
     at = after_imports(text)
-    added = "".join(import_blocks(imports[name] for name in used))
-    return "".join(lines[:at]) + added + "".join(lines[at:]).rstrip("\n") + "\n" + body(missing)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    added = "".join(import_blocks(imports[name] for name in used)).replace("\n", newline)
+    below = ("\n" + body(missing)).replace("\n", newline)
+    return "".join(lines[:at]) + added + "".join(lines[at:]).rstrip("\r\n") + below
 
 
 def after_imports(text: str) -> int:

@@ -20,6 +20,7 @@ class Unit:
     params: tuple[str, ...]
     numel: int
     padded_numel: int
+    reduced_numel: int
     storage_dtype: str
     param_dtype: str
     reduce_dtype: str

@@ -1,6 +1,7 @@
 """The Python files of one program: the script, and what it imports from its own tree.
 
-Not the whole tree: a repository holds many programs, and one of them starting its own processes says nothing of the rest.
+Not the whole tree: a repository holds many programs, and one of them starting its own processes says nothing of the
+others.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import ShardingStrategy as FSDP1ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy as FSDP1ModuleWrapPolicy
 
 from . import models
 from .models import Block, Outer
@@ -167,6 +169,11 @@ def frozen_and_trained_in_one_unit(v, model):
     return {"auto_wrap_policy": blocks(v)}
 
 
+@case(models.ChannelsLast, seed_by_rank=True)
+def channels_last(v, model):
+    return {"auto_wrap_policy": v.ModuleWrapPolicy({nn.Sequential}), "sync_module_states": True}
+
+
 # By hand
 
 
@@ -203,6 +210,12 @@ def enable_wrap(v, model):
 
 
 # Strategies
+
+
+@case(models.Plain)
+def strategy_that_a_library_made(v, model):
+    strategy = FSDP1ShardingStrategy.SHARD_GRAD_OP
+    return {"sharding_strategy": strategy, "auto_wrap_policy": FSDP1ModuleWrapPolicy({Block})}
 
 
 def strategy_case(name: str, world: int = 2) -> None:
@@ -370,14 +383,11 @@ def ignored_parameters_by_size(v, model):
     return {"ignored_states": states, "auto_wrap_policy": policy}
 
 
-@case(models.Plain)
-def ignored_modules_bf16_buffers(v, model):
-    model.out = nn.Sequential(model.out)
-    return {
-        "ignored_modules": [model.blocks[1].norm],
-        "mixed_precision": v.MixedPrecision(None, None, torch.float64),
-        "auto_wrap_policy": blocks(v),
-    }
+@case(models.Nested)
+def ignored_modules_keep_their_buffers(v, model):
+    precision = v.MixedPrecision(buffer_dtype=torch.float64)
+    ignored = [model.layers["a"].inner]
+    return {"ignored_modules": ignored, "mixed_precision": precision, "auto_wrap_policy": blocks(v)}
 
 
 @case(models.Unused, optimizer=partial(torch.optim.AdamW, lr=0.1, weight_decay=0.5))

@@ -167,3 +167,15 @@ class Frozen(Plain):
         super().__init__()
         for block in self.blocks:
             block.up.requires_grad_(False)
+
+
+class ChannelsLast(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(2, 6, 2, padding=1), nn.ReLU(), nn.Conv2d(6, 4, 2))
+        self.out = nn.Linear(16, 1)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.view(-1, 2, 2, 2).to(memory_format=torch.channels_last)
+        return self.out(self.features(x).flatten(1))

@@ -131,6 +131,13 @@ def test_update_keeps_edits_and_additions() -> None:
     assert new.index("from weakref") < new.index("def unwrap")
 
 
+def test_update_keeps_line_endings() -> None:
+    text = (compose(["unwrap"]) + "\nMINE = 1\n").replace("\n", "\r\n")
+    new = update(text, ["no_sync"])
+    assert new.count("\n") == new.count("\r\n")
+    assert new.replace("\r\n", "\n") == update(text.replace("\r\n", "\n"), ["no_sync"])
+
+
 def test_update_of_an_empty_file() -> None:
     assert parse(update("", ["unwrap"])) == {"unwrap"}
     compile(update("", ["no_sync"]), "fsdp2_support.py", "exec")

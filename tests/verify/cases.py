@@ -1,7 +1,10 @@
 """The right and the wrong migrations that the checks are held against.
 
 The thresholds in fsdp_migrate/verify/thresholds.py were frozen with the cases of `CALIBRATION` and `RIGHT`; `HOLD_OUT`
-and `RIGHT_HOLD_OUT` were written after that and changed nothing.
+and `RIGHT_HOLD_OUT` were written after that. At first sight of the hold-out, with thresholds that have not moved since:
+24 of 25 mistakes were rejected by the expected check (the 25th crashed by itself: mixed DTensors in clipping), and 11 of
+13 right migrations passed. The two false alarms were of S3 and led to two rules in checks/structure.py: bytes reduced are
+measured against what has a gradient (a frozen parameter), and SHARD_GRAD_OP's saved gathers are told apart.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ ACCUMULATE: dict[str, Any] = {"accumulate": 2}
 SYNC: dict[str, Any] = {"sync_module_states": True}
 BF16: dict[str, Any] = {"precision": "bf16"}
 META: dict[str, Any] = {"meta": True}
+LARGE: dict[str, Any] = {"lr": 1e-2, "clip": 0.0, "dropout": 0.1}
+GROUPS: dict[str, Any] = {"schedule": True, "decay_groups": True}
 
 RIGHT = [
     Case("fp32"),
@@ -36,14 +41,14 @@ CALIBRATION = [
     Case("no_sync inverted", ACCUMULATE, "no_sync_inverted", ("N2", "N3", "N4")),
     Case("no_sync on every micro-batch", ACCUMULATE, "no_sync_always", ("S3", "N2")),
     Case("no_sync dropped", ACCUMULATE, "no_sync_dropped", ("S3",)),
-    Case("clipping by the local norm", {"clip": 0.1}, "clip_local", ("N2", "N3")),
-    Case("clipping by the local norm, bf16", {**BF16, "clip": 0.1}, "clip_local", ("N2",)),
-    Case("clipping dropped", {"clip": 0.1}, "clip_dropped", ("N2", "N3")),
+    Case("clipping by the local norm", {}, "clip_local", ("N2", "N3")),
+    Case("clipping by the local norm, bf16", BF16, "clip_local", ("N2",)),
+    Case("clipping dropped", {}, "clip_dropped", ("N2", "N3")),
     Case("mixed precision dropped", BF16, "precision_dropped", ("S2", "S3")),
     Case("another reduce dtype", BF16, "reduce_dtype", ("S2", "S3")),
     Case("loss scaling lost", ACCUMULATE, "scaling_lost", ("N1", "N2")),
-    Case("loss scaling lost, bf16", {**ACCUMULATE, **BF16}, "scaling_lost", ("N1", "N2")),
-    Case("gradients summed", {"clip": 0.0}, "gradients_summed", ("N2", "N3")),
+    Case("loss scaling lost, bf16", {**BF16, **ACCUMULATE}, "scaling_lost", ("N1", "N2")),
+    Case("gradients summed", LARGE, "gradients_summed", ("N2", "N3")),
     Case("reshard_after_forward=False", {}, "reshard_dropped", ("S3",)),
     Case("learning rate 1% off", {}, "lr_off", ("H0",)),
     Case("learning rate 1% off, bf16", BF16, "lr_off", ("H0",)),
@@ -55,11 +60,11 @@ RIGHT_HOLD_OUT = [
     Case("tied weights", {"tied": True}),
     Case("autocast", {"autocast": True}),
     Case("frozen embedding", {"frozen": True}),
-    Case("schedule and weight-decay groups", {"schedule": True, "decay_groups": True}),
+    Case("schedule and weight-decay groups", GROUPS),
     Case("evaluation between steps", {"evaluate": True}),
     Case("SGD with momentum", {"optimizer": "SGD", "lr": 0.05}),
     Case("SHARD_GRAD_OP with accumulation", {"strategy": "SHARD_GRAD_OP", **ACCUMULATE}),
-    Case("large steps, no clipping", {"lr": 1e-2, "clip": 0.0, "dropout": 0.1}),
+    Case("large steps, no clipping", LARGE),
     Case("bf16, dropout, checkpointing", {**BF16, "dropout": 0.1, "checkpointing": True, "lr": 1e-2}),
     Case("bf16 and meta initialisation", {**BF16, **META}),
     Case("unused parameters", {"unused": True}),
@@ -70,17 +75,17 @@ HOLD_OUT = [
     Case("one block not sharded", {}, "one_block_missed", ("S1",)),
     Case("blocks in one group", {}, "blocks_merged", ("S1",)),
     Case("a group too many", {}, "inner_linear_sharded", ("S1",)),
-    Case("the root not sharded", {}, "root_missing", ("S1",)),
+    Case("the root not sharded", LARGE, "root_missing", ("S1",)),
     Case("mixed precision added", {}, "precision_added", ("S2",)),
     Case("another seed", {}, "seed_changed", ("N0",)),
     Case("HSDP became FSDP", {"strategy": "HYBRID_SHARD"}, "hybrid_dropped", ("S1",), world=4),
     Case("NO_SHARD became FULL_SHARD", {"strategy": "NO_SHARD"}, "no_shard_sharded", ("S1", "S3")),
     Case("weights untied", {"tied": True}, "untied", ("S1",)),
     Case("embedding unfrozen", {"frozen": True}, "unfrozen", ("G0",)),
-    Case("clipping at twice the norm", {"clip": 0.1}, "clip_doubled", ("N2",)),
+    Case("clipping at twice the norm", {}, "clip_doubled", ("N2",)),
     Case("weight decay changed", {}, "weight_decay_off", ("H0",)),
     Case("betas changed, bf16", BF16, "betas_off", ("H0",)),
-    Case("schedule dropped", {"schedule": True}, "schedule_dropped", ("H0",)),
+    Case("schedule dropped", GROUPS, "schedule_dropped", ("H0",)),
     Case("each rank reads the same data", {}, "data_repeated", ("N1",)),
     Case("one gradient lost", {}, "gradient_lost", ("G0", "N3")),
     Case("autocast dropped", {"autocast": True}, "autocast_dropped", ("E0",)),
@@ -91,5 +96,5 @@ HOLD_OUT = [
     Case("unused parameters left out", {"unused": True}, "unused_left", ("G0",)),
     Case("gradients summed, bf16", {**BF16, "clip": 0.0}, "gradients_summed", ("N2", "N3")),
     Case("sync_module_states dropped, bf16", {**BF16, **SYNC}, "sync_dropped", ("N0",)),
-    Case("zero_grad lost, bf16", {**BF16, "lr": 1e-2}, "zero_grad_lost", ("N4",)),
+    Case("zero_grad lost, bf16", BF16, "zero_grad_lost", ("N4",)),
 ]

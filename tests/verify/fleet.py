@@ -69,7 +69,9 @@ def _fork_rank(job: dict[str, Any], rank: int, port: int) -> int:
 
 
 if __name__ == "__main__":
-    import fsdp_migrate.probe.session  # noqa: F401  (the import that is shared by all forks)
+    # What all forks share. The first optimizer of a process imports torch._dynamo, which takes longer than the run.
+
+    import fsdp_migrate.probe.session  # noqa: F401
 
     for job in json.loads(Path(sys.argv[1]).read_text()):
         run_job(job)

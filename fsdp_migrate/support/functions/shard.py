@@ -17,7 +17,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from .api import CPUOffload, MixedPrecision, ShardingStrategy
 from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_mesh
 from .precision import cast_module_buffers, unit_mp_policy
-from .states import broadcast_module_states, materialize
+from .states import broadcast_module_states, make_contiguous, materialize
 from .units import resolve_ignored, unit_modules, wrap_targets
 
 # FSDP1 arguments that changed when memory was used and when ranks communicated, and never what was computed.
@@ -60,9 +60,10 @@ def shard_unit(
             broadcast_module_states(unit, mesh.get_group(dim), device, ignored_params)
     kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy)
     if cpu_offload is not None and cpu_offload.offload_params:
-        kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type != "cpu")
+        kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     if ignored_params:
         kwargs["ignored_params"] = set(ignored_params)  # torch >= 2.7
+    make_contiguous(unit_modules(unit, ignored_modules))
     mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
     fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
@@ -92,6 +93,8 @@ def shard_model(
     For arguments that only run time knows; where they are known, `fully_shard` on each unit and then on the model is
     all there is to it. Shards `module` in place and returns it. The arguments in `SPEED_ONLY` have no effect.
     """
+    if sharding_strategy is not None:  # may be torch's own, from a library that still makes one
+        sharding_strategy = ShardingStrategy[sharding_strategy.name]
     by_hand = auto_wrap_policy is None and process_group is None and device_mesh is None
     if by_hand and sharding_strategy in HYBRID_STRATEGIES:
         raise ValueError(f"{sharding_strategy} without auto_wrap_policy needs a process_group or a device_mesh")

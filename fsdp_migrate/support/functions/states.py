@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,14 @@ def materialize(
             if own[module]:
                 module.to_empty(device=device, recurse=False)
                 module.reset_parameters()  # type: ignore[operator]
+
+
+def make_contiguous(modules: Iterable[nn.Module]) -> None:
+    """Undo `channels_last`, which FSDP1 took for parameters and `fully_shard` does not. Inputs can keep it."""
+    for module in modules:
+        for param in module.parameters(recurse=False):
+            if not param.is_contiguous():
+                param.data = param.data.contiguous()
 
 
 @torch.no_grad()

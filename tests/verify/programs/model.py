@@ -20,7 +20,7 @@ class Options:
     precision: str = "fp32"
     reduce: str = ""
     accumulate: int = 1
-    clip: float = 0.5
+    clip: float = 0.1
     dropout: float = 0.0
     checkpointing: bool = False
     strategy: str = "FULL_SHARD"
