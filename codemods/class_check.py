@@ -73,8 +73,13 @@ def _counterpart(node: Reference, file: File) -> str | None:
 def _is_class_test(node: cst.BaseExpression, file: File) -> bool:
     """The second argument of `isinstance` or `issubclass`, alone or in a tuple."""
     holder = file.parent(node)
-    if isinstance(holder, cst.Element):
-        holder = file.parent(cst.ensure_type(file.parent(holder), cst.Tuple))
+    if isinstance(holder, cst.MatchClass):
+        return True
+    while isinstance(holder, (cst.Element, cst.Tuple, cst.BinaryOperation)):
+        holder = file.parent(holder)
+    if isinstance(holder, cst.Assign):
+        # `KINDS = (FSDP, DDP)`, for a test further down.
+        return holder.value is not node
     call = file.parent(holder) if isinstance(holder, cst.Arg) else None
     return isinstance(call, cst.Call) and file.code(call.func) in {"isinstance", "issubclass"}
 

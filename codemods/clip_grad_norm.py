@@ -79,7 +79,7 @@ def edit(found: Match, file: File) -> Outcome:
     start, end = file.span(call)
     callee_start, callee_end = file.span(found.attribute)
     arguments = file.text[callee_end:end].lstrip()[1:]
-    if not _plain_norm(call):
+    if not _plain_norm(call) or file.may_ignore_parameters(found.attribute.value):
         item = file.named(Import(SUPPORT, _FUNCTION), call)
         return Outcome(
             edits=[Edit(callee_start, end, f"{item.local}({model}, {arguments.lstrip()}")],

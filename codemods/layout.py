@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
+
 import libcst as cst
 
 from codemods.vocabulary import Edit, File
@@ -52,7 +55,10 @@ def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
     """
     start = file.whole_lines(block)[0]
     indent = file.text[start : file.span(block)[0]]
-    first = file.text.index("\n", _behind_colon(file, block)) + 1
+    colon = _behind_colon(file, block)
+    first = file.text.index("\n", colon) + 1
+    comment = file.text[colon : first - 1].strip()
+    line = f"{comment}{file.newline}{indent}{line}" if comment and line else line or comment
     while not file.text[first : file.text.index("\n", first)].strip():
         first = file.text.index("\n", first) + 1
     head = Edit(start, first, f"{indent}{line}{file.newline}" if line else "")
@@ -60,11 +66,31 @@ def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
 
 
 def _behind_colon(file: File, block: cst.With) -> int:
-    """Where the head ends, or comes close: what follows on the line is a comment at most."""
-    start, end = file.span(block)[0], file.span(block.items[-1])[1]
-    while file.text.count("(", start, end) != file.text.count(")", start, end):
-        end += 1
-    return end
+    """The offset behind the colon of the head; brackets and lambdas in it have colons of their own."""
+    start = file.span(block)[0]
+    lines = io.StringIO(file.text[start:], newline="").readline
+    depth = lambdas = offset = 0
+    starts = _line_starts(file.text[start:])
+    for token in tokenize.generate_tokens(lines):
+        if token.string in {"(", "[", "{"}:
+            depth += 1
+        elif token.string in {")", "]", "}"}:
+            depth -= 1
+        elif token.string == "lambda" and not depth:
+            lambdas += 1
+        elif token.string == ":" and token.type == tokenize.OP and not depth:
+            if not lambdas:
+                offset = starts[token.end[0] - 1] + token.end[1]
+                break
+            lambdas -= 1
+    return start + offset
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return starts
 
 
 def _extra_indent(file: File, block: cst.With) -> int:
@@ -76,7 +102,7 @@ def _extra_indent(file: File, block: cst.With) -> int:
 
 def _dedent(file: File, block: cst.With, offset: int) -> list[Edit]:
     extra = _extra_indent(file, block)
-    end = file.span(block.body.body[-1])[1]
+    end = _behind_comments(file, block, extra)
     strings = _multi_line_strings(file, block.body)
     edits = []
     while 0 < offset < end:
@@ -144,12 +170,30 @@ def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
             break
         statement = ancestor
     start = file.span(statement)[0]
-    first = file.whole_lines(statement)[0]
+    if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and statement.decorators:
+        start = file.span(statement.decorators[0])[0]
+    first = file.text.rfind("\n", 0, start) + 1
     if file.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(marker):
         return []
     indent = file.text[first:start]
     text = why.replace('"', "'")
     return [Edit(start, start, f'{marker}{text}"){file.newline}{indent}')]
+
+
+def _behind_comments(file: File, block: cst.With, extra: int) -> int:
+    """The end of the body, with comments that follow its last statement at its own indentation."""
+    end = file.span(block.body.body[-1])[1]
+    inner = extra + file.span(block)[0] - file.whole_lines(block)[0]
+    offset = file.text.find("\n", end) + 1
+    while offset:
+        line_end = file.text.find("\n", offset)
+        line = file.text[offset : line_end if line_end >= 0 else len(file.text)]
+        if line.strip() and not (line.lstrip().startswith("#") and len(line) - len(line.lstrip()) >= inner):
+            break
+        if line.strip():
+            end = offset + len(line)
+        offset = line_end + 1
+    return end
 
 
 def _multi_line_strings(file: File, node: cst.CSTNode) -> list[tuple[int, int]]:

@@ -44,13 +44,16 @@ import libcst as cst
 
 from codemods.layout import stop
 from codemods.tables.leftovers import (
+    APPLY,
     BY_NAME,
     CLASS,
     INTERNALS,
     LEFTOVERS,
     NAMED,
+    ON_MODEL,
     OTHER,
     PRIVATE,
+    STATIC,
     SUBCLASS,
     Leftover,
 )
@@ -75,10 +78,24 @@ def internals(file: File, attributes: Sequence[cst.Attribute], calls: Sequence[c
         inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
         if attribute.attr.value in INTERNALS and not inner:
             found.append(finding(PRIVATE.code, Level.MANUAL, file, attribute, PRIVATE.message, PRIVATE.cure))
+        row = _method_row(attribute, file)
+        if row is not None:
+            found.append(finding(row.code, Level.MANUAL, file, attribute, row.message, row.cure))
     for call in calls:
         if _looks_up(call, file):
             found.append(finding(NAMED.code, Level.MANUAL, file, call, NAMED.message, NAMED.cure))
     return Outcome(findings=found)
+
+
+def _method_row(attribute: cst.Attribute, file: File) -> Leftover | None:
+    """`model.summon_full_params(model)`: the wrapper's static methods are called on the model too."""
+    name = attribute.attr.value
+    call = file.parent(attribute)
+    if name not in STATIC | {"apply"} or not isinstance(call, cst.Call) or call.func is not attribute:
+        return None
+    if file.fsdp1(attribute) is not None or Holds.FSDP not in file.holds(attribute.value):
+        return None
+    return APPLY if name == "apply" else ON_MODEL
 
 
 def _looks_up(call: cst.Call, file: File) -> bool:

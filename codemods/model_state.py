@@ -84,6 +84,8 @@ def edit(found: Match, file: File) -> Outcome:
     model = file.code(found.model)
     if file.mentions("set_state_dict_type"):
         return _manual(found, file, "set_state_dict_type decides elsewhere in the program what it holds")
+    if Holds.DDP in file.holds(found.model):
+        return _manual(found, file, "the model can be a DDP model too, whose keys would lose their prefix")
     if len(found.call.args) != count:
         return _manual(found, file, "it takes arguments that the new function does not have")
     arguments = [model, *(file.code(argument.value) for argument in found.call.args)]

@@ -179,6 +179,9 @@ class File(Protocol):
     def is_for_shard_model(self, node: cst.CSTNode) -> bool:
         """Whether a value made here can reach the support module's `shard_model`, which takes FSDP1's own values."""
 
+    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
+        """Whether some parameters of the model that an expression holds may stay plain tensors (`ignored_modules`)."""
+
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 
@@ -190,6 +193,22 @@ class File(Protocol):
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         """The function, class or module that a node stands in."""
+
+    @property
+    def top(self) -> cst.Module:
+        """The file itself, as a scope."""
+
+    def is_imported(self, name: cst.Name) -> bool:
+        """Whether a name is bound by an import that names it, in the scope it is looked up in."""
+
+    def is_local(self, name: str, at: cst.CSTNode) -> bool:
+        """Whether a name is bound in the function that a node stands in."""
+
+    def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[File, cst.Call, cst.BaseExpression]]:
+        """What the program's calls of the function around `node` pass for its parameter `name`."""
+
+    def runs(self, call: cst.Call) -> Sequence[tuple[File, cst.FunctionDef]]:
+        """The functions of the program that a call can run."""
 
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         """The calls that stand in a function, class or module itself, in the order of the text."""

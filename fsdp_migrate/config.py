@@ -8,11 +8,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 CHECKPOINT_FORMATS = ("keep", "dcp")
 OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit")
 OLDEST_TORCH = (2, 6)
@@ -70,6 +65,11 @@ def parse(table: Mapping[str, object], where: str) -> Config:
 
 
 def _read(file: Path) -> Config:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     try:
         document = tomllib.loads(file.read_bytes().decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import RULES, gradient_collectives, leftover
+from codemods import RULES, configuration, gradient_collectives, leftover
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
@@ -32,6 +32,14 @@ class Options:
     checkpoint_format: str = "keep"
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+
+
+class BrokenText(Exception):
+    """A rewritten file does not parse: a fault of a rule. Nothing of the program is written then."""
+
+    def __init__(self, path: Path, error: cst.ParserSyntaxError) -> None:
+        super().__init__(f"the rewritten text would not be Python (line {error.raw_line}); this is a fault of fsdp-migrate")
+        self.path = path
 
 
 @dataclass
@@ -60,7 +68,10 @@ def migrate(sources: Sequence[Source], options: Options) -> Report:
     changes: tuple[Change, ...] = ()
     obstacle = _obstacle(facts)
     if obstacle is None:
-        changes = run.changes()
+        try:
+            changes = run.changes()
+        except BrokenText as broken:
+            program.errors[broken.path] = str(broken)
     else:
         findings = {_left(finding, obstacle) for finding in findings}
     errors = tuple(
@@ -75,7 +86,7 @@ def _obstacle(facts: Facts) -> str | None:
     """Why nothing at all is written: a program that is FSDP1 in one place and FSDP2 in another trains wrongly."""
     if not facts.ways:
         return "name the script that wraps the model too, so that both are migrated together"
-    if Way.LEFT in facts.ways.values():
+    if set(facts.ways.values()) == {Way.LEFT}:
         return "mend the constructor call that is left as it is, then run again"
     return None
 
@@ -116,7 +127,10 @@ class _Run:
     def report_leftovers(self, file: FileFacts) -> None:
         migrated = any(way is not Way.LEFT for way in self.facts.ways.values())
         for node, name in _references(file):
-            if self._is_handled(file, node) or imports.is_vocabulary(name):
+            if self._is_handled(file, node) or isinstance(file.parent(node), cst.AssignTarget):
+                continue
+            if imports.is_vocabulary(name):
+                self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
         attributes = file.tree.nodes(cst.Attribute)
@@ -146,7 +160,10 @@ class _Run:
     def _tidy(self, path: Path, text: str, support_module: str = support_file.NAME) -> imports.Tidied:
         tree = self.facts.program.tree(path)
         assert tree is not None
-        return imports.tidy(tree, text, self.pending[path].imports, support_module)
+        try:
+            return imports.tidy(tree, text, self.pending[path].imports, support_module)
+        except cst.ParserSyntaxError as error:
+            raise BrokenText(path, error) from None
 
     def _take(self, path: Path, outcome: Outcome) -> None:
         self.findings.update(outcome.findings)

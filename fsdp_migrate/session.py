@@ -50,7 +50,7 @@ def gather(paths: Sequence[Path], config: Config) -> Program:
     files = dict.fromkeys(program_files(named)) if named else {}
     hits = [path for path in found.hits if path not in named]
     if hits:
-        files.update(dict.fromkeys(connected(import_graph(found.files), hits)))
+        files.update(dict.fromkeys(connected(import_graph(found.files, config.jobs), hits)))
     program = _read(tuple(files), named)
     return replace(program, files=len({*found.files, *files}))
 

@@ -132,19 +132,21 @@ def check_marked(text: str, rule: str, level: Level = Level.MANUAL, words: str =
 
 def check_leftovers(result: Result) -> None:
     """What is left of FSDP1 is named by a finding that asks for a person, and raises where it would be silent."""
-    manual = [finding for finding in result.findings if finding.level is Level.MANUAL]
     for name, text in result.after.items():
         if name.endswith(SUPPORT):
             continue
         changed = text != result.before[name]
-        lines = result.before[name].splitlines()
-        named = {lines[f.line - 1].strip() for f in manual if f.path.name == Path(name).name and f.line <= len(lines)}
+        lines = [line + "\n" for line in result.before[name].split("\n")]
+        # The text at which each finding points: what is left there must start it.
+        named = [lines[f.line - 1][f.column - 1 :] for f in result.findings if _is_manual(f, name)]
         tree = ast.parse(text)
         for node, used in leftovers(tree):
             if used.split(".")[0] in DATA and not changed:
                 continue
             line = text.splitlines()[node.lineno - 1].strip()
-            assert line in named, f"{used} is left in `{line}` and no finding names it"
+            at = next((text for text in named if text.startswith(ast.unparse(node))), None)
+            assert at is not None, f"{used} is left in `{line}` and no finding names it"
+            named.remove(at)
             if used.rsplit(".", 1)[-1] in SILENT and result.report.changes:
                 assert _is_stopped(tree, node), f"`{line}` would be silent on an FSDP2 model"
 
@@ -168,9 +170,10 @@ def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
         full = ".".join(filter(None, [bound.get(first, ""), rest]))
         if not full.startswith("torch.distributed.fsdp."):
             continue
-        while isinstance(node, ast.Attribute):
-            node = node.value
-            inner.add(node)
+        part: ast.expr = node
+        while isinstance(part, ast.Attribute):
+            part = part.value
+            inner.add(part)
         parts = full.split(".")[3:]
         at = next((index for index, part in enumerate(parts) if part in FSDP1), None)
         if at is not None:
@@ -236,6 +239,10 @@ def _is_dotted(node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
+def _is_manual(finding: Finding, name: str) -> bool:
+    return finding.level is Level.MANUAL and finding.path.as_posix().endswith(f"/{name}")
+
+
 def _is_stopped(tree: ast.Module, node: ast.expr) -> bool:
     """Whether a `raise NotImplementedError` stands right before the statement that holds the node."""
     for block in ast.walk(tree):
@@ -245,6 +252,7 @@ def _is_stopped(tree: ast.Module, node: ast.expr) -> bool:
                 continue
             for before, statement in zip(statements, statements[1:], strict=False):
                 is_raise = isinstance(before, ast.Raise) and "NotImplementedError" in ast.unparse(before)
-                if is_raise and any(inner is node for inner in ast.walk(statement)):
+                same_line = [s for s in statements if s.lineno == statement.lineno]
+                if is_raise and any(inner is node for s in same_line for inner in ast.walk(s)):
                     return True
     return False

@@ -49,7 +49,7 @@ def test_headings_are_all_there_in_order(code: str) -> None:
 def test_example_becomes_what_is_to_be_used_instead(rule) -> None:  # type: ignore[no-untyped-def]
     result = rewrite(snippet(rule.docs, "Example"))
     assert rule.code in {finding.rule for finding in result.findings}
-    assert all(finding.level is Level.REWRITTEN for finding in result.findings)
+    assert all(finding.level is not Level.MANUAL for finding in result.findings)
     assert result.text == snippet(rule.docs, "Use instead")
 
 

@@ -110,13 +110,22 @@ def _edits(written: Body, file: File, block: cst.With) -> list[Edit]:
     name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text, _ in written.options))
     options = []
     for node, text, bare in written.options:
-        argument = f"options={'options' if name else text}"
+        argument = f"options={_fresh('options', block, file) if name else text}"
         end = file.span(node)[1] - 1
         options.append(Edit(end, end, f", {argument}") if bare else append_argument(file, node, argument, block))
-    head = replace_head(file, block, f"options = {texts.pop()}" if name else "")
+    variable = _fresh("options", block, file)
+    head = replace_head(file, block, f"{variable} = {texts.pop()}" if name else "")
     gone = [removal(file, statement) for statement in written.emptied]
     kept = [edit for edit in head if not any(g.start <= edit.start and edit.end <= g.end for g in gone)]
     return [*kept, *gone, *written.edits, *options]
+
+
+def _fresh(name: str, block: cst.With, file: File) -> str:
+    """A name that the user gave to nothing else; one that the tool gave to options above is as good as new."""
+    mine = f"{name} = StateDictOptions("
+    if name not in file.names(block) or mine in file.code(file.scope(block)):
+        return name
+    return f"state_dict_{name}"
 
 
 def _is_long(file: File, node: cst.Call, options: str) -> bool:
@@ -129,6 +138,10 @@ def _is_long(file: File, node: cst.Call, options: str) -> bool:
 def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written: Body) -> None:
     """No other code may see the model inside the context: it could call `state_dict()` in turn."""
     name = file.code(model)
+    for call in _calls(block.body):
+        for where, function in file.runs(call):
+            if "state_dict(" in where.code(function):
+                raise Refused(f"its body calls `{file.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
         holder = file.parent(node)
         if file.code(node) != name or not isinstance(holder, cst.Arg):
@@ -136,9 +149,16 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written:
         start, end = file.span(node)
         if any(change.start <= start and end <= change.end for change in written.edits):
             continue
-        call = file.parent(holder)
-        if not isinstance(call, cst.Call) or not (file.fsdp1(call.func) or "").startswith(PREFIX):
+        user = file.parent(holder)
+        if not isinstance(user, cst.Call) or not (file.fsdp1(user.func) or "").startswith(PREFIX):
             raise Refused(f"its body passes `{name}` to other code")
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    if isinstance(node, cst.Call):
+        yield node
+    for child in node.children:
+        yield from _calls(child)
 
 
 def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:

@@ -96,4 +96,35 @@ NAMED = Leftover(
     "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it",
     "ask isinstance(model, FSDPModule) instead, and call what replaces the method",
 )
+STATIC = frozenset(
+    {
+        "check_is_root",
+        "flatten_sharded_optim_state_dict",
+        "fsdp_modules",
+        "full_optim_state_dict",
+        "get_state_dict_type",
+        "optim_state_dict",
+        "optim_state_dict_to_load",
+        "register_comm_hook",
+        "rekey_optim_state_dict",
+        "scatter_full_optim_state_dict",
+        "set_state_dict_type",
+        "shard_full_optim_state_dict",
+        "sharded_optim_state_dict",
+        "state_dict_type",
+        "summon_full_params",
+    }
+)
+"""Methods of the wrapper itself, called on a model."""
+
+ON_MODEL = Leftover(
+    "FM207",
+    "a method of FSDP1's wrapper is called on a model, and an FSDP2 model does not have it",
+    "use the functions of torch.distributed.checkpoint.state_dict, and p.full_tensor() to read parameters",
+)
+APPLY = Leftover(
+    "FM403",
+    "model.apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random initialisation differs",
+    "apply it before the model is sharded",
+)
 OTHER = Leftover("FM100", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement")

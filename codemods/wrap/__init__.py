@@ -52,7 +52,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.layout import removal
+from codemods.layout import removal, stop
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
@@ -111,7 +111,7 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
 def edit(call: cst.Call, file: File) -> Outcome:
     way = file.way(call)
     if way is Way.LEFT:
-        return Outcome(findings=[_left(call, file)])
+        return _left(call, file)
     if way is Way.SUPPORT:
         return _through_support(call, file)
     made = _draft(file, call)
@@ -124,7 +124,7 @@ def edit(call: cst.Call, file: File) -> Outcome:
     return Outcome(
         edits=written,
         findings=[_finding(made, call, file)],
-        imports=[Import(PACKAGE, "fully_shard"), *sorted(made.imports)],
+        imports=sorted(made.imports),
     )
 
 
@@ -179,14 +179,13 @@ def propose_reason(file: File, call: cst.Call) -> str:
     return propose(file, call).reason or "it shares a value with a call that only run time decides"
 
 
-def _left(call: cst.Call, file: File) -> Finding:
-    return finding(
-        CODE,
-        Level.MANUAL,
-        file,
-        call,
-        "constructor call is left as it is, because the optimizer is built before it",
-        "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them",
+def _left(call: cst.Call, file: File) -> Outcome:
+    """Stays FSDP1; code that is FSDP2 now must not be reached with such a model."""
+    message = "constructor call is left as it is, because an optimizer is built before it"
+    cure = "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
+    return Outcome(
+        edits=stop(file, call, CODE, "build the optimizer below the wrap, then migrate this call"),
+        findings=[finding(CODE, Level.MANUAL, file, call, message, cure)],
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.tables.arguments import DROPPED
-from codemods.tables.names import WRAPPER
+from codemods.tables.names import PACKAGE, WRAPPER
 from codemods.vocabulary import Edit, File, Undecided
 
 from .draft import Draft
@@ -80,7 +80,7 @@ def edits(made: Draft, place: Place) -> list[Edit]:
 
 def root_call(made: Draft) -> str:
     """`fully_shard(model, …)` on one line."""
-    return _call(made.model, {**made.root, **made.both}, "", 0)
+    return _call(_fully_shard(made), made.model, {**made.root, **made.both}, "", 0)
 
 
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
@@ -88,7 +88,7 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     for block in made.before:
         lines.extend(block.split("\n"))
     unit, root = {**made.unit, **made.both}, {**made.root, **made.both}
-    width = len(indent)
+    width, function = len(indent), _fully_shard(made)
     if made.targets is not None:
         module = made.fresh("module", "submodule")
         everything = f"{made.model}.modules()"
@@ -99,7 +99,7 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
             test = f"{module} is not {made.model} and {test}"
         lines.append(f"for {module} in {everything}:")
         lines.append(f"    if {test}:")
-        lines.extend(_call(module, unit, "        ", width).split("\n"))
+        lines.extend(_call(function, module, unit, "        ", width).split("\n"))
     lines.extend(_final(made, place, root, width).split("\n"))
     return lines
 
@@ -121,7 +121,7 @@ def kept_comments(made: Draft) -> list[str]:
 
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
-    call = _call(made.model, root, "", width)
+    call = _call(_fully_shard(made), made.model, root, "", width)
     statement = place.line.body[0]
     if place.direct:
         if isinstance(statement, cst.Expr) or (place.target == made.model and not place.annotated):
@@ -134,13 +134,17 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     return f"{call}\n{rest}"
 
 
-def _call(module: str, keywords: dict[str, str], prefix: str, width: int) -> str:
+def _fully_shard(made: Draft) -> str:
+    return made.imported(PACKAGE, "fully_shard")
+
+
+def _call(function: str, module: str, keywords: dict[str, str], prefix: str, width: int) -> str:
     arguments = [module, *(f"{name}={value}" for name, value in keywords.items())]
-    line = f"{prefix}fully_shard({', '.join(arguments)})"
+    line = f"{prefix}{function}({', '.join(arguments)})"
     if len(line) + width <= _WIDTH:
         return line
     inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
-    return f"{prefix}fully_shard(\n{inner}{prefix})"
+    return f"{prefix}{function}(\n{inner}{prefix})"
 
 
 def _indent(file: File, line: cst.SimpleStatementLine) -> str:

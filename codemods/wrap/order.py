@@ -7,6 +7,7 @@ optimizer that holds the old ones updates nothing, without an error (16 of 16 pa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -14,16 +15,41 @@ from codemods.vocabulary import File
 
 _READERS = frozenset({"parameters", "named_parameters"})
 _OPTIMIZER = re.compile(r"optim|adam|sgd|lion|adagrad|rmsprop|shampoo|lamb|muon", re.IGNORECASE)
+_NOT_ONE = re.compile(r"lr_scheduler|zero_grad|optim_state_dict|\.step$|load_state_dict|scheduler", re.IGNORECASE)
+_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
-def has_optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression) -> bool:
-    """Whether an optimizer gets the module's parameters above the call, in the same function, also through a name."""
-    name, here = file.code(module), file.span(call)[0]
-    for other in file.calls(file.scope(call)):
-        if file.span(other)[0] >= here or not isinstance(other.func, cst.Attribute):
-            continue
-        if other.func.attr.value in _READERS and file.code(other.func.value) == name and _reaches(file, other):
+def has_optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression, depth: int = 2) -> bool:
+    """Whether an optimizer gets the module's parameters above the call, also through a name or in a calling function."""
+    name = _root_text(file, module)
+    for other in _calls_above(file, call, name):
+        if _gives_parameters_to_optimizer(file, other, name):
             return True
+    if depth == 0:
+        return False
+    return any(
+        has_optimizer_before(where, caller, argument, depth - 1)
+        for where, caller, argument in file.passed_to(call, name)
+    )
+
+
+def _calls_above(file: File, call: cst.Call, name: str) -> Iterator[cst.Call]:
+    """The calls that run before this one: above it in its function, and at the top of the file for a name from there."""
+    here = file.span(call)[0]
+    for other in file.calls(file.scope(call)):
+        if file.span(other)[0] < here and not _is_on_another_way(file, other, call):
+            yield other
+    if not isinstance(file.scope(call), cst.Module) and not file.is_local(name.split(".")[0], call):
+        yield from file.calls(file.top)
+
+
+def _gives_parameters_to_optimizer(file: File, other: cst.Call, name: str) -> bool:
+    if _is_optimizer(file, other):
+        receiver = other.func.value if isinstance(other.func, cst.Attribute) else None
+        texts = [file.code(argument.value) for argument in other.args]
+        return name in texts or (receiver is not None and file.code(receiver) == name)
+    if isinstance(other.func, cst.Attribute) and other.func.attr.value in _READERS:
+        return file.code(other.func.value) == name and _reaches(file, other)
     return False
 
 
@@ -33,7 +59,7 @@ def _reaches(file: File, parameters: cst.Call) -> bool:
             return True
         if isinstance(node, cst.Assign):
             return any(_is_used_by_optimizer(file, use) for use in file.uses(node))
-        if isinstance(node, cst.BaseStatement):
+        if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementLine)):
             return False
     return False
 
@@ -45,4 +71,23 @@ def _is_used_by_optimizer(file: File, use: cst.Name) -> bool:
 def _is_optimizer(file: File, call: cst.Call) -> bool:
     """`torch.optim.AdamW(...)`, `getattr(torch.optim, name)(...)`, `build_optimizer(...)`; a scheduler is none."""
     text = file.code(call.func)
-    return bool(_OPTIMIZER.search(text)) and "lr_scheduler" not in text and "zero_grad" not in text
+    return bool(_OPTIMIZER.search(text)) and not _NOT_ONE.search(text)
+
+
+def _is_on_another_way(file: File, other: cst.Call, call: cst.Call) -> bool:
+    """Whether `other` stands in a branch that leaves the function before the call can be reached."""
+    around = set(file.ancestors(call))
+    for node in file.ancestors(other):
+        if node in around:
+            return False
+        if isinstance(node, cst.IndentedBlock) and node.body and isinstance(node.body[-1], cst.SimpleStatementLine):
+            if isinstance(node.body[-1].body[-1], _LEAVES):
+                return True
+    return False
+
+
+def _root_text(file: File, module: cst.BaseExpression) -> str:
+    """The text of the module itself: `net` in `net.cuda()`."""
+    while isinstance(module, cst.Call) and isinstance(module.func, cst.Attribute):
+        module = module.func.value
+    return file.code(module)

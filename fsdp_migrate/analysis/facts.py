@@ -11,6 +11,7 @@ import libcst as cst
 from codemods.tables.names import WRAPPER, fsdp1_name
 from codemods.vocabulary import Holds, Import, Origin, Way
 
+from .calls import argument_for, parameters
 from .flow import reaching
 from .program import Program
 from .scopes import Binding, Binds, Scope
@@ -108,15 +109,34 @@ class FileFacts:
         for outer in self.tree.ancestors(node):
             if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
                 return None
-            if isinstance(outer, cst.If) and inner is not outer.test and self._asks_for_fsdp(outer.test, node):
-                return inner is outer.body
+            if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+                tested = self._asks_for_fsdp(outer.test, node)
+                if tested is not None:
+                    return tested if inner is outer.body else (None if self._is_joined(outer.test) else not tested)
             inner = outer
         return None
 
-    def _asks_for_fsdp(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+    def _is_joined(self, test: cst.BaseExpression) -> bool:
+        return isinstance(test, cst.BooleanOperation)
+
+    def _asks_for_fsdp(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool | None:
+        """True for `isinstance(model, FSDP)`, False for its negation, None for a test of something else."""
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+            left, right = self._asks_for_fsdp(test.left, node), self._asks_for_fsdp(test.right, node)
+            return left if left is not None else right
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            inner = self._asks_for_fsdp(test.expression, node)
+            return None if inner is None else not inner
         if not isinstance(test, cst.Call) or len(test.args) != 2 or self.code(test.func) != "isinstance":
-            return False
-        return self.code(test.args[0].value) == self.code(node) and self.fsdp1(test.args[1].value) == WRAPPER
+            return None
+        if self.code(test.args[0].value) != self.code(node):
+            return None
+        return True if self.fsdp1(test.args[1].value) == WRAPPER else None
+
+    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
+        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
+        arguments = [argument for call in calls for argument in call.args if self.way(call) is Way.SUPPORT]
+        return any(a.star == "**" or (a.keyword and a.keyword.value.startswith("ignored_")) for a in arguments)
 
     def way(self, call: cst.Call) -> Way:
         return self._facts.ways.get(call, Way.SUPPORT)
@@ -184,6 +204,32 @@ class FileFacts:
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         return self.tree.scope_of[node].node
+
+    @property
+    def top(self) -> cst.Module:
+        return self.tree.module
+
+    def is_imported(self, name: cst.Name) -> bool:
+        scope = self.tree.scope_of[name].lookup(name.value)
+        return scope is not None and any(b.how is Binds.IMPORT for b in scope.bindings[name.value])
+
+    def is_local(self, name: str, at: cst.CSTNode) -> bool:
+        return name in self.tree.scope_of[at].bindings
+
+    def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[FileFacts, cst.Call, cst.BaseExpression]]:
+        function = self.scope(node)
+        if not isinstance(function, cst.FunctionDef):
+            return ()
+        values = self._facts.values
+        found = []
+        for tree, call, bound in values.callers(self.tree, function):
+            argument = argument_for(call, parameters(function, bound), name)
+            if argument is not None:
+                found.append((self._facts.file(tree), call, argument))
+        return found
+
+    def runs(self, call: cst.Call) -> Sequence[tuple[FileFacts, cst.FunctionDef]]:
+        return [(self._facts.file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
 
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         return [call for call in self.tree.nodes(cst.Call) if self.scope(call) is scope]

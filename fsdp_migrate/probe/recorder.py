@@ -56,9 +56,11 @@ class Recorder:
         self.stopping = False
         self._paused = False
         self._backward_depth = 0
+        self._gradients_wait = False
         self._losses: list[Tensor] = []
         self._norm_before_clip: Tensor | None = None
         self._norm_at_step: Tensor | None = None
+        self._carried: Tensor | None = None
         self._optimizers: dict[int, tuple[Optimizer, _Seen]] = {}
         self._structure_written = False
         self._clock = time.perf_counter()
@@ -83,6 +85,9 @@ class Recorder:
         self._leave_if_stop_was_swallowed()
         if self._backward_depth == 0 and not self._paused:
             self._losses += [_value(tensor) for tensor in tensors]
+            if self._carried is None:  # the first backward since a step: what is left of the gradients before it?
+                with self._own_time():
+                    self._carried = squared_norm(self._pieces())
         self._backward_depth += 1
 
     def backward_ends(self) -> None:
@@ -90,6 +95,16 @@ class Recorder:
         if self._backward_depth == 0 and not self._paused:
             with self._own_time():
                 self._norm_before_clip = squared_norm(self._pieces())
+            self._gradients_wait = True
+
+    def forward_without_gradient(self, module: nn.Module) -> None:
+        """After a backward and before its step, such a forward leaves FSDP1's root unsharded over the step: its next
+        forward computes with the weights from before it. The parent side must not blame the migration for that."""
+        if not self._gradients_wait or self._paused or not self.wrapped.holds(module):
+            return
+        if any(module is root for root in self._roots()):  # a checkpointed block inside runs without gradients too
+            self._gradients_wait = False
+            self.writer.write("evaluated_before_step")
 
     def step_begins(self, optimizer: Optimizer) -> None:
         self._leave_if_stop_was_swallowed()
@@ -113,6 +128,7 @@ class Recorder:
         seen.depth -= 1
         if seen.depth:
             return
+        self._gradients_wait = False
         hyper = hyper_parameters(optimizer)
         now = time.perf_counter()
         self.writer.write(
@@ -122,12 +138,13 @@ class Recorder:
             losses=self._take_losses(),
             norm_before=_number(self._norm_before_clip),
             norm_at_step=_number(self._norm_at_step),
+            carried=_number(self._carried),
             hyper=hyper if hyper != seen.hyper else None,
             comm=self.comm.take(),
             seconds=now - self._clock - self._overhead,
             peak_bytes=_peak_bytes(),
         )
-        seen.hyper = hyper
+        seen.hyper, self._carried = hyper, None
         if seen.steps == 0:
             self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
         seen.steps += 1

@@ -33,6 +33,9 @@ class Wrapped:
     def alive(self) -> list[nn.Module]:
         return [module for ref in self._modules if (module := ref()) is not None]
 
+    def holds(self, module: nn.Module) -> bool:
+        return any(known() is module for known in self._modules)
+
     def roots(self) -> list[nn.Module]:
         """The wrapped modules that no other wrapped module contains."""
         modules = self.alive()
@@ -44,8 +47,8 @@ class Wrapped:
 class Unit:
     """One shard group: the parameters that are gathered and reduced together.
 
-    `padded_numel` is what one gather moves, `reduced_numel` what one reduction moves: FSDP1 reduces the flat gradient of
-    the whole unit, FSDP2 only the parameters that have a gradient.
+    `padded_numel` is what one gather moves, `reduced_numel` what one reduction moves: FSDP1 reduces the flat gradient
+    of the whole unit, FSDP2 only the parameters that have a gradient.
     """
 
     root: int

@@ -137,6 +137,8 @@ def _whole_spans(flat: Any) -> list[tuple[int, int, int]]:
 
 def _local_grad(handle: Any, count: int) -> Tensor | None:
     """The flat gradient, if it has the local shard's size: inside `no_sync` it has the size of the whole parameter."""
+    if handle.flat_param.grad is None:  # cleared; with CPU offload the handle itself still has the old one
+        return None
     grad = handle.sharded_grad
     if not isinstance(grad, Tensor) or grad.numel() != count:
         return None

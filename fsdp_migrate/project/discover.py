@@ -82,8 +82,9 @@ def python_files(folder: Path) -> Iterator[Path]:
 def speaks_of_fsdp(path: Path) -> bool:
     """Whether the bytes of a file can hold anything of FSDP. One that cannot be read can: reading it will say why."""
     try:
-        data = path.read_bytes()
-    except OSError:
+        with open(path, "rb", buffering=0) as file:
+            data = file.read()
+    except (OSError, ValueError):
         return True
     return any(word in data for word in GATE) and NEEDLES.search(data) is not None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 REPOSITORY = (".git", ".hg")
 ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 FRONT_DOOR = 50
+WORTH_PROCESSES = 400
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -39,15 +40,19 @@ def program_files(entries: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(import_graph(entries))
 
 
-def import_graph(entries: Sequence[Path]) -> dict[Path, tuple[Path, ...]]:
-    """For every file of the program, in the order of `program_files`, which of its files it imports."""
+def import_graph(entries: Sequence[Path], jobs: int = 1) -> dict[Path, tuple[Path, ...]]:
+    """For every file of the program, in the order of `program_files`, which of its files it imports.
+
+    Many entries are parsed in `jobs` processes; 0 is one a processor.
+    """
     roots = {real(entry): roots_of(entry) for entry in entries}
     graph: dict[Path, tuple[Path, ...]] = dict.fromkeys(roots, ())
     search = _Search()
+    parsed = _parsed(tuple(roots), jobs)
     queue = deque(roots)
     while queue:
         path = queue.popleft()
-        graph[path] = tuple(dict.fromkeys(_targets(path, search.within(path, roots[path]))))
+        graph[path] = tuple(dict.fromkeys(_targets(parsed.get(path), path, search.within(path, roots[path]))))
         for target in graph[path]:
             if target not in graph:
                 graph[target] = ()
@@ -188,8 +193,20 @@ def _reachable(starts: Iterable[Path], graph: Mapping[Path, Sequence[Path]]) -> 
     return seen
 
 
-def _targets(path: Path, find: Callable[[str | None, int], Path | None]) -> Iterator[Path]:
-    for found in imports_of(path):
+def _parsed(paths: Sequence[Path], jobs: int) -> dict[Path, tuple[Imported, ...]]:
+    """What each file imports, ahead of time and in parallel; nothing for trees that are not worth the processes."""
+    if len(paths) < WORTH_PROCESSES or jobs == 1:
+        return {}
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(jobs or None) as pool:
+        return dict(zip(paths, pool.map(imports_of, paths, chunksize=50), strict=True))
+
+
+def _targets(
+    parsed: tuple[Imported, ...] | None, path: Path, find: Callable[[str | None, int], Path | None]
+) -> Iterator[Path]:
+    for found in imports_of(path) if parsed is None else parsed:
         parts = found.module.split(".") if found.module else []
         # `a`, `a.b`, `a.b.c` for `a.b.c`: importing a module runs the packages it lies in.
         modules = [".".join(parts[:length]) or None for length in range(0 if found.level else 1, len(parts) + 1)]

@@ -109,6 +109,8 @@ class Observation:
     without_gradient: frozenset[str]
     end: Sketches
     buffers: dict[str, tuple[float, float]]
+    carried: tuple[bool, ...]
+    """At each step, whether its first backward found gradients of the step before."""
     comm: tuple[dict[str, tuple[int, int]], ...]
     seconds: tuple[float, ...]
     peaks: tuple[float | None, ...]
@@ -119,6 +121,8 @@ class Observation:
     errors: tuple[str, ...]
     outside: tuple[str, ...]
     ends: tuple[str, ...]
+    evaluated_before_step: int | None
+    """The first step before which a forward without gradients came between backward and step."""
 
     @property
     def fsdp1(self) -> int:
@@ -149,6 +153,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
         without_gradient=frozenset(r["fqn"] for rank in ranks for r in rank.of("missing") if r["local"]),
         end=_sketches(ranks, "param@end"),
         buffers={r["fqn"]: (r["sum"], r["sq"]) for r in lead.of("buffer")},
+        carried=tuple(any(step["carried"] for step in group) for group in together),
         comm=tuple({kind: (c[0], c[1]) for kind, c in step["comm"].items()} for step in steps[0]),
         seconds=tuple(max(step["seconds"] for step in group) for group in together),
         peaks=tuple(_largest([step["peak_bytes"] for step in group]) for group in together),
@@ -160,6 +165,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
             f"rank {rank.rank}: {r['type']} in {r['where']}: {r['message']}" for rank in ranks for r in rank.of("error")
         ),
         outside=tuple(sorted({r["path"] for rank in ranks for r in rank.of("outside")})),
+        evaluated_before_step=_first_evaluation(lead),
         ends=tuple(str((rank.end or {}).get("reason", "none")) for rank in ranks),
     )
 
@@ -232,6 +238,16 @@ def _optimizers(ranks: list[RankRecords]) -> tuple[Optimizer, ...]:
             )
         )
     return tuple(found)
+
+
+def _first_evaluation(rank: RankRecords) -> int | None:
+    step = 0
+    for record in rank.records:
+        if record["kind"] == "step":
+            step += 1
+        elif record["kind"] == "evaluated_before_step":
+            return step
+    return None
 
 
 def _root_of_sum(parts: list[float | None]) -> float | None:

@@ -209,3 +209,11 @@ def test_connected_is_what_has_to_do_with_the_hits(project: Path) -> None:
     graph = import_graph(sorted(project.glob("*.py")))
     names = {path.name for path in connected(graph, [project / "wrap.py"])}
     assert names == {"train.py", "wrap.py", "policy.py", "data.py"}
+
+
+def test_many_files_in_several_processes_give_the_same_graph(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, train="import wrap, data", wrap="import policy", policy="", data="def f(:\n")
+    files = sorted(project.glob("*.py"))
+    alone = import_graph(files)
+    monkeypatch.setattr("fsdp_migrate.project.imports.WORTH_PROCESSES", 2)
+    assert import_graph(files, jobs=2) == alone

@@ -94,8 +94,11 @@ def no_sync_accumulates_as_fsdp1() -> None:
         for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
             model = wrapped(v)
             for kind, x in zip(pattern, batches(4), strict=True):
+                before = v is FSDP2 and bool(gradients(model))
                 with no_sync(model) if kind == "N" else nullcontext():
                     loss_of(model, x).backward()
+                if v is FSDP2:
+                    assert bool(gradients(model)) == (before or kind == "S")
             seen.append(gradients(model))
         assert seen[0]
         equal(*seen)
@@ -145,26 +148,26 @@ def no_sync_takes_ddp() -> None:
 
 @check()
 def leftover_microbatches_are_dropped() -> None:
-    losses = []
-    for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
-        model = wrapped(v)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        seen = []
-        for epoch in range(3):
-            optimizer.zero_grad()
-            if v is FSDP2:
-                support.discard_unsynced_gradients(model)
-            for index, x in enumerate(batches(3, epoch)):
-                synced = index == 1
-                with nullcontext() if synced else no_sync(model):
-                    loss = loss_of(model, x)
-                    loss.backward()
-                seen.append(loss.item())
-                if synced:
-                    optimizer.step()
-                    optimizer.zero_grad()
-        losses.append(seen)
-    equal(*losses)
+    for reduce_dtype in (None, torch.float64):  # the second makes FSDP2 accumulate in another place
+        losses = []
+        for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
+            model = wrapped(v, mixed_precision=v.MixedPrecision(reduce_dtype=reduce_dtype))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            seen = []
+            for epoch in range(3):
+                optimizer.zero_grad()
+                if v is FSDP2:
+                    support.discard_unsynced_gradients(model)
+                for index, x in enumerate(batches(3, epoch)):
+                    with nullcontext() if index == 1 else no_sync(model):
+                        loss = loss_of(model, x)
+                        loss.backward()
+                    seen.append(loss.item())
+                    if index == 1:
+                        optimizer.step()
+                        optimizer.zero_grad()
+            losses.append(seen)
+        equal(*losses, rel=1e-5)
 
 
 # Clipping

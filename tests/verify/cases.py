@@ -1,10 +1,12 @@
 """The right and the wrong migrations that the checks are held against.
 
 The thresholds in fsdp_migrate/verify/thresholds.py were frozen with the cases of `CALIBRATION` and `RIGHT`; `HOLD_OUT`
-and `RIGHT_HOLD_OUT` were written after that. At first sight of the hold-out, with thresholds that have not moved since:
-24 of 25 mistakes were rejected by the expected check (the 25th crashed by itself: mixed DTensors in clipping), and 11 of
-13 right migrations passed. The two false alarms were of S3 and led to two rules in checks/structure.py: bytes reduced are
-measured against what has a gradient (a frozen parameter), and SHARD_GRAD_OP's saved gathers are told apart.
+and `RIGHT_HOLD_OUT` were written after that. At first sight of the hold-out, with thresholds that have not moved
+since: 24 of 25 mistakes were rejected by the expected check (the 25th crashed by itself: mixed DTensors in clipping),
+and 11 of 13 right migrations passed. The two false alarms were of S3 and led to two rules in checks/structure.py:
+reduced bytes are measured against what has a gradient (a frozen parameter), and the gathers that SHARD_GRAD_OP saves
+inside no_sync() are told apart. A second look, after some cases were given the options of others to share their runs,
+missed a lost zero_grad() in bf16: the exact check G1 was added for it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ CALIBRATION = [
     Case("reshard_after_forward=False", {}, "reshard_dropped", ("S3",)),
     Case("learning rate 1% off", {}, "lr_off", ("H0",)),
     Case("learning rate 1% off, bf16", BF16, "lr_off", ("H0",)),
-    Case("zero_grad lost", {}, "zero_grad_lost", ("N4",)),
+    Case("zero_grad lost", {}, "zero_grad_lost", ("G1", "N4")),
 ]
 
 RIGHT_HOLD_OUT = [
@@ -96,5 +98,5 @@ HOLD_OUT = [
     Case("unused parameters left out", {"unused": True}, "unused_left", ("G0",)),
     Case("gradients summed, bf16", {**BF16, "clip": 0.0}, "gradients_summed", ("N2", "N3")),
     Case("sync_module_states dropped, bf16", {**BF16, **SYNC}, "sync_dropped", ("N0",)),
-    Case("zero_grad lost, bf16", BF16, "zero_grad_lost", ("N4",)),
+    Case("zero_grad lost, bf16", BF16, "zero_grad_lost", ("G1",)),
 ]

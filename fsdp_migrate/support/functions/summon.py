@@ -63,7 +63,7 @@ def summon_full_params(
     places = [
         (owner, name, param)
         for owner in (module.modules() if recurse else [module])
-        for name, param in owner.named_parameters(recurse=False)
+        for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
         if isinstance(param, DTensor)
     ]
     device = "cpu" if offload_to_cpu else None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.end import end_weights, memory_and_time
-from fsdp_migrate.verify.checks.gradients import gradient_owners, gradients, norms
+from fsdp_migrate.verify.checks.gradients import carried_over, gradient_owners, gradients, norms
 from fsdp_migrate.verify.checks.initial import initial_weights
 from fsdp_migrate.verify.checks.losses import first_loss, trajectory
 from fsdp_migrate.verify.checks.optimizers import hyper_parameters, state_bytes
@@ -29,6 +29,7 @@ ALL: tuple[Check, ...] = (
     norms,
     gradients,
     gradient_owners,
+    carried_over,
     trajectory,
     end_weights,
     memory_and_time,

@@ -72,6 +72,19 @@ def gradient_owners(comparison: Comparison) -> list[CheckRow]:
     return [CheckRow("G0", title, mark, f"{with_gradient} parameters", "equal", detail)]
 
 
+def carried_over(comparison: Comparison) -> list[CheckRow]:
+    """Whether gradients were cleared between steps. Compared exactly: behind clipping and an adaptive optimizer a lost
+    zero_grad() can hide for many steps, in bf16 altogether."""
+    a, b = comparison.original.carried, comparison.rewritten.carried
+    step = next((i for i, (mine, theirs) in enumerate(zip(a, b, strict=False)) if mine != theirs), None)
+    title = "gradients left from the step before"
+    value = f"in {sum(a)} -> {sum(b)} steps"
+    if step is None:
+        return [CheckRow("G1", title, Mark.PASS, value, "equal")]
+    had = "has gradients the original cleared" if b[step] else "has lost gradients the original kept"
+    return [CheckRow("G1", title, Mark.FAIL, value, "equal", f"at step {step} the rewritten program {had}", step)]
+
+
 def _distances(a: Observation, b: Observation) -> dict[str, float]:
     """Relative distance of each gradient that either side has; absent and zero are the same here."""
     distances = tensor_distances(a.gradients, b.gradients, TINY_GRADIENT)

@@ -64,8 +64,9 @@ def communication(comparison: Comparison) -> list[CheckRow]:
     ]
     if len(problems) == 1 and _gathers_for_each_micro_batch(comparison, before, after):
         detail = (
-            "FSDP1 kept the weights gathered between the micro-batches of no_sync(), the rewritten program gathers them "
-            "for each: the same numbers, less memory, more communication (set_reshard_after_backward(False) keeps them)"
+            "FSDP1 kept the weights gathered between the micro-batches of no_sync(), the rewritten program gathers "
+            "them for each: the same numbers, less memory, more communication "
+            "(set_reshard_after_backward(False) keeps them gathered)"
         )
         return [CheckRow("S3", title, Mark.INFO, value, limit, detail)]
     return [CheckRow("S3", title, Mark.FAIL if problems else Mark.PASS, value, limit, "; ".join(problems))]

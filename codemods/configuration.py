@@ -1,0 +1,24 @@
+"""FSDP1's enums, configs and policies that stay in use: plain data, which the support module has under the same names.
+
+`from torch.distributed.fsdp import ShardingStrategy` is changed where imports are written. What is named through a module, or comes by a
+star import, is changed here: torch's own members never equal the support module's, and a strategy would silently be another one.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.vocabulary import SUPPORT, Edit, File, Import, Outcome
+
+
+def move(node: cst.BaseExpression, name: str, file: File) -> Outcome:
+    """The edit for one use, which means `name` (`ShardingStrategy.FULL_SHARD`)."""
+    root = name.split(".")[0]
+    inner = node
+    for _ in range(name.count(".")):
+        inner = cst.ensure_type(inner, cst.Attribute).value
+    if isinstance(inner, cst.Name):
+        starred = not file.is_imported(inner)
+        return Outcome(imports=[Import(SUPPORT, root)] if starred else [])
+    item = file.named(Import(SUPPORT, root), node)
+    return Outcome(edits=[Edit(*file.span(inner), item.local)], imports=[item])

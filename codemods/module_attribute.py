@@ -1,0 +1,88 @@
+"""**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and `model(...)`.
+
+**Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its all-gathers hang on
+`model(...)`; calling `forward` directly would go past them.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sample(net, batch):
+    model = FSDP(net)
+    return model.forward(batch), model.module.config
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def sample(net, batch):
+    model = fully_shard(net)
+    return model(batch), model.config
+```
+
+## Fix safety
+
+Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay, `unwrap(model)` of the
+support module decides at run time.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+
+CODE = "FM104"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`model.module`, or the `model.forward` of a call."""
+
+    attribute: cst.Attribute
+    held: frozenset[Holds]
+
+
+def match(node: cst.CSTNode, file: File) -> Match | None:
+    if not isinstance(node, cst.Attribute) or node.attr.value not in {"module", "forward"}:
+        return None
+    if node.attr.value == "forward":
+        call = file.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node:
+            return None
+    elif isinstance(file.parent(node), cst.AssignTarget):
+        return None
+    held = file.holds(node.value)
+    return Match(node, held) if Holds.FSDP in held else None
+
+
+def edit(found: Match, file: File) -> Outcome:
+    node = found.attribute
+    model, name = file.code(node.value), node.attr.value
+    if name == "module" and Holds.DDP in found.held:
+        item = file.named(Import(SUPPORT, "unwrap"), node)
+        return Outcome(
+            edits=[Edit(*file.span(node), f"{item.local}({model})")],
+            findings=[finding(CODE, Level.REWRITTEN, file, node, ".module becomes unwrap of the support module")],
+            imports=[item],
+        )
+    return Outcome(
+        edits=[Edit(file.span(node.value)[1], file.span(node)[1], "")],
+        findings=[finding(CODE, Level.REWRITTEN, file, node, f"`{model}.{name}` becomes `{model}`")],
+    )
+
+
+RULE: Rule[Match] = Rule(
+    CODE, "wrapped-module-attribute", __doc__, nodes=(cst.Attribute,), words=("module", "forward"), match=match, edit=edit
+)

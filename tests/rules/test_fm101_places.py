@@ -1,0 +1,591 @@
+"""FM101: where a constructor call can stand, and what is done with its result."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
+
+BEFORE = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+AFTER = "from torch.distributed.fsdp import fully_shard\n\n\n"
+POLICY_BEFORE = (
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n"
+    "from net import Block\n\n\n"
+)
+POLICY_AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net import Block\n\n\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty file"),
+        pytest.param("from torch.nn import Module as FSDP\nmodel = FSDP()\n", id="another class called FSDP"),
+        pytest.param("def FSDP(model):\n    return model\n\n\nmodel = FSDP(1)\n", id="a function called FSDP"),
+        pytest.param(
+            "from fairscale.nn.data_parallel import FullyShardedDataParallel as FSDP\nmodel = FSDP(1)\n",
+            id="the class of another library",
+        ),
+        pytest.param("from .torch.distributed.fsdp import FSDP\nmodel = FSDP(1)\n", id="a relative import"),
+        pytest.param("from torch.distributed.fsdp import fully_shard\nfully_shard(model)\n", id="FSDP2 already"),
+        pytest.param('"""FSDP(model) wraps with FullyShardedDataParallel."""\n', id="only in a docstring"),
+        pytest.param("# model = FullyShardedDataParallel(model)\nmodel = 1\n", id="only in a comment"),
+        pytest.param(
+            "import torch.distributed.fsdp\ntorch.distributed.fsdp.fully_shard(model)\n", id="FSDP2 through the module"
+        ),
+        pytest.param("from torch.nn.parallel import DistributedDataParallel\nm = DistributedDataParallel(m)\n", id="DDP"),
+    ],
+)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+CALLS = [
+    pytest.param(
+        """
+        def wrap(model):
+            model = FSDP(model)
+            return model
+        """,
+        """
+        def wrap(model):
+            fully_shard(model)
+            return model
+        """,
+        id="bound to the same name: in place, without an assignment",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            model = FSDP(net)
+            return model
+        """,
+        """
+        def wrap(net):
+            model = fully_shard(net)
+            return model
+        """,
+        id="bound to another name",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            return FSDP(module=net)
+        """,
+        """
+        def wrap(net):
+            return fully_shard(net)
+        """,
+        id="module by keyword",
+    ),
+    pytest.param(
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = FSDP(model)
+        """,
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = fully_shard(model)
+        """,
+        id="attribute",
+    ),
+    pytest.param(
+        """
+        class Trainer:
+            def wrap(self):
+                self.model = FSDP(self.model)
+        """,
+        """
+        class Trainer:
+            def wrap(self):
+                fully_shard(self.model)
+        """,
+        id="attribute of itself",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            FSDP(net)
+        """,
+        """
+        def wrap(net):
+            fully_shard(net)
+        """,
+        id="result not used",
+    ),
+    pytest.param(
+        """
+        def wrap(model, device):
+            return FSDP(model.to(device)).train()
+        """,
+        """
+        def wrap(model, device):
+            return fully_shard(model.to(device)).train()
+        """,
+        id="chained calls",
+    ),
+    pytest.param(
+        """
+        def wrap(model, sharded):
+            model = FSDP(model) if sharded else model
+            return model
+        """,
+        """
+        def wrap(model, sharded):
+            model = fully_shard(model) if sharded else model
+            return model
+        """,
+        id="conditional expression",
+    ),
+    pytest.param(
+        """
+        def wrap(model, optimizer):
+            model, optimizer = FSDP(model), optimizer
+            return model, optimizer
+        """,
+        """
+        def wrap(model, optimizer):
+            model, optimizer = fully_shard(model), optimizer
+            return model, optimizer
+        """,
+        id="tuple assignment",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            model = self_model = FSDP(net)
+            return model, self_model
+        """,
+        """
+        def wrap(net):
+            model = self_model = fully_shard(net)
+            return model, self_model
+        """,
+        id="two targets",
+    ),
+    pytest.param(
+        """
+        def wrap(models):
+            models["actor"] = FSDP(models["actor"])
+        """,
+        """
+        def wrap(models):
+            models["actor"] = fully_shard(models["actor"])
+        """,
+        id="item of a dict",
+    ),
+    pytest.param(
+        """
+        def wrap(a, b):
+            return {"a": FSDP(a), "b": FSDP(b)}, [FSDP(c) for c in (a, b)]
+        """,
+        """
+        def wrap(a, b):
+            return {"a": fully_shard(a), "b": fully_shard(b)}, [fully_shard(c) for c in (a, b)]
+        """,
+        id="dict, list and comprehension",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            for name, child in model.named_children():
+                setattr(model, name, FSDP(child))
+            return FSDP(model)
+        """,
+        """
+        def wrap(model):
+            for name, child in model.named_children():
+                setattr(model, name, fully_shard(child))
+            return fully_shard(model)
+        """,
+        id="setattr in a loop",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            if (model := FSDP(net)) is not None:
+                return model
+        """,
+        """
+        def wrap(net):
+            if (model := fully_shard(net)) is not None:
+                return model
+        """,
+        id="walrus",
+    ),
+    pytest.param(
+        """
+        shard = lambda model: FSDP(model)
+        """,
+        """
+        shard = lambda model: fully_shard(model)
+        """,
+        id="lambda",
+    ),
+    pytest.param(
+        """
+        class Trainer:
+            model = FSDP(Net())
+        """,
+        """
+        class Trainer:
+            model = fully_shard(Net())
+        """,
+        id="class attribute",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            def inner():
+                async def innermost():
+                    nonlocal model
+                    model = FSDP(model)
+                return innermost
+            return inner
+        """,
+        """
+        def wrap(model):
+            def inner():
+                async def innermost():
+                    nonlocal model
+                    fully_shard(model)
+                return innermost
+            return inner
+        """,
+        id="nested functions",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            yield FSDP(model)
+        """,
+        """
+        def wrap(model):
+            yield fully_shard(model)
+        """,
+        id="yield",
+    ),
+    pytest.param(
+        """
+        def wrap(models):
+            for model in models: yield FSDP(model)
+            while FSDP(models): pass
+            assert FSDP(models), "no model"
+            del models[FSDP(models)]
+            raise ValueError(FSDP(models))
+        """,
+        """
+        def wrap(models):
+            for model in models: yield fully_shard(model)
+            while fully_shard(models): pass
+            assert fully_shard(models), "no model"
+            del models[fully_shard(models)]
+            raise ValueError(fully_shard(models))
+        """,
+        id="in any other statement",
+    ),
+    pytest.param(
+        """
+        def wrap(model=FSDP(Net())):
+            return f"{FSDP(model)}"
+        """,
+        """
+        def wrap(model=fully_shard(Net())):
+            return f"{fully_shard(model)}"
+        """,
+        id="default value and f-string",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            try:
+                model = FSDP(model)
+            except RuntimeError:
+                model = None
+            else:
+                pass
+            finally:
+                print(model)
+            return model
+        """,
+        """
+        def wrap(model):
+            try:
+                fully_shard(model)
+            except RuntimeError:
+                model = None
+            else:
+                pass
+            finally:
+                print(model)
+            return model
+        """,
+        id="try",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CALLS)
+def test_call_becomes_one_call(before: str, after: str) -> None:
+    check_transformed(BEFORE + code(before), AFTER + code(after))
+
+
+LOOPS = [
+    pytest.param(
+        """
+        def wrap(model):
+            model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return model
+        """,
+        """
+        def wrap(model):
+            for module in model.modules():
+                if module is not model and isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(model)
+            return model
+        """,
+        id="bound to the same name",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return model
+        """,
+        """
+        def wrap(net):
+            for module in net.modules():
+                if module is not net and isinstance(module, Block):
+                    fully_shard(module)
+            model = fully_shard(net)
+            return model
+        """,
+        id="bound to another name",
+    ),
+    pytest.param(
+        """
+        def wrap(module):
+            module = FSDP(module, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return module
+        """,
+        """
+        def wrap(module):
+            for submodule in module.modules():
+                if submodule is not module and isinstance(submodule, Block):
+                    fully_shard(submodule)
+            fully_shard(module)
+            return module
+        """,
+        id="the model is called module",
+    ),
+    pytest.param(
+        """
+        def wrap(module, submodule):
+            return FSDP(module, auto_wrap_policy=ModuleWrapPolicy({Block})), submodule
+        """,
+        """
+        def wrap(module, submodule):
+            for submodule_2 in module.modules():
+                if submodule_2 is not module and isinstance(submodule_2, Block):
+                    fully_shard(submodule_2)
+            fully_shard(module)
+            return module, submodule
+        """,
+        id="module and submodule are taken",
+    ),
+    pytest.param(
+        """
+        def wrap(models):
+            for module in models:
+                module = FSDP(module, auto_wrap_policy=ModuleWrapPolicy({Block}))
+                module.train()
+        """,
+        """
+        def wrap(models):
+            for module in models:
+                for submodule in module.modules():
+                    if submodule is not module and isinstance(submodule, Block):
+                        fully_shard(submodule)
+                fully_shard(module)
+                module.train()
+        """,
+        id="inside a loop over module",
+    ),
+    pytest.param(
+        """
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net.cuda(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+        """,
+        """
+        class Trainer:
+            def __init__(self, net):
+                self.model = net.cuda()
+                for module in self.model.modules():
+                    if module is not self.model and isinstance(module, Block):
+                        fully_shard(module)
+                fully_shard(self.model)
+        """,
+        id="an expression that makes the model, bound to an attribute",
+    ),
+    pytest.param(
+        """
+        def wrap(prepare):
+            return prepare(FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block})))
+        """,
+        """
+        def wrap(prepare):
+            model = Net()
+            for module in model.modules():
+                if isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(model)
+            return prepare(model)
+        """,
+        id="inside another call",
+    ),
+    pytest.param(
+        """
+        def wrap(prepare, model):
+            return prepare(model, FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block})))
+        """,
+        """
+        def wrap(prepare, model):
+            sharded_model = Net()
+            for module in sharded_model.modules():
+                if isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(sharded_model)
+            return prepare(model, sharded_model)
+        """,
+        id="inside another call, and model is taken",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            # Shard it.
+            model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))  # done
+            # And go on.
+            return model
+        """,
+        """
+        def wrap(model):
+            # Shard it.
+            for module in model.modules():
+                if module is not model and isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(model)  # done
+            # And go on.
+            return model
+        """,
+        id="comments around it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LOOPS)
+def test_call_with_a_policy_becomes_a_loop(before: str, after: str) -> None:
+    net = "class Net:\n    pass\n\n\n" if "Net()" in before else ""
+    check_transformed(POLICY_BEFORE + net + code(before), POLICY_AFTER + net + code(after))
+
+
+THROUGH_SUPPORT = [
+    pytest.param(
+        """
+        def wrap(models):
+            return [FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})) for model in models]
+        """,
+        id="comprehension",
+    ),
+    pytest.param(
+        """
+        shard = lambda model: FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        """,
+        id="lambda",
+    ),
+    pytest.param(
+        """
+        def wrap(model, sharded):
+            return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})) if sharded else model
+        """,
+        id="conditional expression",
+    ),
+    pytest.param(
+        """
+        def wrap(model, sharded):
+            if sharded: model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return model
+        """,
+        id="behind a colon",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            a = 1; model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block})); b = 2
+            return model, a, b
+        """,
+        id="semicolons",
+    ),
+    pytest.param(
+        """
+        def wrap(net):
+            if (model := FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}))) is not None:
+                return model
+        """,
+        id="head of a compound statement",
+    ),
+    pytest.param(
+        """
+        def wrap(model, sharded):
+            return sharded and FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        """,
+        id="short circuit",
+    ),
+]
+
+
+@pytest.mark.parametrize("before", THROUGH_SUPPORT)
+def test_no_statement_can_stand_before_the_call(before: str) -> None:
+    result = rewrite(POLICY_BEFORE + code(before))
+    assert result.support == {"ModuleWrapPolicy", "shard_model"}
+    assert code(before).replace("FSDP(", "shard_model(") in result.text
+    assert [level for _, level, _ in result.summary] == ["rewritten"]
+
+
+def test_partial_of_the_class() -> None:
+    use = "wrapper = partial(FSDP, use_orig_params=True)\nmodel = wrapper(net)\n"
+    result = rewrite("from functools import partial\n\n" + BEFORE + use)
+    assert "wrapper = partial(shard_model, use_orig_params=True)\nmodel = wrapper(net)\n" in result.text
+    assert result.support == {"shard_model"}
+
+
+@pytest.mark.parametrize(
+    "arguments", ["**kwargs", "*arguments", "use_orig_params=True, **kwargs"], ids=["kwargs", "args", "both"]
+)
+def test_arguments_from_elsewhere(arguments: str) -> None:
+    result = rewrite(BEFORE + f"def wrap(model, *arguments, **kwargs):\n    return FSDP(model, {arguments})\n")
+    assert f"    return shard_model(model, {arguments})\n" in result.text
+    assert result.support == {"shard_model"}
+
+
+def test_all_other_text_stays() -> None:
+    text = "x = {'a':1,\n  'b' : 2}   # odd layout\n\n\n\nmodel = FSDP( net )\ny = (1 ,2)\n"
+    assert rewrite(BEFORE + text).text == AFTER + text.replace("FSDP( net )", "fully_shard(net)")
+
+
+MARKED = [
+    pytest.param("CLASS = FSDP\n", "FM109", 2, id="another name for the class"),
+    pytest.param("def wrap(model, cls=FSDP):\n    return cls(model)\n", "FM109", 2, id="the class as a default value"),
+    pytest.param("WRAPPERS = {'fsdp': FSDP}\n", "FM109", 2, id="the class in a dict"),
+    pytest.param("class Mine(FSDP):\n    pass\n", "FM108", 2, id="subclass"),
+]
+
+
+@pytest.mark.parametrize(("text", "rule", "line"), MARKED)
+def test_class_as_a_value_is_left_to_a_person(text: str, rule: str, line: int) -> None:
+    check_marked(BEFORE.strip() + "\n" + text, rule, Level.MANUAL, "FullyShardedDataParallel", line)

@@ -1,0 +1,335 @@
+"""FM101: `auto_wrap_policy`, and which modules become units."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import check_transformed, code, rewrite
+
+IMPORTS = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import (
+    CustomPolicy,
+    ModuleWrapPolicy,
+    _or_policy,
+    always_wrap_policy,
+    lambda_auto_wrap_policy,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
+
+from net import Block, Head
+"""
+AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net import Block, Head\n"
+
+
+def test_no_policy_and_none_are_one_unit() -> None:
+    for policy in ("", ", auto_wrap_policy=None", ", None, None, None, None"):
+        before = IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model{policy})\n"
+        check_transformed(before, AFTER + "\n\ndef wrap(model):\n    return fully_shard(model)\n")
+
+
+ONE_CLASS = [
+    "ModuleWrapPolicy({Block})",
+    "ModuleWrapPolicy([Block])",
+    "ModuleWrapPolicy((Block,))",
+    "ModuleWrapPolicy(module_classes={Block})",
+    "partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})",
+    "partial(transformer_auto_wrap_policy, transformer_layer_cls=(Block,))",
+    "partial(transformer_auto_wrap_policy, transformer_layer_cls=[\n        Block,  # the block\n    ])",
+]
+
+
+@pytest.mark.parametrize("policy", ONE_CLASS)
+def test_one_class_needs_no_order(policy: str) -> None:
+    check_transformed(
+        IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        AFTER
+        + code(
+            """
+
+
+            def wrap(model):
+                for module in model.modules():
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module)
+                return fully_shard(model)
+            """
+        ).join(["\n\n", ""]),
+    )
+
+
+LOOP = """
+
+def wrap(model):
+    for module in {modules}:
+        if module is not model and {test}:
+            fully_shard(module)
+    return fully_shard(model)
+"""
+CHILDREN_FIRST = "reversed(list(model.modules()))"
+
+NESTED = [
+    pytest.param("ModuleWrapPolicy({Block, Head})", "isinstance(module, (Block, Head))", id="two classes"),
+    pytest.param(
+        "partial(transformer_auto_wrap_policy, transformer_layer_cls={Block, Head})",
+        "isinstance(module, (Block, Head))",
+        id="two classes in a partial",
+    ),
+    pytest.param("ModuleWrapPolicy(set([Block]))", "isinstance(module, tuple(set([Block])))", id="an expression"),
+    pytest.param(
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block))",
+        "isinstance(module, Block)",
+        id="lambda",
+    ),
+    pytest.param(
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module.depth > 1)",
+        "module.depth > 1",
+        id="lambda whose parameter is called module",
+    ),
+    pytest.param(
+        'partial(lambda_auto_wrap_policy, lambda_fn=lambda m: f"{type(m).__name__}" in {"Block"})',
+        'f"{type(module).__name__}" in {"Block"}',
+        id="lambda with braces",
+    ),
+    pytest.param(
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: any(p.m for p in m.parameters()))",
+        "any(p.m for p in module.parameters())",
+        id="attribute of the parameter's name",
+    ),
+    pytest.param(
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: (lambda m: m)(m.m))",
+        "(lambda m: m)(module.m)",
+        id="lambda in a lambda with the same parameter",
+    ),
+    pytest.param("partial(lambda_auto_wrap_policy, lambda_fn=is_unit)", "is_unit(module)", id="function"),
+    pytest.param(
+        "partial(lambda_auto_wrap_policy, lambda_fn=model.is_unit)", "model.is_unit(module)", id="bound method"
+    ),
+]
+
+
+@pytest.mark.parametrize(("policy", "test"), NESTED)
+def test_units_that_may_nest_go_children_first(policy: str, test: str) -> None:
+    helper = "\n\ndef is_unit(m):\n    return True\n" if "is_unit)" in policy and "model." not in policy else ""
+    check_transformed(
+        IMPORTS + helper + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        AFTER + helper + LOOP.format(modules=CHILDREN_FIRST, test=test),
+    )
+
+
+def test_class_that_makes_its_own_kind_may_nest() -> None:
+    check_transformed(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+            class Block:
+                def __init__(self, depth):
+                    super(Block, self).__init__()
+                    self.inner = Block(depth - 1) if depth else None
+
+
+            def wrap(model):
+                return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            """
+        ),
+        code(
+            """
+            from torch.distributed.fsdp import fully_shard
+
+
+            class Block:
+                def __init__(self, depth):
+                    super(Block, self).__init__()
+                    self.inner = Block(depth - 1) if depth else None
+
+
+            def wrap(model):
+                for module in reversed(list(model.modules())):
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module)
+                return fully_shard(model)
+            """
+        ),
+    )
+
+
+def test_root_of_another_class_needs_no_guard() -> None:
+    before = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        class Block:
+            def __init__(self):
+                super(Block, self).__init__()
+
+
+        class Net(BASE):
+            pass
+
+
+        def wrap():
+            model = Net().cuda()
+            model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return model
+        """
+    )
+    assert "        if isinstance(module, Block):\n" in rewrite(before.replace("BASE", "object")).text
+    guarded = "        if module is not model and isinstance(module, Block):\n"
+    assert guarded in rewrite(before.replace("BASE", "Block")).text
+    assert guarded in rewrite(before.replace("Net().cuda()", "Block()")).text
+    assert guarded in rewrite(before.replace("Net().cuda()", "make()").replace("BASE", "object")).text
+
+
+NAMED = """
+{top}
+
+def wrap(model):
+{local}    model = FSDP(model, auto_wrap_policy=policy)
+    return model
+"""
+
+
+@pytest.mark.parametrize("place", ["top", "local"])
+def test_policy_in_a_variable_goes_with_its_last_use(place: str) -> None:
+    line = "policy = ModuleWrapPolicy({Block})\n"
+    before = IMPORTS + NAMED.format(top=line if place == "top" else "", local="    " + line if place == "local" else "")
+    result = rewrite(before)
+    assert "policy" not in result.text
+    assert "isinstance(module, Block)" in result.text
+    assert result.support == frozenset()
+
+
+def test_policy_shared_by_two_calls() -> None:
+    before = IMPORTS + code(
+        """
+        def wrap(a, b):
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            a = FSDP(a, auto_wrap_policy=policy)
+            b = FSDP(b, auto_wrap_policy=policy)
+            return a, b
+        """
+    )
+    result = rewrite(before)
+    assert "policy" not in result.text
+    assert result.text.count("isinstance(module, Block)") == 2
+
+
+def test_policy_used_for_something_else_too_stays() -> None:
+    before = IMPORTS + code(
+        """
+        def wrap(model):
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            apply_activation_checkpointing(model, auto_wrap_policy=policy)
+            model = FSDP(model, auto_wrap_policy=policy)
+            return model
+        """
+    )
+    result = rewrite(before)
+    assert "    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n" in result.text
+    assert "apply_activation_checkpointing(model, auto_wrap_policy=policy)\n" in result.text
+    assert "isinstance(module, Block)" in result.text
+    assert result.support == {"transformer_auto_wrap_policy"}
+
+
+def test_policy_shared_with_a_dynamic_call_stays_for_both() -> None:
+    before = IMPORTS + code(
+        """
+        policy = ModuleWrapPolicy({Block})
+
+
+        def wrap(a, b, **kwargs):
+            a = FSDP(a, auto_wrap_policy=policy)
+            b = FSDP(b, auto_wrap_policy=policy, **kwargs)
+            return a, b
+        """
+    )
+    result = rewrite(before)
+    assert result.support == {"ModuleWrapPolicy", "shard_model"}
+    assert "policy = ModuleWrapPolicy({Block})\n" in result.text
+    assert "a = shard_model(a, auto_wrap_policy=policy)\n" in result.text
+
+
+def test_policy_that_may_be_none() -> None:
+    check_transformed(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+            from net import Block
+
+
+            def wrap(model, several):
+                policy = None
+                if several:
+                    policy = ModuleWrapPolicy({Block})
+                return FSDP(model, auto_wrap_policy=policy)
+            """
+        ),
+        code(
+            """
+            from torch.distributed.fsdp import fully_shard
+
+            from net import Block
+
+
+            def wrap(model, several):
+                policy = None
+                if several:
+                    policy = (Block,)
+                for module in reversed(list(model.modules())):
+                    if module is not model and isinstance(module, policy or ()):
+                        fully_shard(module)
+                return fully_shard(model)
+            """
+        ),
+    )
+
+
+SUPPORT = [
+    pytest.param("always_wrap_policy", "always_wrap_policy", id="always"),
+    pytest.param("size_based_auto_wrap_policy", "size_based_auto_wrap_policy", id="by size, default"),
+    pytest.param(
+        "partial(size_based_auto_wrap_policy, min_num_params=int(1e6))", "size_based_auto_wrap_policy", id="by size"
+    ),
+    pytest.param("partial(_or_policy, policies=[always_wrap_policy])", "_or_policy", id="or"),
+    pytest.param("CustomPolicy(lambda m: {'cpu_offload': None})", "CustomPolicy", id="custom"),
+    pytest.param("make_policy()", "", id="made elsewhere"),
+    pytest.param("POLICIES[args.policy]", "", id="subscript"),
+    pytest.param("ModuleWrapPolicy(*classes)", "ModuleWrapPolicy", id="star"),
+    pytest.param("partial(transformer_auto_wrap_policy, **kwargs)", "transformer_auto_wrap_policy", id="star star"),
+    pytest.param("always_wrap_policy if args.all else None", "always_wrap_policy", id="conditional"),
+]
+
+
+@pytest.mark.parametrize(("policy", "name"), SUPPORT)
+def test_other_policies_are_run_by_the_support_module(policy: str, name: str) -> None:
+    body = "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n    return FSDP(model, auto_wrap_policy=POLICY)\n"
+    result = rewrite((IMPORTS + body).replace("=POLICY", f"={policy}"))
+    assert f"    return shard_model(model, auto_wrap_policy={policy})\n" in result.text
+    assert result.support >= {"shard_model", *filter(None, [name])}
+    assert "torch.distributed.fsdp" not in result.text
+
+
+def test_own_policy_function_is_kept() -> None:
+    body = code(
+        """
+        def policy(module, recurse, nonwrapped_numel):
+            return recurse or transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, {Block})
+
+
+        def wrap(model):
+            return FSDP(model, auto_wrap_policy=policy)
+        """
+    )
+    result = rewrite(IMPORTS + "\n\n" + body)
+    assert body.replace("FSDP(", "shard_model(") in result.text
+    assert result.support == {"shard_model", "transformer_auto_wrap_policy"}
