@@ -1,7 +1,8 @@
-"""**What it does.** Rewrites `isinstance(x, FullyShardedDataParallel)` and annotations with the class into `FSDPModule`.
+"""**What it does.** Rewrites `isinstance(x, FullyShardedDataParallel)` and annotations with the class into
+`FSDPModule`.
 
-**Why.** `fully_shard` gives each sharded module's class the mix-in `FSDPModule`; a sharded module is never an instance of
-`FullyShardedDataParallel`, so the old test would be False without a word.
+**Why.** `fully_shard` gives each sharded module's class the mix-in `FSDPModule`; a sharded module is never an
+instance of `FullyShardedDataParallel`, so the old test would be False without a word.
 
 ## Example
 
@@ -27,8 +28,8 @@ def units(net):
 
 ## Fix safety
 
-The same modules answer True. `isinstance(x, Block)` is now True for a sharded block as well, since it is no longer hidden
-in a wrapper.
+The same modules answer True. `isinstance(x, Block)` is now True for a sharded block as well, since it is no longer
+hidden in a wrapper.
 
 ## References
 

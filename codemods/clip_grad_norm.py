@@ -1,7 +1,8 @@
 """**What it does.** Rewrites `model.clip_grad_norm_(max_norm)` into `torch.nn.utils.clip_grad_norm_`.
 
-**Why.** An FSDP2 model has no such method; on DTensor gradients the function of `torch.nn.utils` computes the global norm.
-It returns a DTensor: where the value is used, `.full_tensor()` makes it the plain tensor that FSDP1 returned.
+**Why.** An FSDP2 model has no such method; on DTensor gradients the function of `torch.nn.utils` computes the
+global norm. It returns a DTensor: where the value is used, `.full_tensor()` makes it the plain tensor that FSDP1
+returned.
 
 ## Example
 
@@ -30,8 +31,8 @@ def step(net, batch):
 
 ## Fix safety
 
-Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank with an
-empty shard, and for a norm type that only run time knows, the support module's `clip_grad_norm_` is called.
+Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank
+with an empty shard, and for a norm type that only run time knows, the support module's `clip_grad_norm_` is called.
 
 ## References
 
@@ -83,7 +84,9 @@ def edit(found: Match, file: File) -> Outcome:
         item = file.named(Import(SUPPORT, _FUNCTION), call)
         return Outcome(
             edits=[Edit(callee_start, end, f"{item.local}({model}, {arguments.lstrip()}")],
-            findings=[finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {_FUNCTION} of the support module")],
+            findings=[
+                finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {_FUNCTION} of the support module")
+            ],
             imports=[item],
         )
     torch = file.named(Import("torch"), call)

@@ -1,7 +1,9 @@
-"""FSDP1's enums, configs and policies that stay in use: plain data, which the support module has under the same names.
+"""FSDP1's enums, configs and policies that stay in use: plain data, which the support module has under the same
+names.
 
-`from torch.distributed.fsdp import ShardingStrategy` is changed where imports are written. What is named through a module, or comes by a
-star import, is changed here: torch's own members never equal the support module's, and a strategy would silently be another one.
+`from torch.distributed.fsdp import ShardingStrategy` is changed where imports are written. What is named through a
+module, or comes by a star import, is changed here: torch's own members never equal the support module's, and a
+strategy would silently be another one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """**What it does.** Rewrites `ShardedGradScaler(...)` into `torch.amp.GradScaler(...)`.
 
-**Why.** The sharded scaler exists because FSDP1's gradients are plain local shards: it reduces `found_inf` over the ranks by itself. With
-DTensor gradients the ordinary scaler does that.
+**Why.** The sharded scaler exists because FSDP1's gradients are plain local shards: it reduces `found_inf` over
+the ranks by itself. With DTensor gradients the ordinary scaler does that.
 
 ## Example
 

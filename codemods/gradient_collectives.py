@@ -1,8 +1,9 @@
 """Finds functions that put gradients, or their norms, through a collective by hand.
 
-Under FSDP1 a gradient is this rank's flat shard, and such code adds the shards up. An FSDP2 gradient is a DTensor: a norm of it
-can be global already, and adding it up over the ranks again makes it larger by the square root of their number
-(4.73994970 became 6.703302 on 2 ranks, measured on torch 2.13). Some forms stay right, some raise, some are silently wrong.
+Under FSDP1 a gradient is this rank's flat shard, and such code adds the shards up. An FSDP2 gradient is a DTensor:
+a norm of it can be global already, and adding it up over the ranks again makes it larger by the square root of
+their number (4.73994970 became 6.703302 on 2 ranks, measured on torch 2.13). Some forms stay right, some raise,
+some are silently wrong.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ def findings(file: File, attributes: list[cst.Attribute]) -> Iterator[Finding]:
             continue
         for call in file.calls(scope):
             if (file.dotted(call.func) or "").startswith("torch.distributed.") and _last(call) in _COLLECTIVES:
-                message = "a collective in a function that reads gradients: FSDP2's are DTensors, whose norms can be global"
-                cure = "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms"
+                message = (
+                    "a collective in a function that reads gradients: FSDP2's are DTensors, whose norms can be global"
+                )
+                cure = (
+                    "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms"
+                )
                 yield finding(CODE, Level.MANUAL, file, call, message, cure)
                 break
 

@@ -26,7 +26,9 @@ WIDTH = 100
 
 
 def call_text(file: File, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
-    """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is long."""
+    """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
+    long.
+    """
     start, end = file.span(old)
     line_start = file.text.rfind("\n", 0, start) + 1
     rest = file.text[end:].split("\n", 1)[0].rstrip()
@@ -156,7 +158,11 @@ def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit
 def removal(file: File, statement: cst.CSTNode) -> Edit:
     """Take a statement away with its lines; `pass` where its block would be left empty."""
     holder = file.parent(statement)
-    if isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1 and not isinstance(file.parent(holder), cst.With):
+    if (
+        isinstance(holder, cst.IndentedBlock)
+        and len(holder.body) == 1
+        and not isinstance(file.parent(holder), cst.With)
+    ):
         return Edit(*file.span(statement), "pass")
     return Edit(*file.whole_lines(statement), "")
 

@@ -1,8 +1,8 @@
-"""**What it does.** Names every use of FSDP1 that no other rule rewrote, and stops the program before those that an FSDP2
-model would silently ignore.
+"""**What it does.** Names every use of FSDP1 that no other rule rewrote, and stops the program before those that
+an FSDP2 model would silently ignore.
 
-**Why.** `FSDP.summon_full_params`, `FSDP.state_dict_type`, `FSDP.set_state_dict_type` and `FSDP.fsdp_modules` do nothing on an
-FSDP2 model and raise nothing: left in place, a run goes on with wrong results.
+**Why.** `FSDP.summon_full_params`, `FSDP.state_dict_type`, `FSDP.set_state_dict_type` and `FSDP.fsdp_modules` do
+nothing on an FSDP2 model and raise nothing: left in place, a run goes on with wrong results.
 
 ## Example
 
@@ -29,7 +29,8 @@ def average(net):
 
 ## Fix safety
 
-Nothing is guessed: the line stays, and where leaving it would be silent a `raise NotImplementedError` stands before it.
+Nothing is guessed: the line stays, and where leaving it would be silent a `raise NotImplementedError` stands
+before it.
 
 ## References
 

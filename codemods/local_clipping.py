@@ -1,7 +1,8 @@
 """**What it does.** Reports `torch.nn.utils.clip_grad_norm_` on the parameters of a wrapped model.
 
-**Why.** Under FSDP1 that function saw this rank's flat shards and clipped by a norm of its own on every rank. On FSDP2's DTensors it
-computes the global norm. The rewritten program is right where the original was not, and its losses differ for it.
+**Why.** Under FSDP1 that function saw this rank's flat shards and clipped by a norm of its own on every rank. On
+FSDP2's DTensors it computes the global norm. The rewritten program is right where the original was not, and its
+losses differ for it.
 
 ## Example
 
@@ -31,7 +32,8 @@ def step(net, batch):
 
 ## Fix safety
 
-Nothing is changed. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820 before, the global norm 4.7399 after.
+Nothing is changed. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820 before, the global norm 4.7399
+after.
 
 ## References
 

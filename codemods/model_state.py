@@ -1,8 +1,8 @@
-"""**What it does.** Rewrites `model.state_dict()` and `model.load_state_dict(...)` of a wrapped model outside a `state_dict_type`
-context.
+"""**What it does.** Rewrites `model.state_dict()` and `model.load_state_dict(...)` of a wrapped model outside a
+`state_dict_type` context.
 
-**Why.** FSDP1's default is the full state dict on every rank. On an FSDP2 model `state_dict()` returns sharded DTensors without a
-word, and a checkpoint saved from rank 0 would hold that rank's shard only.
+**Why.** FSDP1's default is the full state dict on every rank. On an FSDP2 model `state_dict()` returns sharded
+DTensors without a word, and a checkpoint saved from rank 0 would hold that rank's shard only.
 
 ## Example
 
@@ -31,8 +31,9 @@ def save(net, path):
 
 ## Fix safety
 
-Same keys, order, dtypes and values (torch 2.13). Where the program sets a state-dict type for good (`set_state_dict_type`), what
-`state_dict()` returns is not seen in one place, and the call is reported instead. All ranks have to take part, as in FSDP1.
+Same keys, order, dtypes and values (torch 2.13). Where the program sets a state-dict type for good
+(`set_state_dict_type`), what `state_dict()` returns is not seen in one place, and the call is reported instead.
+All ranks have to take part, as in FSDP1.
 
 ## References
 
@@ -71,7 +72,11 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     method = node.func.attr.value
-    if method not in _METHODS or Holds.FSDP not in file.holds(node.func.value) or is_inside(node, CONTEXT, file.code(node.func.value), file):
+    if (
+        method not in _METHODS
+        or Holds.FSDP not in file.holds(node.func.value)
+        or is_inside(node, CONTEXT, file.code(node.func.value), file)
+    ):
         return None
     return Match(node, node.func.value, method)
 
@@ -105,5 +110,11 @@ def _manual(found: Match, file: File, reason: str) -> Outcome:
 
 
 RULE: Rule[Match] = Rule(
-    CODE, "model-state-dict", __doc__, nodes=(cst.Call,), words=("state_dict", "load_state_dict"), match=match, edit=edit
+    CODE,
+    "model-state-dict",
+    __doc__,
+    nodes=(cst.Call,),
+    words=("state_dict", "load_state_dict"),
+    match=match,
+    edit=edit,
 )

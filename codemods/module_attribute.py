@@ -1,7 +1,8 @@
-"""**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and `model(...)`.
+"""**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
+`model(...)`.
 
-**Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its all-gathers hang on
-`model(...)`; calling `forward` directly would go past them.
+**Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
+all-gathers hang on `model(...)`; calling `forward` directly would go past them.
 
 ## Example
 
@@ -27,8 +28,8 @@ def sample(net, batch):
 
 ## Fix safety
 
-Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay, `unwrap(model)` of the
-support module decides at run time.
+Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
+`unwrap(model)` of the support module decides at run time.
 
 ## References
 
@@ -84,5 +85,11 @@ def edit(found: Match, file: File) -> Outcome:
 
 
 RULE: Rule[Match] = Rule(
-    CODE, "wrapped-module-attribute", __doc__, nodes=(cst.Attribute,), words=("module", "forward"), match=match, edit=edit
+    CODE,
+    "wrapped-module-attribute",
+    __doc__,
+    nodes=(cst.Attribute,),
+    words=("module", "forward"),
+    match=match,
+    edit=edit,
 )

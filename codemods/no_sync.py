@@ -1,7 +1,7 @@
 """**What it does.** Rewrites `with model.no_sync():` so that gradients are accumulated without a reduce-scatter.
 
-**Why.** FSDP2 has no such context: `model.set_requires_gradient_sync(False)` is a flag that stays until it is set again, and
-it is read in the backward pass.
+**Why.** FSDP2 has no such context: `model.set_requires_gradient_sync(False)` is a flag that stays until it is set
+again, and it is read in the backward pass.
 
 ## Example
 
@@ -33,11 +33,11 @@ def train(net, batches):
 
 ## Fix safety
 
-The flag is set by hand only where this is the program's only backward pass, so that no other one can find it switched off.
-Anywhere else the `with` stays and enters `no_sync(model)` of the support module, which sets the flag back even when the
-body raises. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where FSDP1 accumulated in bf16.
-Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped them: a loop that can end between
-two synchronisations is reported.
+The flag is set by hand only where this is the program's only backward pass, so that no other one can find it
+switched off. Anywhere else the `with` stays and enters `no_sync(model)` of the support module, which sets the flag
+back even when the body raises. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
+FSDP1 accumulated in bf16. Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped
+them: a loop that can end between two synchronisations is reported.
 
 ## References
 
@@ -96,7 +96,9 @@ def edit(found: Match, file: File) -> Outcome:
     item = file.named(Import(SUPPORT, "no_sync"), call)
     return Outcome(
         edits=[Edit(*file.span(call), f"{item.local}({model})")],
-        findings=[finding(CODE, Level.REWRITTEN, file, found.attribute, "no_sync becomes no_sync of the support module")],
+        findings=[
+            finding(CODE, Level.REWRITTEN, file, found.attribute, "no_sync becomes no_sync of the support module")
+        ],
         imports=[item],
     )
 
@@ -187,7 +189,7 @@ def _names(node: cst.CSTNode) -> list[cst.Name]:
 
 
 def _manual(found: Match, file: File, message: str) -> Outcome:
-    cure = "call model.set_requires_gradient_sync(False) before the backward passes to accumulate, and True before the last"
+    cure = "call model.set_requires_gradient_sync(False) before backward passes that accumulate, and True for the last"
     return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.attribute, message, cure)])
 
 

@@ -1,7 +1,7 @@
 """**What it does.** Rewrites FSDP1's static methods that read an optimizer's state into `get_optimizer_state_dict`.
 
-**Why.** They read flat parameters, which an FSDP2 model does not have. The new function returns the same dictionary, keyed by
-parameter name.
+**Why.** They read flat parameters, which an FSDP2 model does not have. The new function returns the same
+dictionary, keyed by parameter name.
 
 ## Example
 
@@ -30,8 +30,9 @@ def optimizer_state(net, optimizer):
 
 ## Fix safety
 
-Same keys and values (torch 2.13). Inside a `state_dict_type` context the context's rule takes the call. Loading through the old
-methods outside a context is reported, not rewritten: what is loaded, and where, is not seen in one place.
+Same keys and values (torch 2.13). Inside a `state_dict_type` context the context's rule takes the call. Loading
+through the old methods outside a context is reported, not rewritten: what is loaded, and where, is not seen in one
+place.
 
 ## References
 

@@ -1,7 +1,9 @@
-"""**What it does.** Turns an auto-wrap policy that is made away from the constructor call into the tuple of its classes.
+"""**What it does.** Turns an auto-wrap policy that is made away from the constructor call into the tuple of its
+classes.
 
-**Why.** FSDP2 has no policies. The loop that replaces the constructor call asks `isinstance(module, classes)`, so the place that
-made the policy makes the classes now, and everything in between, functions and imports, goes on as it was.
+**Why.** FSDP2 has no policies. The loop that replaces the constructor call asks `isinstance(module, classes)`, so
+the place that made the policy makes the classes now, and everything in between, functions and imports, goes on as
+it was.
 
 ## Example
 

@@ -62,7 +62,9 @@ def text_of(origin: Origin, fields: Fields, name: str) -> str | None:
 
 
 def policy_call(origin: Origin, name: str) -> str:
-    """`MixedPrecisionPolicy(...)`, which the file knows as `name`: None follows the parameter dtype in both APIs, so nothing is filled in."""
+    """`MixedPrecisionPolicy(...)`, which the file knows as `name`: None follows the parameter dtype in both APIs,
+    so nothing is filled in.
+    """
     fields = precision_fields(origin)
     kept = [(field, text_of(origin, fields, field)) for field in KEPT if field in fields]
     return f"{name}({', '.join(f'{field}={text}' for field, text in kept)})"

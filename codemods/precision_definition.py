@@ -1,7 +1,9 @@
-"""**What it does.** Turns a `MixedPrecision(...)` that is kept in a variable or a constant into `MixedPrecisionPolicy(...)`.
+"""**What it does.** Turns a `MixedPrecision(...)` that is kept in a variable or a constant into
+`MixedPrecisionPolicy(...)`.
 
-**Why.** The dtypes have the same names and the same meaning of None. `buffer_dtype` has no counterpart: the buffers are cast where
-the model is sharded. `cast_forward_inputs` is set there too, because FSDP1 casts inputs at the root only.
+**Why.** The dtypes have the same names and the same meaning of None. `buffer_dtype` has no counterpart: the
+buffers are cast where the model is sharded. `cast_forward_inputs` is set there too, because FSDP1 casts inputs at
+the root only.
 
 ## Example
 
@@ -31,8 +33,8 @@ def shard(model):
 
 ## Fix safety
 
-Equal losses with bf16 parameters and float32 or bf16 reduction (torch 2.13, 2 ranks). A definition that a call of the support
-module's `shard_model` can receive keeps FSDP1's form.
+Equal losses with bf16 parameters and float32 or bf16 reduction (torch 2.13, 2 ranks). A definition that a call of
+the support module's `shard_model` can receive keeps FSDP1's form.
 
 ## References
 

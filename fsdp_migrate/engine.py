@@ -23,6 +23,7 @@ from .findings import Change, FileError, Report
 from .project.imports import resolve_module, roots_of
 from .project.source import Source
 
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the user chose for a run."""
@@ -38,7 +39,9 @@ class BrokenText(Exception):
     """A rewritten file does not parse: a fault of a rule. Nothing of the program is written then."""
 
     def __init__(self, path: Path, error: cst.ParserSyntaxError) -> None:
-        super().__init__(f"the rewritten text would not be Python (line {error.raw_line}); this is a fault of fsdp-migrate")
+        super().__init__(
+            f"the rewritten text would not be Python (line {error.raw_line}); this is a fault of fsdp-migrate"
+        )
         self.path = path
 
 

@@ -19,6 +19,7 @@ from .import_layout import Layout, Statement
 
 _VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS
 
+
 def is_vocabulary(name: str) -> bool:
     """Whether an FSDP1 name is plain data that the support module has too: `ShardingStrategy.FULL_SHARD`."""
     return name.split(".")[0] in _VOCABULARY
@@ -59,7 +60,9 @@ def _used_names(tree: Tree) -> frozenset[str]:
     used = set()
     for name in tree.nodes(cst.Name):
         parent = tree.parents.get(name)
-        if isinstance(parent, (cst.ImportAlias, cst.AsName)) or (isinstance(parent, cst.Attribute) and parent.attr is name):
+        if isinstance(parent, (cst.ImportAlias, cst.AsName)) or (
+            isinstance(parent, cst.Attribute) and parent.attr is name
+        ):
             continue
         if isinstance(parent, (cst.Arg, cst.Param)) and getattr(parent, "keyword", None) is name:
             continue

@@ -38,8 +38,8 @@ def home(users: Collection[Path], texts: Mapping[Path, str]) -> Path:
 def module_name(path: Path, user: Path, texts: Mapping[Path, str]) -> str:
     """What the file `user` writes between `from` and `import`.
 
-    A file that imports its neighbours by `from .x` gets a relative import; one whose program imports the package by name
-    gets the full name; a script finds what lies beside it.
+    A file that imports its neighbours by `from .x` gets a relative import; one whose program imports the package
+    by name gets the full name; a script finds what lies beside it.
     """
     root = _root_package(path.parent)
     if root is not None and user.is_relative_to(root) and "\nfrom ." in f"\n{texts[user]}":

@@ -1,5 +1,5 @@
-"""**What it does.** Takes `with FSDP.state_dict_type(model, ...)` away and reads or loads the state dicts in its body with
-`torch.distributed.checkpoint.state_dict`.
+"""**What it does.** Takes `with FSDP.state_dict_type(model, ...)` away and reads or loads the state dicts in its
+body with `torch.distributed.checkpoint.state_dict`.
 
 **Why.** On an FSDP2 model the context does nothing, and says nothing: `model.state_dict()` inside it returns sharded
 DTensors, and a checkpoint saved from rank 0 would hold only that rank's shard.
@@ -38,9 +38,9 @@ def save(net, rank, path):
 
 ## Fix safety
 
-Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also finds
-missing keys. Where the body hands the model to other code, which may call `state_dict()` in turn, nothing is rewritten and
-the context raises.
+Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also
+finds missing keys. Where the body hands the model to other code, which may call `state_dict()` in turn, nothing is
+rewritten and the context raises.
 
 ## References
 

@@ -95,8 +95,9 @@ def _load_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body)
     """`loaded = FSDP.optim_state_dict_to_load(m, o, state)` and `o.load_state_dict(loaded)` become one call.
 
     An FSDP1 checkpoint (use_orig_params=False) shares one `step` tensor between parameters, and
-    `set_optimizer_state_dict` copies none: every parameter would count the same step, and Adam's bias correction would be
-    wrong without an error (measured on torch 2.13). `load_optim_state_dict` of the support module clones them.
+    `set_optimizer_state_dict` copies none: every parameter would count the same step, and Adam's bias correction
+    would be wrong without an error (measured on torch 2.13). `load_optim_state_dict` of the support module clones
+    them.
     """
     arguments = _by_name(node)
     if set(arguments) != set(_TO_LOAD):
@@ -129,6 +130,10 @@ def _loading_call(node: cst.Call, file: File) -> cst.Call:
         uses = file.uses(holder)
         holder = file.parent(uses[0]) if len(uses) == 1 else None
     load = file.parent(holder) if isinstance(holder, cst.Arg) else None
-    if isinstance(load, cst.Call) and isinstance(load.func, cst.Attribute) and load.func.attr.value == "load_state_dict":
+    if (
+        isinstance(load, cst.Call)
+        and isinstance(load.func, cst.Attribute)
+        and load.func.attr.value == "load_state_dict"
+    ):
         return load
     raise Refused("what optim_state_dict_to_load returns is not loaded in one place")

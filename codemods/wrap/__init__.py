@@ -1,5 +1,5 @@
-"""**What it does.** Rewrites `FullyShardedDataParallel(model, ...)` into `fully_shard` calls: one for each module that the
-auto-wrap policy would have picked, children first, and one for the model itself.
+"""**What it does.** Rewrites `FullyShardedDataParallel(model, ...)` into `fully_shard` calls: one for each module
+that the auto-wrap policy would have picked, children first, and one for the model itself.
 
 **Why.** FSDP2 shards a module in place and has no wrapper, no policies and no flat parameters. Each argument of the
 constructor either has a counterpart (`mixed_precision`, `sharding_strategy`, `cpu_offload`, `device_mesh`), is a step
@@ -34,10 +34,10 @@ def shard(model, Block):
 
 ## Fix safety
 
-The shard groups, the number of all-gathers and reduce-scatters and the losses are those of FSDP1, measured on torch 2.13.
-Where a value is only known at run time, the call becomes `shard_model(...)` of the support module, which takes the same
-arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1 keeps the root gathered
-after forward, as FSDP2 does by default.
+The shard groups, the number of all-gathers and reduce-scatters and the losses are those of FSDP1, measured on
+torch 2.13. Where a value is only known at run time, the call becomes `shard_model(...)` of the support module,
+which takes the same arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1
+keeps the root gathered after forward, as FSDP2 does by default.
 
 ## References
 
@@ -54,7 +54,7 @@ import libcst as cst
 
 from codemods.layout import removal, stop
 from codemods.tables.arguments import DROPPED
-from codemods.tables.names import PACKAGE, WRAPPER
+from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
 
 from .draft import Draft
@@ -167,7 +167,11 @@ def _through_support(call: cst.Call, file: File) -> Outcome:
         edits=[Edit(start, end, item.local)],
         findings=[
             finding(
-                CODE, Level.REWRITTEN, file, call, f"constructor call becomes shard_model of the support module: {reason}"
+                CODE,
+                Level.REWRITTEN,
+                file,
+                call,
+                f"constructor call becomes shard_model of the support module: {reason}",
             )
         ],
         imports=[item],
@@ -182,7 +186,9 @@ def propose_reason(file: File, call: cst.Call) -> str:
 def _left(call: cst.Call, file: File) -> Outcome:
     """Stays FSDP1; code that is FSDP2 now must not be reached with such a model."""
     message = "constructor call is left as it is, because an optimizer is built before it"
-    cure = "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
+    cure = (
+        "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
+    )
     return Outcome(
         edits=stop(file, call, CODE, "build the optimizer below the wrap, then migrate this call"),
         findings=[finding(CODE, Level.MANUAL, file, call, message, cure)],
@@ -209,12 +215,8 @@ def _module(file: File, call: cst.Call) -> cst.BaseExpression | None:
 def _is_factory(file: File, call: cst.Call) -> bool:
     """`functools.partial(FSDP, ...)`."""
     return (
-        bool(call.args)
-        and file.dotted(call.func) == "functools.partial"
-        and file.fsdp1(call.args[0].value) == WRAPPER
+        bool(call.args) and file.dotted(call.func) == "functools.partial" and file.fsdp1(call.args[0].value) == WRAPPER
     )
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), words=(), match=match, edit=edit
-)
+RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), words=(), match=match, edit=edit)

@@ -1,7 +1,8 @@
 """What stands above the constructor call and must not: an optimizer of the parameters that sharding replaces.
 
-FSDP1 with use_orig_params=True goes on training the parameters that were there before. FSDP2 puts new ones in their place, and an
-optimizer that holds the old ones updates nothing, without an error (16 of 16 parameters, measured on torch 2.13).
+FSDP1 with use_orig_params=True goes on training the parameters that were there before. FSDP2 puts new ones in their
+place, and an optimizer that holds the old ones updates nothing, without an error (16 of 16 parameters, measured on
+torch 2.13).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
 def has_optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression, depth: int = 2) -> bool:
-    """Whether an optimizer gets the module's parameters above the call, also through a name or in a calling function."""
+    """Whether an optimizer gets the module's parameters above the call, by a name or in a calling function too."""
     name = _root_text(file, module)
     for other in _calls_above(file, call, name):
         if _gives_parameters_to_optimizer(file, other, name):
@@ -34,7 +35,7 @@ def has_optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression,
 
 
 def _calls_above(file: File, call: cst.Call, name: str) -> Iterator[cst.Call]:
-    """The calls that run before this one: above it in its function, and at the top of the file for a name from there."""
+    """The calls that run before this one: above it in its function, or at the top for a name from there."""
     here = file.span(call)[0]
     for other in file.calls(file.scope(call)):
         if file.span(other)[0] < here and not _is_on_another_way(file, other, call):

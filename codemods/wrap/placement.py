@@ -12,7 +12,6 @@ from codemods.vocabulary import Origin, Undecided
 
 from .draft import Draft, Note
 
-
 _SETS_DEVICE = re.compile(r"\bset_device(_index)?$")
 
 
@@ -179,4 +178,3 @@ def _is_parameter(value: cst.BaseExpression, draft: Draft) -> bool:
 
 def _is_name(node: cst.BaseExpression, name: str) -> bool:
     return isinstance(node, cst.Name) and node.value == name
-

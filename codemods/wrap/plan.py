@@ -86,8 +86,6 @@ def _note_dropped(name: str, value: cst.BaseExpression, made: Draft) -> None:
     """Dropping never changes what is trained; it can change memory and overlap, and then it is said."""
     text = made.file.code(value)
     if name == "backward_prefetch" and not text.endswith("BACKWARD_PRE"):
-        made.notes.append(
-            Note(f"backward_prefetch={text} is dropped: {DROPPED[name]}; memory and overlap may differ")
-        )
+        made.notes.append(Note(f"backward_prefetch={text} is dropped: {DROPPED[name]}; memory and overlap may differ"))
     if name == "forward_prefetch" and text not in {"False", "True"}:
         made.notes.append(Note(f"forward_prefetch={text} is dropped: {DROPPED[name]}"))

@@ -18,6 +18,7 @@ from codemods.vocabulary import File, Origin, Undecided
 
 from .draft import Draft, Targets
 
+
 def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
     """Set `draft.targets`; raise Undecided for a policy that is not a set of classes or a lambda seen in the source."""
     origins = draft.file.origins(value)
@@ -99,7 +100,9 @@ def _substituted(file: File, function: cst.Lambda) -> str:
         position = at + len(use.value)
     pieces.append(_escaped(text[position:]))
     body = "".join(pieces)
-    binds_loosely = isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
+    binds_loosely = (
+        isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
+    )
     return f"({body})" if "\n" in body or binds_loosely else body
 
 
@@ -170,7 +173,10 @@ def _constructed(file: File, callee: cst.BaseExpression) -> set[str]:
         if isinstance(origin.node, cst.ClassDef):
             names.add(origin.node.name.value)
             names.update(last_part(origin.file.code(base.value)) for base in origin.node.bases)
-        elif isinstance(origin.node, (cst.Name, cst.Attribute)) and last_part(origin.file.code(origin.node))[:1].isupper():
+        elif (
+            isinstance(origin.node, (cst.Name, cst.Attribute))
+            and last_part(origin.file.code(origin.node))[:1].isupper()
+        ):
             names.add(last_part(origin.file.code(origin.node)))
         else:
             return set()

@@ -74,9 +74,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     draft.unit["mp_policy"] = unit
 
 
-def _cast_buffers(
-    fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft
-) -> None:
+def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft) -> None:
     """`buffer_dtype`: cast the floating-point buffers once, before sharding."""
     texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
     if texts == {None}:
@@ -88,7 +86,8 @@ def _cast_buffers(
         for origin, f in zip(made, fields, strict=True)
     )
     known = all(
-        (origin.file.dotted(f["buffer_dtype"]) or "").startswith("torch.") for origin, f in zip(made, fields, strict=True)
+        (origin.file.dotted(f["buffer_dtype"]) or "").startswith("torch.")
+        for origin, f in zip(made, fields, strict=True)
     )
     if not known:
         raise Undecided("buffer_dtype is not a literal dtype")

@@ -22,7 +22,17 @@ from .scopes import Scope, bind
 
 N = TypeVar("N", bound=cst.CSTNode)
 
-_LAYOUT = ("whitespace", "leading_lines", "lines_after", "footer", "header", "trailing_whitespace", "lpar", "rpar", "comma")
+_LAYOUT = (
+    "whitespace",
+    "leading_lines",
+    "lines_after",
+    "footer",
+    "header",
+    "trailing_whitespace",
+    "lpar",
+    "rpar",
+    "comma",
+)
 _FIRST: Mapping[type[cst.CSTNode], tuple[str, ...]] = {
     cst.ClassDef: ("decorators", "name"),
     cst.FunctionDef: ("decorators", "name", "params", "returns"),

@@ -18,7 +18,9 @@ from .scopes import Binding, Binds
 from .symbols import Defined, Outside, OwnModule
 from .tree import Tree
 
-_SAME_MODULE = frozenset({"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"})
+_SAME_MODULE = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"}
+)
 """`nn.Module` methods that return the module they are called on."""
 
 
@@ -232,9 +234,7 @@ class Values:
         if not found:
             yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets")
 
-    def _member(
-        self, tree: Tree, owner: cst.ClassDef, name: str, method: cst.FunctionDef | None
-    ) -> Iterator[Origin]:
+    def _member(self, tree: Tree, owner: cst.ClassDef, name: str, method: cst.FunctionDef | None) -> Iterator[Origin]:
         for where, found in self._methods(tree, owner, name):
             yield Origin(where, found)
         for where, relative in self.family(tree, owner):
@@ -310,9 +310,7 @@ def _overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.Function
 def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
     """The values a function returns itself (those of functions inside it left out)."""
     return [
-        node.value
-        for node in tree.nodes(cst.Return)
-        if node.value is not None and tree.scope_of[node].node is function
+        node.value for node in tree.nodes(cst.Return) if node.value is not None and tree.scope_of[node].node is function
     ]
 
 
@@ -345,5 +343,3 @@ def _last_name(expression: cst.BaseExpression) -> str | None:
     if isinstance(expression, cst.Name):
         return expression.value
     return expression.attr.value if isinstance(expression, cst.Attribute) else None
-
-

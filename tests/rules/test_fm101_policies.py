@@ -22,12 +22,26 @@ from torch.distributed.fsdp.wrap import (
 
 from net import Block, Head
 """
+PARTIAL = "from functools import partial\n\n"
 AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net import Block, Head\n"
+LOOP = """
+
+def wrap(model):
+    for module in {modules}:
+        if module is not model and {test}:
+            fully_shard(module)
+    return fully_shard(model)
+"""
+
+
+def imports(policy: str) -> str:
+    """The imports of a program with this policy: nothing that was unused before is taken away."""
+    return IMPORTS if "partial" in policy else IMPORTS.removeprefix(PARTIAL)
 
 
 def test_no_policy_and_none_are_one_unit() -> None:
     for policy in ("", ", auto_wrap_policy=None", ", None, None, None, None"):
-        before = IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model{policy})\n"
+        before = IMPORTS.removeprefix(PARTIAL) + f"\n\ndef wrap(model):\n    return FSDP(model{policy})\n"
         check_transformed(before, AFTER + "\n\ndef wrap(model):\n    return fully_shard(model)\n")
 
 
@@ -45,30 +59,9 @@ ONE_CLASS = [
 @pytest.mark.parametrize("policy", ONE_CLASS)
 def test_one_class_needs_no_order(policy: str) -> None:
     check_transformed(
-        IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
-        AFTER
-        + code(
-            """
-
-
-            def wrap(model):
-                for module in model.modules():
-                    if module is not model and isinstance(module, Block):
-                        fully_shard(module)
-                return fully_shard(model)
-            """
-        ).join(["\n\n", ""]),
+        imports(policy) + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        AFTER + LOOP.format(modules="model.modules()", test="isinstance(module, Block)"),
     )
-
-
-LOOP = """
-
-def wrap(model):
-    for module in {modules}:
-        if module is not model and {test}:
-            fully_shard(module)
-    return fully_shard(model)
-"""
 CHILDREN_FIRST = "reversed(list(model.modules()))"
 
 NESTED = [
@@ -83,11 +76,6 @@ NESTED = [
         "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block))",
         "isinstance(module, Block)",
         id="lambda",
-    ),
-    pytest.param(
-        "partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module.depth > 1)",
-        "module.depth > 1",
-        id="lambda whose parameter is called module",
     ),
     pytest.param(
         'partial(lambda_auto_wrap_policy, lambda_fn=lambda m: f"{type(m).__name__}" in {"Block"})',
@@ -115,9 +103,15 @@ NESTED = [
 def test_units_that_may_nest_go_children_first(policy: str, test: str) -> None:
     helper = "\n\ndef is_unit(m):\n    return True\n" if "is_unit)" in policy and "model." not in policy else ""
     check_transformed(
-        IMPORTS + helper + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        imports(policy) + helper + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
         AFTER + helper + LOOP.format(modules=CHILDREN_FIRST, test=test),
     )
+
+
+def test_lambda_whose_parameter_is_called_module() -> None:
+    policy = "partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module.depth > 1)"
+    result = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n")
+    assert "        if submodule is not model and submodule.depth > 1:\n" in result.text
 
 
 def test_class_that_makes_its_own_kind_may_nest() -> None:

@@ -66,8 +66,8 @@ def _every_report_holds_it(report: ParityReport) -> None:
 def test_a_checkpoint_without_optimizer_state_is_caught(tmp_path: Path) -> None:
     before = make_tree(tmp_path / "before", api=1)
     after = make_tree(tmp_path / "after", api=2, mutation="optimizer_not_loaded")
-    request = CheckRequest(before / "resumable.py", after / "resumable.py", 2, steps=8, resume_args=("--resume",))
-    report = run_check(request)
+    scripts = before / "resumable.py", after / "resumable.py"
+    report = run_check(CheckRequest(*scripts, 2, steps=8, floor_runs=0, resume_args=("--resume",)))
     assert report.verdict is Verdict.FAIL
     assert report.failed == ("R",)
 
@@ -85,7 +85,7 @@ def test_a_program_for_gpus_that_spawns_its_ranks_runs_on_cpus(tmp_path: Path) -
 
 def test_recordings_made_apart_compare_the_same(tmp_path: Path) -> None:
     before, after = make_tree(tmp_path / "before"), make_tree(tmp_path / "after", mutation="root_only")
-    request = CheckRequest(before / "original.py", after / "migrated.py", 2, steps=6)
+    request = CheckRequest(before / "original.py", after / "migrated.py", 2, steps=6, floor_runs=0)
     assert record(request, "original", tmp_path / "one") is None
     assert record(request, "rewritten", tmp_path / "two") is None
     report = compare(tmp_path / "one", tmp_path / "two")

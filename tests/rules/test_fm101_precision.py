@@ -1,0 +1,276 @@
+"""FM101 and FM103: `mixed_precision`, written inside the constructor call or kept in a variable."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_noop, check_transformed, code, rewrite, rewrite_files
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from net import Block
+
+
+"""
+
+
+def test_fsdp2_policy_is_left_alone() -> None:
+    check_noop("from torch.distributed.fsdp import MixedPrecisionPolicy\nmp = MixedPrecisionPolicy(param_dtype=dtype)\n")
+
+
+def test_same_name_of_another_library_is_left_alone() -> None:
+    check_noop("from other import MixedPrecision\nmp = MixedPrecision(param_dtype=1)\n")
+
+
+KEPT = [
+    ("param_dtype=torch.bfloat16", "param_dtype=torch.bfloat16"),
+    ("reduce_dtype=torch.float32", "reduce_dtype=torch.float32"),
+    ("torch.bfloat16, torch.float32", "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"),
+    ("torch.bfloat16, reduce_dtype=None", "param_dtype=torch.bfloat16"),
+    ("", ""),
+    ("param_dtype=dtype", "param_dtype=dtype"),
+    ("param_dtype=torch.float16, keep_low_precision_grads=False", "param_dtype=torch.float16"),
+    ("param_dtype=torch.float16, cast_root_forward_inputs=True", "param_dtype=torch.float16"),
+]
+
+
+@pytest.mark.parametrize(("given", "kept"), KEPT)
+def test_without_inner_units(given: str, kept: str) -> None:
+    before = HEAD + f"def wrap(model, dtype):\n    return FSDP(model, mixed_precision=MixedPrecision({given}))\n"
+    result = rewrite(before)
+    body = f"    mp_policy = MixedPrecisionPolicy({kept})\n    return fully_shard(model, mp_policy=mp_policy)\n"
+    assert result.text.endswith(body)
+    assert [level for _, level, _ in result.summary] == ["rewritten"]
+
+
+def test_inputs_are_cast_at_the_root_only() -> None:
+    check_transformed(
+        HEAD
+        + code(
+            """
+            def wrap(model):
+                return FSDP(
+                    model,
+                    auto_wrap_policy=ModuleWrapPolicy({Block}),
+                    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+                )
+            """
+        ),
+        code(
+            """
+            from dataclasses import replace
+
+            import torch
+            from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+            from net import Block
+
+
+            def wrap(model):
+                mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+                # FSDP1 casts inputs at the root only.
+                block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
+                for module in model.modules():
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module, mp_policy=block_mp_policy)
+                return fully_shard(model, mp_policy=mp_policy)
+            """
+        ),
+    )
+
+
+def test_inputs_are_cast_everywhere_where_fsdp1_did() -> None:
+    call = "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)"
+    before = HEAD + f"def wrap(m):\n    return FSDP(m, auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision={call})\n"
+    result = rewrite(before)
+    assert "replace" not in result.text
+    assert "fully_shard(module, mp_policy=mp_policy)" in result.text
+    assert "fully_shard(m, mp_policy=mp_policy)" in result.text
+
+
+def test_names_that_are_taken_are_not_used() -> None:
+    call = "MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)"
+    body = code(
+        f"""
+        def wrap(m, mp_policy, block_mp_policy, buffer):
+            mp_policy(block_mp_policy, buffer)
+            return FSDP(m, auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision={call})
+        """
+    )
+    result = rewrite(HEAD + body)
+    assert "    fsdp_mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)\n" in result.text
+    assert "    block_mp_policy_2 = replace(fsdp_mp_policy, cast_forward_inputs=False)\n" in result.text
+    assert "    for module_buffer in m.buffers():\n" in result.text
+
+
+def test_buffers_are_cast_before_sharding() -> None:
+    given = "param_dtype=torch.bfloat16, buffer_dtype=torch.float16"
+    check_transformed(
+        code(
+            f"""
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
+
+            mp = MixedPrecision({given})
+
+
+            def wrap(model):
+                model = FullyShardedDataParallel(model, mixed_precision=mp)
+                return model
+            """
+        ),
+        code(
+            """
+            import torch
+            from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+            mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+
+
+            def wrap(model):
+                for buffer in model.buffers():
+                    if buffer.is_floating_point():
+                        buffer.data = buffer.data.to(torch.float16)
+                fully_shard(model, mp_policy=mp)
+                return model
+            """
+        ),
+        Level.REVIEW,
+    )
+
+
+def test_policy_that_may_be_none() -> None:
+    body = code(
+        """
+        def wrap(model, bf16):
+            mp = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16) if bf16 else None
+            return FSDP(model, mixed_precision=mp)
+        """
+    )
+    result = rewrite(HEAD + body)
+    assert result.text.endswith(
+        code(
+            """
+            def wrap(model, bf16):
+                mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if bf16 else None
+                mp_policy = mp or MixedPrecisionPolicy()
+                if mp_policy.param_dtype is not None:
+                    for buffer in model.buffers():
+                        if buffer.is_floating_point():
+                            buffer.data = buffer.data.to(mp_policy.param_dtype)
+                return fully_shard(model, mp_policy=mp_policy)
+            """
+        )
+    )
+
+
+LAYOUTS = [
+    pytest.param(
+        "mp = MixedPrecision(\n    param_dtype=torch.bfloat16,  # weights\n    buffer_dtype=torch.float32,\n)",
+        "mp = MixedPrecisionPolicy(\n    param_dtype=torch.bfloat16,  # weights\n)",
+        id="one argument a line, with a comment",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)",
+        "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
+        id="the last of one line",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(buffer_dtype=torch.float32, param_dtype=torch.bfloat16)",
+        "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
+        id="the first of one line",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(torch.bfloat16, torch.float32, torch.float32)",
+        "mp = MixedPrecisionPolicy(torch.bfloat16, torch.float32)",
+        id="by position",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(buffer_dtype=torch.float32,)", "mp = MixedPrecisionPolicy()", id="nothing is left"
+    ),
+    pytest.param(
+        "mp = MixedPrecision(\n    buffer_dtype=torch.float32, param_dtype=torch.bfloat16,\n    reduce_dtype=None)",
+        "mp = MixedPrecisionPolicy(\n    param_dtype=torch.bfloat16,\n    reduce_dtype=None)",
+        id="several a line",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LAYOUTS)
+def test_definition_keeps_its_layout(before: str, after: str) -> None:
+    result = rewrite(HEAD + before + "\n\n\ndef wrap(model):\n    return FSDP(model, mixed_precision=mp)\n")
+    assert f"\n{after}\n\n\ndef wrap" in result.text
+
+
+def test_definition_in_another_file() -> None:
+    result = rewrite_files(
+        {
+            "train.py": code(
+                """
+                from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+                import settings
+
+
+                def wrap(model):
+                    return FSDP(model, mixed_precision=settings.BF16)
+                """
+            ),
+            "settings.py": code(
+                """
+                import torch
+                from torch.distributed.fsdp import MixedPrecision
+
+                BF16 = MixedPrecision(param_dtype=torch.bfloat16)
+                """
+            ),
+        }
+    )
+    assert "BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16)\n" in result.after["settings.py"]
+    assert "settings.BF16" in result.after["train.py"]
+    assert result.support == frozenset()
+
+
+def test_one_of_several_definitions() -> None:
+    body = code(
+        """
+        def wrap(model, half):
+            if half:
+                mp = MixedPrecision(param_dtype=torch.float16)
+            else:
+                mp = MixedPrecision(param_dtype=torch.bfloat16)
+            return FSDP(model, mixed_precision=mp)
+        """
+    )
+    result = rewrite(HEAD + body)
+    expected = body.replace("MixedPrecision(", "MixedPrecisionPolicy(").replace("FSDP(", "fully_shard(")
+    assert result.text.endswith(expected.replace("mixed_precision=", "mp_policy="))
+
+
+SUPPORT = [
+    "MixedPrecision(param_dtype=torch.bfloat16, keep_low_precision_grads=True)",
+    "MixedPrecision(param_dtype=torch.bfloat16, _module_classes_to_ignore=(Block,))",
+    "MixedPrecision(param_dtype=torch.bfloat16, cast_root_forward_inputs=False)",
+    "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=dtype)",
+    "MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=dtype)",
+    "MixedPrecision(**dtype)",
+]
+
+
+@pytest.mark.parametrize("call", SUPPORT)
+def test_what_has_no_plain_counterpart_goes_through_the_support_module(call: str) -> None:
+    result = rewrite(HEAD + f"def wrap(model, dtype):\n    return FSDP(model, mixed_precision={call})\n")
+    assert f"    return shard_model(model, mixed_precision={call})\n" in result.text
+    assert result.support == {"MixedPrecision", "shard_model"}
+
+
+def test_batch_norm_keeps_its_own_units() -> None:
+    body = "norm = torch.nn.BatchNorm2d\n\n\ndef wrap(m):\n    return FSDP(m, mixed_precision=MixedPrecision(torch.float16))\n"
+    result = rewrite(HEAD + body)
+    assert result.support == {"MixedPrecision", "shard_model"}
