@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.tables.leftovers import COLLECTIVE
 from codemods.vocabulary import File, Finding, Level, finding
-
-CODE = "FM402"
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
 
@@ -27,13 +26,7 @@ def findings(file: File, attributes: list[cst.Attribute]) -> Iterator[Finding]:
             continue
         for call in file.calls(scope):
             if (file.dotted(call.func) or "").startswith("torch.distributed.") and _last(call) in _COLLECTIVES:
-                message = (
-                    "a collective in a function that reads gradients: FSDP2's are DTensors, whose norms can be global"
-                )
-                cure = (
-                    "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms"
-                )
-                yield finding(CODE, Level.MANUAL, file, call, message, cure)
+                yield finding(COLLECTIVE.code, Level.MANUAL, file, call, COLLECTIVE.message, COLLECTIVE.cure)
                 break
 
 

@@ -13,10 +13,10 @@ def rulebook() -> dict[str, RuleInfo]:
     """All rules by code, in the order of their codes."""
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
     rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
-    rules.append(RuleInfo(leftover.CODE, "fsdp1-left", leftover.__doc__ or ""))
+    rules.append(RuleInfo(leftover.CODE, leftovers.OTHER.name, leftover.__doc__ or ""))
     rows = [*leftovers.LEFTOVERS.values(), *vars(leftovers).values()]
     rules += [
-        RuleInfo(row.code, _name(row.message), _docs(row.message, row.cure))
+        RuleInfo(row.code, row.name, _docs(row.message, row.cure))
         for row in rows
         if isinstance(row, leftovers.Leftover)
     ]
@@ -24,12 +24,6 @@ def rulebook() -> dict[str, RuleInfo]:
     for rule in rules:
         book.setdefault(rule.code, rule)  # several constructs share a code: the first says what it is about
     return dict(sorted(book.items()))
-
-
-def _name(message: str) -> str:
-    """`summon-full-params-does-nothing` out of the message's first words."""
-    words = "".join(character if character.isalnum() else " " for character in message.lower()).split()
-    return "-".join(words[:5])
 
 
 def _docs(message: str, cure: str) -> str:

@@ -10,27 +10,32 @@ class Leftover:
     """The finding for a construct that is still there."""
 
     code: str
+    name: str
     message: str
     cure: str
 
 
 _SUMMON = Leftover(
     "FM203",
+    "summon-full-params",
     "summon_full_params does nothing on an FSDP2 model",
     "read with p.full_tensor() on all ranks; write with p.copy_(distribute_tensor(full, p.device_mesh, p.placements))",
 )
 _STICKY = Leftover(
     "FM302",
+    "sticky-state-dict-type",
     "set_state_dict_type does nothing on an FSDP2 model",
     "read and load state dicts with torch.distributed.checkpoint.state_dict, which has no settings",
 )
 _OPTIMIZER = Leftover(
     "FM303",
+    "optimizer-state-method",
     "optimizer state is read or loaded through FSDP1",
     "use get_optimizer_state_dict(model, optimizer) and set_optimizer_state_dict(model, optimizer, state)",
 )
 _MANUAL_WRAP = Leftover(
     "FM106",
+    "manual-wrapping",
     "manual wrapping with enable_wrap and wrap",
     "call fully_shard on each module where wrap(module) stands, and on the whole model last",
 )
@@ -38,6 +43,7 @@ _MANUAL_WRAP = Leftover(
 LEFTOVERS = {
     "FullyShardedDataParallel.fsdp_modules": Leftover(
         "FM107",
+        "fsdp-modules",
         "fsdp_modules returns an empty list for an FSDP2 model",
         "use [m for m in model.modules() if isinstance(m, FSDPModule)]",
     ),
@@ -53,7 +59,10 @@ LEFTOVERS = {
     "FullyShardedDataParallel.sharded_optim_state_dict": _OPTIMIZER,
     "FullyShardedDataParallel.summon_full_params": _SUMMON,
     "ShardedGradScaler": Leftover(
-        "FM204", "ShardedGradScaler is FSDP1's", 'torch.amp.GradScaler("cuda") works with DTensor gradients'
+        "FM204",
+        "sharded-grad-scaler",
+        "ShardedGradScaler is FSDP1's",
+        'torch.amp.GradScaler("cuda") works with DTensor gradients',
     ),
     "enable_wrap": _MANUAL_WRAP,
     "wrap": _MANUAL_WRAP,
@@ -61,16 +70,19 @@ LEFTOVERS = {
 
 SUBCLASS = Leftover(
     "FM108",
+    "fsdp-subclass",
     "a subclass of FullyShardedDataParallel has no FSDP2 counterpart",
     "move the overridden methods to the wrapped module, and shard it with fully_shard",
 )
 CLASS = Leftover(
     "FM109",
+    "fsdp-class-as-value",
     "FullyShardedDataParallel is used as a value",
-    "fully_shard shards a module in place: pass a function that calls it",
+    "fully_shard shards a module in place: pass a function that calls it; for a class test use FSDPModule",
 )
 PRIVATE = Leftover(
     "FM401",
+    "fsdp-internals",
     "internals of FSDP1 (flat parameters, handles, private helpers)",
     "an FSDP2 parameter is a DTensor: p.to_local() is this rank's shard, p.full_tensor() the whole",
 )
@@ -93,6 +105,7 @@ BY_NAME = frozenset({"clip_grad_norm_", "no_sync", "set_state_dict_type", "state
 
 NAMED = Leftover(
     "FM205",
+    "method-by-name",
     "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it",
     "ask isinstance(model, FSDPModule) instead, and call what replaces the method",
 )
@@ -119,12 +132,22 @@ STATIC = frozenset(
 
 ON_MODEL = Leftover(
     "FM207",
+    "wrapper-method-on-model",
     "a method of FSDP1's wrapper is called on a model, and an FSDP2 model does not have it",
     "use the functions of torch.distributed.checkpoint.state_dict, and p.full_tensor() to read parameters",
 )
 APPLY = Leftover(
     "FM403",
+    "init-after-sharding",
     "model.apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random initialisation differs",
     "apply it before the model is sharded",
 )
-OTHER = Leftover("FM100", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement")
+COLLECTIVE = Leftover(
+    "FM402",
+    "collective-on-gradients",
+    "a collective in a function that reads gradients: FSDP2's are DTensors, whose norms can be global",
+    "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms",
+)
+OTHER = Leftover(
+    "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
+)

@@ -22,10 +22,11 @@ def end_weights(comparison: Comparison) -> list[CheckRow]:
 def memory_and_time(comparison: Comparison) -> list[CheckRow]:
     """Side by side: a slower or bigger migration must say so. Not a verdict, because a machine's load is in it."""
     before, after = _step_time(comparison.original), _step_time(comparison.rewritten)
-    detail = "slower" if after > 1.1 * before else ""
-    rows = [CheckRow("T0", "seconds per step (median)", Mark.INFO, f"{before:.4f} -> {after:.4f}", "", detail)]
     peaks = [[peak for peak in run.peaks if peak is not None] for run in (comparison.original, comparison.rewritten)]
-    if all(peaks):
+    on_gpus = all(peaks)
+    detail = "slower" if on_gpus and after > 1.1 * before else ""
+    rows = [CheckRow("T0", "seconds per step (median)", Mark.INFO, f"{before:.4f} -> {after:.4f}", "", detail)]
+    if on_gpus:
         low, high = (max(side) / 2**20 for side in peaks)
         detail = "bigger" if high > 1.05 * low else ""
         rows.append(CheckRow("M0", "peak CUDA memory", Mark.INFO, f"{low:.0f} -> {high:.0f} MiB", "", detail))
