@@ -95,5 +95,5 @@ def _is_annotation(node: cst.BaseExpression, file: File) -> bool:
 
 
 RULE: Rule[Reference] = Rule(
-    CODE, "fsdp-class-check", __doc__, nodes=(cst.Name, cst.Attribute), words=(), match=match, edit=edit
+    CODE, "fsdp-class-check", __doc__, nodes=(cst.Name, cst.Attribute), methods=(), match=match, edit=edit
 )

@@ -117,5 +117,5 @@ def _manual(found: Match, file: File, message: str) -> Outcome:
 
 
 RULE: Rule[Match] = Rule(
-    CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), words=(_FUNCTION,), match=match, edit=edit
+    CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), methods=(_FUNCTION,), match=match, edit=edit
 )

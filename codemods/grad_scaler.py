@@ -66,5 +66,5 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 
 RULE: Rule[cst.Call] = Rule(
-    CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call,), words=("ShardedGradScaler",), match=match, edit=edit
+    CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
 )

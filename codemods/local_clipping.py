@@ -69,5 +69,5 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 
 RULE: Rule[cst.Call] = Rule(
-    CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), words=("clip_grad_norm_",), match=match, edit=edit
+    CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), methods=("clip_grad_norm_",), match=match, edit=edit
 )

@@ -114,7 +114,7 @@ RULE: Rule[Match] = Rule(
     "model-state-dict",
     __doc__,
     nodes=(cst.Call,),
-    words=("state_dict", "load_state_dict"),
+    methods=("state_dict", "load_state_dict"),
     match=match,
     edit=edit,
 )

@@ -89,7 +89,7 @@ RULE: Rule[Match] = Rule(
     "wrapped-module-attribute",
     __doc__,
     nodes=(cst.Attribute,),
-    words=("module", "forward"),
+    methods=("module", "forward"),
     match=match,
     edit=edit,
 )

@@ -194,5 +194,5 @@ def _manual(found: Match, file: File, message: str) -> Outcome:
 
 
 RULE: Rule[Match] = Rule(
-    CODE, "no-sync-context", __doc__, nodes=(cst.Attribute,), words=("no_sync",), match=match, edit=edit
+    CODE, "no-sync-context", __doc__, nodes=(cst.Attribute,), methods=("no_sync",), match=match, edit=edit
 )

@@ -77,5 +77,5 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 
 RULE: Rule[cst.Call] = Rule(
-    CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), words=("optim_state_dict",), match=match, edit=edit
+    CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
 )

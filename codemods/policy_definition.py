@@ -88,5 +88,5 @@ def edit(found: Origin, file: File) -> Outcome:
 
 
 RULE: Rule[Origin] = Rule(
-    CODE, "auto-wrap-policy-definition", __doc__, nodes=(cst.Call,), words=(), match=match, edit=edit
+    CODE, "auto-wrap-policy-definition", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
 )

@@ -97,5 +97,5 @@ def _is_constructor_argument(node: cst.Call, file: File) -> bool:
 
 
 RULE: Rule[Origin] = Rule(
-    CODE, "mixed-precision-definition", __doc__, nodes=(cst.Call,), words=(), match=match, edit=edit
+    CODE, "mixed-precision-definition", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
 )

@@ -252,8 +252,8 @@ class Rule(Generic[M]):
     name: str
     docs: str
     nodes: tuple[type[cst.CSTNode], ...]
-    words: tuple[str, ...]
-    """Identifiers of which a file must hold at least one, or the rule does not look at it; () for any FSDP1 file."""
+    methods: tuple[str, ...]
+    """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
     match: Callable[[cst.CSTNode, File], M | None]
     edit: Callable[[M, File], Outcome]
 

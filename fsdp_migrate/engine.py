@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,12 +103,20 @@ def _left(finding: Finding, cure: str) -> Finding:
 
 
 def _trees_with_work(program: Program) -> list[Tree]:
-    """The files that name FSDP1, and those that use a method which only a wrapped model has."""
-    methods = {word for rule in RULES for word in rule.words} | BY_NAME | {"all_reduce"}
+    """The files that name FSDP1, and those that call a method which means something else on a wrapped model."""
     if not program.mentions("FullyShardedDataParallel", "fsdp"):
         return []
-    trees = program.mentioning("FullyShardedDataParallel", "fsdp", *methods)
-    return [tree for tree in trees if not support_file.is_support_file(tree.path)]
+    named = set(program.mentioning("FullyShardedDataParallel", "fsdp"))
+    methods = {word for rule in RULES for word in rule.methods} | BY_NAME
+    calls = re.compile(rf"\.(?:{'|'.join(sorted(methods))})\b|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']|\.grad\b.*\ball_reduce", re.S)
+    found = []
+    for path, text in program.texts.items():
+        tree = program.tree(path) if calls.search(text) else None
+        if tree is None:
+            tree = next((one for one in named if one.path == path), None)
+        if tree is not None and not support_file.is_support_file(path):
+            found.append(tree)
+    return found
 
 
 class _Run:

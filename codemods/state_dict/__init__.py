@@ -178,5 +178,5 @@ def _refuse(call: cst.Call, file: File, reason: str) -> Outcome:
 
 
 RULE: Rule[cst.Call] = Rule(
-    CODE, "state-dict-type-context", __doc__, nodes=(cst.Call,), words=("state_dict_type",), match=match, edit=edit
+    CODE, "state-dict-type-context", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
 )

@@ -219,4 +219,4 @@ def _is_factory(file: File, call: cst.Call) -> bool:
     )
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), words=(), match=match, edit=edit)
+RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

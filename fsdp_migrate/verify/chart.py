@@ -20,8 +20,9 @@ class Line:
     style: str
 
 
-def line_chart(lines: Sequence[Line], unit: str, log: bool = False) -> str:
-    """An `<svg>` of `lines` over the step. With `log` the axis is logarithmic, and zeros lie on its lower edge.
+def line_chart(lines: Sequence[Line], unit: str, log: bool = False, from_zero: bool = False) -> str:
+    """An `<svg>` of `lines` over the step. With `log` the axis is logarithmic, and zeros lie on its lower edge; with
+    `from_zero` it starts there.
 
     Empty when no line has a value.
     """
@@ -29,7 +30,7 @@ def line_chart(lines: Sequence[Line], unit: str, log: bool = False) -> str:
     length = max((len(line.values) for line in lines), default=0)
     if not length or (not known and not log):
         return ""
-    scale = _Scale.of([float(v) for v in known if v is not None], length, log)
+    scale = _Scale.of([float(v) for v in known if v is not None], length, log, from_zero)
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(unit)} by step">',
         *_grid(scale, unit),
@@ -47,28 +48,42 @@ class _Scale:
     log: bool
 
     @classmethod
-    def of(cls, values: list[float], length: int, log: bool) -> _Scale:
+    def of(cls, values: list[float], length: int, log: bool, from_zero: bool) -> _Scale:
         if log:
             exponents = [math.log10(value) for value in values] or [-8.0, -7.0]
-            return cls(math.floor(min(exponents)) - 0.5, math.ceil(max(exponents)) + 0.2, length, log)
-        low, high = min(values), max(values)
-        margin = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
-        return cls(low - margin, high + margin, length, log)
+            return cls(math.floor(min(exponents)) - 1.0, math.ceil(max(exponents)) + 0.2, length, log)
+        low, high = 0.0 if from_zero else min(values), max(values)
+        # Never zoom into less than 2 % of the value: rounding would look like a difference.
+        least = 0.02 * max(abs(low), abs(high)) or 1.0
+        if high - low < least:
+            low, high = (low + high - least) / 2, (low + high + least) / 2
+        step = _round_step((high - low) / 4)
+        return cls(math.floor(low / step) * step, math.ceil(high / step) * step, length, log)
 
     def x(self, step: int) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / max(1, self.length - 1)
 
     def y(self, value: float) -> float:
-        at = (math.log10(value) if value > 0 else self.low) if self.log else value
+        at = value
+        if self.log:
+            at = math.log10(value) if value > 0 else self.low
         share = (min(max(at, self.low), self.high) - self.low) / (self.high - self.low)
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * share
 
     def ticks(self) -> list[tuple[float, str]]:
         if self.log:
-            first, last = math.ceil(self.low), math.floor(self.high)
+            first, last = math.ceil(self.low) + 1, math.floor(self.high)
             every = max(1, (last - first) // 5)
-            return [(10.0**exponent, f"1e{exponent}") for exponent in range(first, last + 1, every)]
-        return [(value, f"{value:.4g}") for value in (self.low + (self.high - self.low) * i / 4 for i in range(5))]
+            return [(0.0, "0"), *((10.0**n, f"1e{n}") for n in range(first, last + 1, every))]
+        step = _round_step((self.high - self.low) / 4)
+        count = round((self.high - self.low) / step)
+        return [(self.low + i * step, f"{round(self.low + i * step, 12):.6g}") for i in range(count + 1)]
+
+
+def _round_step(least: float) -> float:
+    """The smallest of 1, 2, 2.5 and 5 times a power of ten that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * digit for digit in (1.0, 2.0, 2.5, 5.0, 10.0) if power * digit >= least * 0.999)
 
 
 def _grid(scale: _Scale, unit: str) -> list[str]:

@@ -42,7 +42,7 @@ class CheckRow:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What was seen at each step, over all ranks: mean loss, gradient norm as the optimizer saw it, seconds, and peak
+    """What was seen at each step, over all ranks: mean loss, gradient norm before clipping, seconds, and peak
     bytes of the fullest rank (None without CUDA). `loss_difference` and `floor_difference` are the largest relative
     difference of any rank's loss against the original's."""
 

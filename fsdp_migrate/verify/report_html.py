@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from fsdp_migrate.verify.chart import Line, line_chart
@@ -103,21 +104,25 @@ def _charts(report: ParityReport) -> list[str]:
             ],
             log=True,
         ),
+        _figure("Gradient norm", "before clipping", "gradient norm", _pair(both, c.original_norm, c.rewritten_norm)),
         _figure(
-            "Gradient norm", "as the optimizer sees it", "gradient norm", _pair(both, c.original_norm, c.rewritten_norm)
+            "Step time",
+            "slowest rank, without the first step",
+            "seconds",
+            _pair(both, [None, *c.original_seconds[1:]], [None, *c.rewritten_seconds[1:]]),
+            from_zero=True,
         ),
-        _figure("Step time", "slowest rank", "seconds", _pair(both, c.original_seconds, c.rewritten_seconds)),
-        _figure("Peak CUDA memory", "fullest rank", "MiB", _pair(both, *mebibytes)),
+        _figure("Peak CUDA memory", "fullest rank", "MiB", _pair(both, *mebibytes), from_zero=True),
     ]
     return [chart for chart in charts if chart]
 
 
-def _pair(names: tuple[tuple[str, str], tuple[str, str]], *values: object) -> list[Line]:
-    return [Line(name, list(side), style) for (name, style), side in zip(names, values, strict=True)]  # type: ignore[call-overload]
+def _pair(names: tuple[tuple[str, str], tuple[str, str]], *sides: Sequence[float | None]) -> list[Line]:
+    return [Line(name, side, style) for (name, style), side in zip(names, sides, strict=True)]
 
 
-def _figure(heading: str, what: str, unit: str, lines: list[Line], log: bool = False) -> str:
-    svg = line_chart(lines, unit, log)
+def _figure(heading: str, what: str, unit: str, lines: list[Line], log: bool = False, from_zero: bool = False) -> str:
+    svg = line_chart(lines, unit, log, from_zero)
     if not svg:
         return ""
     key = "".join(f'<i class="{line.style}"></i>{escape(line.name)}' for line in lines)

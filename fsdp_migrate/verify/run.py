@@ -130,12 +130,22 @@ def _curves(comparison: Comparison) -> Curves:
         rewritten_loss=_per_step(b),
         loss_difference=_worst_per_step(a, loss_differences(a, b)),
         floor_difference=_worst_per_step(a, floor),
-        original_norm=a.optimizers[0].norms if a.optimizers else (),
-        rewritten_norm=b.optimizers[0].norms if b.optimizers else (),
+        original_norm=_norms(a),
+        rewritten_norm=_norms(b),
         original_seconds=a.seconds,
         rewritten_seconds=b.seconds,
         original_peak=a.peaks,
         rewritten_peak=b.peaks,
+    )
+
+
+def _norms(run: Observation) -> tuple[float, ...]:
+    """Of the first optimizer; as it saw them where the norm before clipping is not known."""
+    if not run.optimizers:
+        return ()
+    first = run.optimizers[0]
+    return tuple(
+        seen if before is None else before for before, seen in zip(first.norms_before, first.norms, strict=True)
     )
 
 

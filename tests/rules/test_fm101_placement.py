@@ -115,19 +115,6 @@ def test_arguments_go_to_every_unit() -> None:
     assert "    return fully_shard(model, reshard_after_forward=False)\n" in text
 
 
-def test_long_calls_are_broken_one_argument_a_line() -> None:
-    call = "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, cpu_offload=CPUOffload(offload_params=args.offload)"
-    assert body(f"    return FSDP(model, {call})\n") == code(
-        """
-            return fully_shard(
-                model,
-                reshard_after_forward=False,
-                offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),
-            )
-        """
-    ).replace("\n", "\n    ").join(["    ", ""]).rstrip(" ")
-
-
 SUPPORT = [
     "sharding_strategy=ShardingStrategy.NO_SHARD",
     "sharding_strategy=ShardingStrategy.HYBRID_SHARD",

@@ -52,7 +52,6 @@ ONE_CLASS = [
     "ModuleWrapPolicy(module_classes={Block})",
     "partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})",
     "partial(transformer_auto_wrap_policy, transformer_layer_cls=(Block,))",
-    "partial(transformer_auto_wrap_policy, transformer_layer_cls=[\n        Block,  # the block\n    ])",
 ]
 
 
@@ -63,6 +62,28 @@ def test_one_class_needs_no_order(policy: str) -> None:
         AFTER + LOOP.format(modules="model.modules()", test="isinstance(module, Block)"),
     )
 CHILDREN_FIRST = "reversed(list(model.modules()))"
+
+def test_comments_inside_the_call_stand_above_what_replaces_it() -> None:
+    before = (
+        IMPORTS.removeprefix(PARTIAL)
+        + """
+
+def wrap(model):
+    return FSDP(
+        model,  # the root
+        # One unit a block.
+        auto_wrap_policy=ModuleWrapPolicy(
+            {
+                Block,
+            }
+        ),
+    )
+"""
+    )
+    loop = LOOP.format(modules="model.modules()", test="isinstance(module, Block)")
+    comments = "    # the root\n    # One unit a block.\n"
+    check_transformed(before, AFTER + loop.replace("    for ", comments + "    for "))
+
 
 NESTED = [
     pytest.param("ModuleWrapPolicy({Block, Head})", "isinstance(module, (Block, Head))", id="two classes"),

@@ -34,7 +34,7 @@ def gradients(comparison: Comparison) -> list[CheckRow]:
     if not a.gradients:
         return [CheckRow("N3", title, Mark.NOT_AVAILABLE, detail="no gradient was seen in the original")]
     mine = _distances(a, b)
-    floor = worst({name: value for run in comparison.floors for name, value in _distances(a, run).items()})[1]
+    floor = comparison.floor(lambda original, run: worst(_distances(original, run))[1])
     name, value = worst(mine)
     limit = comparison.precision.gradient(floor)
     mark, detail = Mark.PASS, f"worst: {short(name)}" if name else ""

@@ -23,6 +23,19 @@ def initial_weights(comparison: Comparison) -> list[CheckRow]:
 
 def init_problem(original: Observation, rewritten: Observation) -> str:
     """Why different initial weights are a mistake of the rewritten program; empty when they may be another draw."""
+    patchwork = _patchwork(rewritten)
+    if patchwork:
+        return patchwork
+    unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
+    if unlike:
+        return f"{_some(unlike)} do not even have the original's mean and variance"
+    if not (rewritten.meta_params or original.meta_params):
+        return "neither side initialises after sharding, so the same seed should give the same weights"
+    return ""
+
+
+def _patchwork(rewritten: Observation) -> str:
+    """Whether the sharded weights are no draw at all: slices of several, or one slice several times."""
     torn = list(rewritten.ranks_disagree)
     if torn:
         return (
@@ -32,11 +45,6 @@ def init_problem(original: Observation, rewritten: Observation) -> str:
     repeated = _repeated(rewritten)
     if repeated:
         return f"every rank drew the same numbers for its own slice of {_some(repeated)}: the shards repeat each other"
-    unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
-    if unlike:
-        return f"{_some(unlike)} do not even have the original's mean and variance"
-    if not (rewritten.meta_params or original.meta_params):
-        return "neither side initialises after sharding, so the same seed should give the same weights"
     return ""
 
 
@@ -52,7 +60,8 @@ def _weights_row(comparison: Comparison, found: Observation) -> CheckRow:
     if value == 0.0:
         return CheckRow("N0", _TITLE, Mark.PASS, "0", "0")
     problem = init_problem(comparison.original, found)
-    if problem or comparison.as_found is None:
+    patchwork = _patchwork(found)
+    if patchwork or comparison.as_found is None:
         detail = problem or f"worst: {short(name)}; --init copy starts both from the original's weights"
         return CheckRow("N0", _TITLE, Mark.FAIL, scientific(value), "0", detail)
     after = worst(tensor_distances(comparison.original.init, comparison.rewritten.start))
@@ -65,8 +74,8 @@ def _weights_row(comparison: Comparison, found: Observation) -> CheckRow:
         Mark.INFO,
         scientific(value),
         "0",
-        "another random draw (weights are initialised after sharding); same mean and variance. "
-        "All later checks ran from the original's weights, transplanted",
+        (problem or "another random draw (weights are initialised after sharding); same mean and variance")
+        + ". All later checks ran from the original's weights, transplanted",
     )
 
 

@@ -1,0 +1,70 @@
+"""FM104: `.module` and `.forward(...)` of a wrapped model."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import check_noop, code, rewrite
+
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
+
+NOOP = [
+    "from torch.nn.parallel import DistributedDataParallel as DDP\nDDP(net).module.generate()\n",
+    "model.module.forward(x)\n",
+    "import torch.distributed.fsdp\nself.module.forward(x)\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+STAYS = [
+    "    return net.module, net.forward(x)\n",
+    "    return x.module.forward(x)\n",
+    "    model.module = x\n",
+    "    return model.forward\n",
+    "    return model.modules(), model.forwarded(x)\n",
+]
+
+
+@pytest.mark.parametrize("text", STAYS)
+def test_what_stays(text: str) -> None:
+    assert rewrite(HEAD + text).text.endswith(text)
+
+
+CASES = [
+    ("    return model.module\n", "    return model\n"),
+    ("    return model.module.config.width\n", "    return model.config.width\n"),
+    ("    return model.forward(x, y=1)\n", "    return model(x, y=1)\n"),
+    ("    return model.module.forward(x)\n", "    return model(x)\n"),
+    ("    print(model.module, sep=model.module.sep)\n", "    print(model, sep=model.sep)\n"),
+    ("    model.module.head = x\n", "    model.head = x\n"),
+    ('    return f"{model.module}"\n', '    return f"{model}"\n'),
+    ("    return (\n        model\n        .module\n        .config\n    )\n", "    return (\n        model\n        .config\n    )\n"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CASES)
+def test_fsdp_model(before: str, after: str) -> None:
+    result = rewrite(HEAD + before)
+    assert result.text.endswith(after)
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_ddp_or_fsdp_is_unwrapped_at_run_time() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def use(net, sharded):
+            model = FSDP(net) if sharded else DDP(net)
+            return model.module.config
+        """
+    )
+    result = rewrite(text)
+    assert "    return unwrap(model).config\n" in result.text
+    assert result.support == {"unwrap"}

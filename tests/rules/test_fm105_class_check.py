@@ -1,0 +1,129 @@
+"""FM105: the class in `isinstance`, `case` and annotations."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
+
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+AFTER = "from torch.distributed.fsdp import FSDPModule, fully_shard\n\n\n"
+WRAP = "\n\n\ndef wrap(net):\n    return {}(net)\n"
+
+NOOP = [
+    "from torch.distributed.fsdp import FSDPModule\nisinstance(model, FSDPModule)\n",
+    "from fairscale.nn import FullyShardedDataParallel as FSDP\nisinstance(model, FSDP)\n",
+    "isinstance(model, FSDP)\n",
+    "from torch.nn.parallel import DistributedDataParallel as FSDP\nisinstance(model, (FSDP, int))\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+CASES = [
+    "isinstance(model, {})",
+    "isinstance(model, (int, {}))",
+    "isinstance(model, ({}, int)) or issubclass(type(model), {})",
+    "[m for m in model.modules() if isinstance(m, {})]",
+    "(lambda m: isinstance(m, {}))",
+    "any(isinstance(m, {}) for m in model)",
+    "not isinstance(model.module, {})",
+    "isinstance(model, {} | int)",
+    "isinstance(model, int | {})",
+]
+
+
+@pytest.mark.parametrize("test", CASES)
+def test_class_test(test: str) -> None:
+    text = "def ask(model):\n    return " + test
+    check_transformed(
+        HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),
+        AFTER + text.replace("{}", "FSDPModule") + WRAP.format("fully_shard"),
+    )
+
+
+ANNOTATIONS = [
+    "def ask(model: {}) -> {}:\n    return model",
+    "def ask(model: Optional[{}], *models: {}, **more: List[{}]):\n    return model",
+    "def ask(model: {} | None = None, other: Union[int, {}] = 1):\n    return model",
+    "class Holder:\n    model: {}\n    models: dict[str, list[{}]]",
+    "model: {} = None",
+]
+
+
+@pytest.mark.parametrize("text", ANNOTATIONS)
+def test_annotation(text: str) -> None:
+    typing = "from typing import List, Optional, Union\n\n" if "[" in text else ""
+    check_transformed(
+        typing + HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),
+        typing + AFTER + text.replace("{}", "FSDPModule") + WRAP.format("fully_shard"),
+    )
+
+
+def test_case() -> None:
+    text = "def ask(model):\n    match model:\n        case {}():\n            return 1\n        case _:\n            return 2"
+    check_transformed(
+        HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),
+        AFTER + text.replace("{}", "FSDPModule") + WRAP.format("fully_shard"),
+    )
+
+
+def test_tuple_of_classes_in_a_constant() -> None:
+    text = "KINDS = ({}, int)\n\n\ndef ask(model):\n    return isinstance(model, KINDS)"
+    check_transformed(
+        HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),
+        AFTER + text.replace("{}", "FSDPModule") + WRAP.format("fully_shard"),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.distributed.fsdp.FullyShardedDataParallel", "fsdp.FullyShardedDataParallel", "mod.FullyShardedDataParallel"]
+)
+def test_class_named_through_a_module(name: str) -> None:
+    imports = (
+        "import torch.distributed.fsdp\n"
+        "from torch.distributed import fsdp\n"
+        "import torch.distributed.fsdp.fully_sharded_data_parallel as mod\n"
+    )
+    result = rewrite(imports + f"model = {name}(net)\nassert isinstance(model, {name})\n")
+    assert "model = fully_shard(net)\nassert isinstance(model, FSDPModule)\n" in result.text
+
+
+def test_class_of_the_users_own_called_like_the_new_one() -> None:
+    text = "class FSDPModule:\n    pass\n\n\ndef ask(model):\n    return isinstance(model, {})"
+    result = rewrite(HEAD + text.format("FSDP") + WRAP.format("FSDP"))
+    assert "    return isinstance(model, fsdp2_FSDPModule)\n" in result.text
+    assert "import FSDPModule as fsdp2_FSDPModule, fully_shard\n" in result.text
+
+
+def test_class_of_mixed_precision_goes_with_its_objects() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def wrap(net):
+            mp = MixedPrecision(param_dtype=torch.bfloat16)
+            assert isinstance(mp, MixedPrecision)
+            return FSDP(net, mixed_precision=mp)
+        """
+    )
+    assert "    assert isinstance(mp, MixedPrecisionPolicy)\n" in rewrite(text).text
+
+
+def test_file_that_only_asks_waits_for_the_one_that_wraps() -> None:
+    text = HEAD + "def ask(model):\n    return isinstance(model, FSDP)\n"
+    result = check_marked(text, "FM105", Level.MANUAL, "not rewritten")
+    assert result.text == text
+    assert "script that wraps the model" in result.findings[0].cure
+
+
+def test_identity_of_classes_is_left_to_a_person() -> None:
+    text = HEAD + "def ask(model):\n    return type(model) is FSDP" + WRAP.format("FSDP")
+    check_marked(text, "FM109", Level.MANUAL)

@@ -1,0 +1,229 @@
+"""FM201: `with model.no_sync():`."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, code, rewrite
+
+HEAD = """\
+from contextlib import nullcontext
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+"""
+
+
+def after(text: str) -> str:
+    """What follows the imports of a program that goes on like this."""
+    return "def " + rewrite(HEAD + code(text)).text.split("\ndef ", 1)[1]
+
+
+NOOP = [
+    pytest.param("from torch.nn.parallel import DistributedDataParallel as DDP\nDDP(m).no_sync()\n", id="DDP only"),
+    pytest.param("def step(model):\n    with model.no_sync():\n        pass\n", id="a program without FSDP1"),
+    pytest.param("with accelerator.no_sync(model):\n    pass\n", id="another library's"),
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+def test_method_of_another_class_stays() -> None:
+    text = "class Meter:\n    def no_sync(self):\n        pass\n\n\nMeter().no_sync()\nmodel = FSDP(net)\n"
+    assert "Meter().no_sync()\n" in rewrite(HEAD + text).text
+
+
+LOOP = """
+def train(net, batches, n, last):
+    model = FSDP(net)
+    for i in range(n):
+        with {context}:
+            model(batches[i]).sum().backward()
+"""
+FLAGS = [
+    ("model.no_sync() if i < n - 1 else nullcontext()", "i >= n - 1"),
+    ("model.no_sync() if i != n - 1 else nullcontext()", "i == n - 1"),
+    ("model.no_sync() if i + 1 != n else nullcontext()", "i + 1 == n"),
+    ("nullcontext() if i == n - 1 else model.no_sync()", "i == n - 1"),
+    ("(nullcontext() if i == n - 1 else model.no_sync())", "i == n - 1"),
+    ("(\n            model.no_sync()\n            if i != n - 1\n            else nullcontext()\n        )", "i == n - 1"),
+    ("model.no_sync() \\\n            if i != n - 1 else nullcontext()", "i == n - 1"),
+]
+
+
+@pytest.mark.parametrize(("context", "flag"), FLAGS)
+def test_only_backward_gets_a_flag(context: str, flag: str) -> None:
+    result = rewrite(HEAD + code(LOOP.format(context=context)))
+    assert result.text.endswith(
+        f"    for i in range(n):\n        model.set_requires_gradient_sync({flag})\n"
+        "        model(batches[i]).sum().backward()\n"
+    )
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+    assert "nullcontext" not in result.text
+
+
+NEGATED = [
+    ("model.no_sync() if not last else nullcontext()", "last"),
+    ("model.no_sync() if last else nullcontext()", "not last"),
+    ("model.no_sync() if last() else nullcontext()", "not last()"),
+    ("model.no_sync() if i % 4 else nullcontext()", "not (i % 4)"),
+    ("model.no_sync() if (i + 1) % n != 0 else nullcontext()", "(i + 1) % n == 0"),
+    ("model.no_sync() if i % 4 and last else nullcontext()", "not (i % 4 and last)"),
+    ("model.no_sync() if 0 < i < n else nullcontext()", "not (0 < i < n)"),
+    ("model.no_sync() if i in last else nullcontext()", "not (i in last)"),
+    ("model.no_sync() if i is None else nullcontext()", "not (i is None)"),
+]
+
+
+@pytest.mark.parametrize(("context", "flag"), NEGATED)
+def test_gradients_left_at_the_end_need_a_person(context: str, flag: str) -> None:
+    result = check_marked(HEAD + code(LOOP.format(context=context)), "FM201", Level.MANUAL, "survive zero_grad()")
+    assert f"        model.set_requires_gradient_sync({flag})\n" in result.text
+
+
+def test_name_that_says_which_turn_is_the_last() -> None:
+    text = LOOP.replace("        with", "        last = i == n - 1\n        with")
+    result = rewrite(HEAD + code(text.format(context="model.no_sync() if not last else nullcontext()")))
+    assert "        model.set_requires_gradient_sync(last)\n" in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_body_is_taken_out_with_its_comments_and_strings() -> None:
+    assert after(
+        '''
+        def train(net, batches):
+            model = FSDP(net)
+            for i in range(4):
+                # accumulate
+                with model.no_sync() if i < 3 else nullcontext():  # only the last one
+                    # forward
+                    text = """
+                    keep
+                  this
+                    """
+                    loss = model(batches[i]).sum()
+
+                    if i:
+                        loss = loss / 4
+                    loss.backward()  # gradients
+                    # behind
+                # after
+                print(text)
+        '''
+    ) == code(
+        '''
+        def train(net, batches):
+            model = fully_shard(net)
+            for i in range(4):
+                # accumulate
+                # only the last one
+                model.set_requires_gradient_sync(i >= 3)
+                # forward
+                text = """
+                    keep
+                  this
+                    """
+                loss = model(batches[i]).sum()
+
+                if i:
+                    loss = loss / 4
+                loss.backward()  # gradients
+                # behind
+                # after
+                print(text)
+        '''
+    )
+
+
+def test_parentheses_in_comments_and_strings_of_the_head() -> None:
+    context = '(  # :)\n            nullcontext() if batches[")"] == i else model.no_sync()  # (sync\n        )'
+    text = rewrite(HEAD + code(LOOP.format(context=context))).text
+    assert '        model.set_requires_gradient_sync(batches[")"] == i)\n        model(batches[i])' in text
+
+
+KEPT = [
+    pytest.param("with model.no_sync():\n        model(1).backward()\n    model(1).backward()", id="two backwards"),
+    pytest.param("with model.no_sync():\n        model(1).backward()", id="always"),
+    pytest.param("with model.no_sync() as context:\n        model(1).backward()", id="as"),
+    pytest.param("with model.no_sync(): model(1).backward()", id="one line"),
+    pytest.param("with model.no_sync() if a else nullcontext(): model(1).backward()", id="one line with a condition"),
+    pytest.param("with a, model.no_sync():\n        model(1).backward()", id="behind another one"),
+    pytest.param("with a, (model.no_sync() if a else nullcontext()):\n        model(1).backward()", id="a, b"),
+    pytest.param("with a:\n        with model.no_sync():\n            model(1).backward()", id="nested"),
+    pytest.param("context = model.no_sync() if a else nullcontext()\n    with context:\n        pass", id="in a name"),
+    pytest.param("a.enter_context(model.no_sync())", id="exit stack"),
+    pytest.param("with model.no_sync() if a else a():\n        model(1).backward()", id="another context"),
+    pytest.param("for _ in a:\n        with (model.no_sync()):\n            model(1).backward()", id="in parentheses"),
+]
+
+
+@pytest.mark.parametrize("statement", KEPT)
+def test_any_other_form_enters_the_support_modules_context(statement: str) -> None:
+    text = f"def train(net, a):\n    model = FSDP(net)\n    {statement}\n"
+    result = rewrite(HEAD + text)
+    expected = text.replace("model.no_sync()", "no_sync(model)").replace("FSDP(", "fully_shard(")
+    assert result.text.endswith(expected)
+    assert result.support == {"no_sync"}
+
+
+def test_ddp_or_fsdp() -> None:
+    text = code(
+        """
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def train(net, batches, sharded):
+            model = FSDP(net) if sharded else DDP(net)
+            for i in range(4):
+                with model.no_sync() if i < 3 else nullcontext():
+                    model(batches[i]).sum().backward()
+        """
+    )
+    result = rewrite(HEAD + text)
+    assert "        with no_sync(model) if i < 3 else nullcontext():\n" in result.text
+
+
+def test_name_of_the_users_own() -> None:
+    text = "def no_sync(x):\n    return x\n\n\nmodel = FSDP(net)\nwith model.no_sync():\n    no_sync(model)\n"
+    result = rewrite(HEAD + text)
+    assert "with fsdp2_no_sync(model):\n    no_sync(model)\n" in result.text
+    assert "import no_sync as fsdp2_no_sync\n" in result.text
+
+
+MARKED = [
+    pytest.param(
+        "def train(model):\n    with model.no_sync():\n        pass\n\n\ndef wrap(net):\n    return FSDP(net)\n",
+        "cannot tell whether `model` is an FSDP model",
+        id="nobody calls it",
+    ),
+    pytest.param(
+        "def train(net):\n    model = FSDP(net)\n    context = model.no_sync\n    return context\n",
+        "kept for later",
+        id="not called",
+    ),
+    pytest.param(
+        "def train(net, flag):\n    model = FSDP(net)\n    with (model.no_sync if flag else nullcontext)():\n        pass\n",
+        "kept for later",
+        id="chosen, then called",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), MARKED)
+def test_marked(text: str, words: str) -> None:
+    check_marked(HEAD + text, "FM201", Level.MANUAL, words)
+
+
+def test_tabs_and_windows_newlines_stay() -> None:
+    text = code(LOOP.format(context="model.no_sync() if i != n - 1 else nullcontext()"))
+    before = (HEAD + text).replace("    ", "\t").replace("\n", "\r\n")
+    result = rewrite(before)
+    assert "\t\tmodel.set_requires_gradient_sync(i == n - 1)\r\n\t\tmodel(batches[i])" in result.text
+    assert "\n" not in result.text.replace("\r\n", "")
+    assert "    " not in result.text

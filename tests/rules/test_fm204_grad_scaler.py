@@ -1,0 +1,75 @@
+"""FM204: `ShardedGradScaler`."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
+
+HEAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+def setup(net, args):
+    model = FSDP(net)
+"""
+
+NOOP = [
+    "import torch\nscaler = torch.amp.GradScaler()\n",
+    "from torch.cuda.amp import GradScaler as ShardedGradScaler\nscaler = ShardedGradScaler()\n",
+    "from fairscale.optim.grad_scaler import ShardedGradScaler\nscaler = ShardedGradScaler()\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+CASES = [
+    ("ShardedGradScaler()", "torch.amp.GradScaler()"),
+    ("ShardedGradScaler(enabled=args.fp16)", "torch.amp.GradScaler(enabled=args.fp16)"),
+    ("ShardedGradScaler(init_scale=2.0 ** 10, process_group=args.group)", "torch.amp.GradScaler(init_scale=2.0 ** 10)"),
+    ("ShardedGradScaler() if args.fp16 else None", "torch.amp.GradScaler() if args.fp16 else None"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CASES)
+def test_call(before: str, after: str) -> None:
+    check_transformed(
+        HEAD + f"    return model, {before}\n",
+        "import torch\nfrom torch.distributed.fsdp import fully_shard\n\n\ndef setup(net, args):\n"
+        f"    model = fully_shard(net)\n    return model, {after}\n",
+    )
+
+
+def test_import_inside_the_function() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def setup(net):
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+            scaler = ShardedGradScaler()
+            return FSDP(net), scaler
+        """
+    )
+    result = rewrite(text)
+    assert "def setup(net):\n    scaler = torch.amp.GradScaler()\n" in result.text
+
+
+MARKED = [
+    pytest.param('ShardedGradScaler("cuda", 1024.0)', id="by position"),
+    pytest.param("ShardedGradScaler(**args)", id="star star"),
+    pytest.param("(ShardedGradScaler if args else object)()", id="as a value"),
+    pytest.param("isinstance(args, ShardedGradScaler)", id="class test"),
+]
+
+
+@pytest.mark.parametrize("text", MARKED)
+def test_marked(text: str) -> None:
+    check_marked(HEAD + f"    return model, {text}\n", "FM204", Level.MANUAL, "ShardedGradScaler")

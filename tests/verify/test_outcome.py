@@ -1,0 +1,119 @@
+"""How records become an outcome, without any process; and where a resumed run fits into the whole one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsdp_migrate.verify import Failure
+from fsdp_migrate.verify.observation import Observation, merge
+from fsdp_migrate.verify.outcome import outcome, worth_a_retry
+from fsdp_migrate.verify.records import RankRecords, RecordsError, read_run
+from fsdp_migrate.verify.resume import resumed_at
+from fsdp_migrate.verify.watch import Watched
+
+META = {"kind": "meta", "schema": 1, "t": 0.0}
+ABORTED = "  rank      : 1 (local_rank: 1)\n  exitcode  : -6 (pid: 7)\n"
+DISK_FULL = "  rank      : 1 (local_rank: 1)\n  exitcode  : 74 (pid: 7)\n"
+
+
+def rank(number: int, *records: dict[str, Any]) -> RankRecords:
+    return RankRecords(number, (META, *({"t": 1.0, **record} for record in records)))
+
+
+def ended(reason: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "end", "reason": reason, **more}
+
+
+def watched(*ranks: RankRecords, log: str = "", returncode: int = 1) -> Watched:
+    return Watched(returncode, list(ranks), None, {}, log)
+
+
+def step(loss: float) -> dict[str, Any]:
+    return {
+        "kind": "step",
+        "opt": 0,
+        "losses": [loss],
+        "norm_before": None,
+        "norm_at_step": None,
+        "carried": None,
+        "hyper": None,
+        "comm": {},
+        "seconds": 0.1,
+        "peak_bytes": None,
+    }
+
+
+def run(*losses: float) -> Observation:
+    return merge([rank(0, *map(step, losses)), rank(1, *map(step, losses))])
+
+
+def test_an_abort_after_all_end_markers_is_no_failure() -> None:
+    run = watched(rank(0, ended("finished")), rank(1, ended("max_steps")), log=ABORTED)
+    assert isinstance(outcome("original", run, 2), Observation)
+
+
+def test_an_abort_before_them_is_tried_again() -> None:
+    run = watched(rank(0, ended("finished")), rank(1), log=ABORTED)
+    assert worth_a_retry(run)
+    assert isinstance(outcome("original", run, 2), Failure)
+
+
+def test_a_run_in_which_a_rank_raised_is_not_tried_again() -> None:
+    raised = ended("exception", type="ValueError", message="no", traceback="")
+    assert not worth_a_retry(watched(rank(0, raised), rank(1), log=ABORTED))
+
+
+def test_a_success_of_torchrun_without_end_markers_is_not_believed() -> None:
+    found = outcome("rewritten", watched(rank(0, ended("finished")), rank(1), returncode=0), 2)
+    assert isinstance(found, Failure)
+    assert "1 of 2 ranks" in found.message
+
+
+def test_a_missing_rank_is_a_failure() -> None:
+    assert isinstance(outcome("original", watched(rank(0, ended("finished")), returncode=0), 2), Failure)
+
+
+def test_the_first_of_several_exceptions_is_the_cause() -> None:
+    first = ended("exception", type="KeyError", message="x", traceback="", t=1.0)
+    late = ended("exception", type="RuntimeError", message="Connection closed by peer", traceback="", t=2.0)
+    found = outcome("original", watched(rank(0, late), rank(1, first)), 2)
+    assert isinstance(found, Failure)
+    assert found.rank == 1
+    assert "KeyError" in found.message
+
+
+def test_a_full_disk_is_named() -> None:
+    found = outcome("original", watched(rank(0), rank(1), log=DISK_FULL), 2)
+    assert isinstance(found, Failure)
+    assert "disk full" in found.message
+    assert "TMPDIR" in found.cure
+
+
+def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "rank-00000.jsonl").write_text(json.dumps(META) + "\n" + '{"kind": "st')
+    (found,) = read_run(tmp_path)
+    assert [record["kind"] for record in found.records] == ["meta"]
+
+
+def test_records_of_another_version_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank-00000.jsonl").write_text(json.dumps({**META, "schema": 99}) + "\n")
+    with pytest.raises(RecordsError, match="schema 99"):
+        read_run(tmp_path)
+
+
+def test_a_resumed_run_is_found_in_the_whole_one() -> None:
+    assert resumed_at(run(9, 7, 5, 4, 3.5, 3.2), run(5, 4, 3.5)) == (2, 0.0, 3)
+
+
+def test_a_lost_optimizer_state_shows_after_the_first_resumed_step() -> None:
+    at, difference, _ = resumed_at(run(9, 7, 5, 4, 3.5, 3.2), run(5, 4.4, 3.9))
+    assert at == 2
+    assert difference == pytest.approx(0.4 / 4.4, rel=0.2)
+
+
+def test_one_step_is_not_enough_to_judge_a_resume() -> None:
+    assert resumed_at(run(9, 7, 5), run(5.0))[0] == -1
