@@ -55,6 +55,8 @@ from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outco
 
 CODE = "FM201"
 
+_THROUGH_SUPPORT = "no_sync becomes no_sync of the support module"
+
 _OPPOSITE = {
     cst.Equal: "!=",
     cst.NotEqual: "==",
@@ -88,17 +90,20 @@ def edit(found: Match, file: File) -> Outcome:
     model = file.code(found.model)
     if Holds.FSDP not in found.held:
         return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
+    item = file.named(Import(SUPPORT, "no_sync"), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
-        return _manual(found, file, f"`{model}.no_sync` is kept for later, and an FSDP2 model has no such method")
+        partial = file.named(Import("functools", "partial"), found.attribute)
+        return Outcome(
+            edits=[Edit(*file.span(found.attribute), f"{partial.local}({item.local}, {model})")],
+            findings=[finding(CODE, Level.REWRITTEN, file, found.attribute, _THROUGH_SUPPORT)],
+            imports=[item, partial],
+        )
     block = _conditional_block(call, file)
     if block is not None and Holds.DDP not in found.held:
         return _flag(found, block[0], block[1], file)
-    item = file.named(Import(SUPPORT, "no_sync"), call)
     return Outcome(
         edits=[Edit(*file.span(call), f"{item.local}({model})")],
-        findings=[
-            finding(CODE, Level.REWRITTEN, file, found.attribute, "no_sync becomes no_sync of the support module")
-        ],
+        findings=[finding(CODE, Level.REWRITTEN, file, found.attribute, _THROUGH_SUPPORT)],
         imports=[item],
     )
 

@@ -61,8 +61,10 @@ def migrate(sources: Sequence[Source], options: Options) -> Report:
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     facts = Facts(program)
-    trees = _trees_with_work(program)
+    trees = _trees_naming_fsdp1(program)
     ways.decide(facts, trees)
+    if facts.ways:
+        trees = list(dict.fromkeys([*trees, *_trees_using_models(program)]))
     run = _Run(facts, options)
     for tree in trees:
         run.apply_rules(facts.file(tree))
@@ -102,21 +104,19 @@ def _left(finding: Finding, cure: str) -> Finding:
     return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", cure=cure)
 
 
-def _trees_with_work(program: Program) -> list[Tree]:
-    """The files that name FSDP1, and those that call a method which means something else on a wrapped model."""
-    if not program.mentions("FullyShardedDataParallel", "fsdp"):
-        return []
-    named = set(program.mentioning("FullyShardedDataParallel", "fsdp"))
+def _trees_naming_fsdp1(program: Program) -> list[Tree]:
+    trees = program.mentioning("FullyShardedDataParallel", "fsdp")
+    return [tree for tree in trees if not support_file.is_support_file(tree.path)]
+
+
+def _trees_using_models(program: Program) -> list[Tree]:
+    """The files that call a method which means something else on a wrapped model, whether they name FSDP1 or not."""
     methods = {word for rule in RULES for word in rule.methods} | BY_NAME
-    calls = re.compile(rf"\.(?:{'|'.join(sorted(methods))})\b|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']|\.grad\b.*\ball_reduce", re.S)
-    found = []
-    for path, text in program.texts.items():
-        tree = program.tree(path) if calls.search(text) else None
-        if tree is None:
-            tree = next((one for one in named if one.path == path), None)
-        if tree is not None and not support_file.is_support_file(path):
-            found.append(tree)
-    return found
+    calls = re.compile(rf"\.(?:{'|'.join(sorted(methods))})\b|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']")
+    by_hand = re.compile(r"\.grad\b(?s:.*)\ball_reduce|\ball_reduce(?s:.*)\.grad\b")
+    paths = [path for path, text in program.texts.items() if calls.search(text) or by_hand.search(text)]
+    trees = (program.tree(path) for path in paths if not support_file.is_support_file(path))
+    return [tree for tree in trees if tree is not None]
 
 
 class _Run:

@@ -180,6 +180,11 @@ def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
             yield node, ".".join(parts[at:])
 
 
+def meaning(text: str) -> str:
+    """The text without its layout."""
+    return ast.unparse(ast.parse(textwrap.dedent(text)))
+
+
 def undefined(text: str) -> frozenset[str]:
     """The names that are used somewhere and bound nowhere."""
     top = symtable.symtable(text, "program", "exec")

@@ -38,7 +38,6 @@ CASES = [
     ("    return model.module\n", "    return model\n"),
     ("    return model.module.config.width\n", "    return model.config.width\n"),
     ("    return model.forward(x, y=1)\n", "    return model(x, y=1)\n"),
-    ("    return model.module.forward(x)\n", "    return model(x)\n"),
     ("    print(model.module, sep=model.module.sep)\n", "    print(model, sep=model.sep)\n"),
     ("    model.module.head = x\n", "    model.head = x\n"),
     ('    return f"{model.module}"\n', '    return f"{model}"\n'),

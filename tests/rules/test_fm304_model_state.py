@@ -1,0 +1,118 @@
+"""FM304 and FM303: state dicts of models and optimizers outside of any context."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, meaning, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def use(net, optimizer, path):
+    model = FSDP(net)
+"""
+
+
+def body(text: str) -> str:
+    return rewrite(HEAD + text).text.split("    model = fully_shard(net)\n")[1]
+
+
+NOOP = [
+    "torch.save(model.state_dict(), path)\n",
+    "from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net)\nmodel.state_dict()\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+STAYS = [
+    "    torch.save(optimizer.state_dict(), path)\n",
+    "    other = torch.nn.Linear(1, 1)\n    other.load_state_dict(other.state_dict())\n",
+    "    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, path)\n    return scheduler.state_dict()\n",
+]
+
+
+@pytest.mark.parametrize("text", STAYS)
+def test_what_is_not_a_wrapped_model_stays(text: str) -> None:
+    assert body(text) == text
+
+
+def test_model_before_it_is_wrapped_stays() -> None:
+    head, wrap = HEAD[: HEAD.index("    model")], "    model = FSDP(net)\n"
+    text = "    net.load_state_dict(torch.load(path))\n"
+    assert rewrite(head + text + wrap).text.endswith(text + "    model = fully_shard(net)\n")
+
+
+READ = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+READS = ["torch.save({}, path)", "return {}", "state = {{'model': {}}}", "keys = list({}.keys())", "state = {}['a']"]
+
+
+@pytest.mark.parametrize("text", READS)
+def test_reading(text: str) -> None:
+    assert body(f"    {text}\n".format("model.state_dict()")) == f"    {text}\n".format(READ)
+
+
+LOADS = ["model.load_state_dict(path)", "model.load_state_dict(state_dict=path)", "missing = model.load_state_dict(path)"]
+
+
+@pytest.mark.parametrize("text", LOADS)
+def test_loading(text: str) -> None:
+    options = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
+    before = text.split("model.")[0]
+    assert meaning(body(f"    {text}\n")) == f"{before}set_model_state_dict(model, path, {options})"
+
+
+MARKED = [
+    ("model.state_dict(prefix='model.')", "arguments"),
+    ("model.state_dict(keep_vars=True)", "arguments"),
+    ("model.load_state_dict(path, assign=True)", "arguments"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), MARKED)
+def test_arguments_without_a_counterpart(text: str, words: str) -> None:
+    result = check_marked(HEAD + f"    return {text}\n", "FM304", Level.MANUAL, words)
+    assert f"    return {text}\n" in result.text
+
+
+def test_ddp_model_would_lose_the_prefix_of_its_keys() -> None:
+    text = HEAD.replace("FSDP(net)", "FSDP(net) if path else torch.nn.parallel.DistributedDataParallel(net)")
+    check_marked(text + "    return model.state_dict()\n", "FM304", Level.MANUAL, "DDP")
+
+
+OPTIMIZERS = [
+    ("full_optim_state_dict", ", options=StateDictOptions(full_state_dict=True, cpu_offload=True)"),
+    ("optim_state_dict", ", options=StateDictOptions(full_state_dict=True)"),
+    ("sharded_optim_state_dict", ""),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), OPTIMIZERS)
+def test_reading_an_optimizer(method: str, options: str) -> None:
+    text = body(f"    return FSDP.{method}(model, optimizer)\n")
+    assert meaning(text) == f"return get_optimizer_state_dict(model, optimizer{options})"
+
+
+OPTIMIZERS_LEFT = [
+    "FSDP.full_optim_state_dict(model, optimizer, rank0_only=False)",
+    "FSDP.scatter_full_optim_state_dict(path, model)",
+    "FSDP.shard_full_optim_state_dict(path, model)",
+    "FSDP.flatten_sharded_optim_state_dict(path, model, optimizer)",
+    "FSDP.rekey_optim_state_dict(path, 1, model)",
+    "FSDP.optim_state_dict_to_load(model, optimizer, path)",
+    "FSDP.optim_state_dict(*path)",
+]
+
+
+@pytest.mark.parametrize("text", OPTIMIZERS_LEFT)
+def test_other_uses_of_an_optimizers_state_are_reported(text: str) -> None:
+    result = check_marked(HEAD + f"    return {text}\n", "FM303", Level.MANUAL)
+    assert text in result.text

@@ -1,0 +1,284 @@
+"""How FSDP1 can be imported, and what the import statements are like afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import check_transformed, code, rewrite
+
+USES = [
+    ("from torch.distributed.fsdp import FullyShardedDataParallel", "FullyShardedDataParallel"),
+    ("from torch.distributed.fsdp import FullyShardedDataParallel as F", "F"),
+    ("from torch.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel", "FullyShardedDataParallel"),
+    ("import torch.distributed.fsdp", "torch.distributed.fsdp.FullyShardedDataParallel"),
+    ("import torch.distributed.fsdp as fsdp", "fsdp.FullyShardedDataParallel"),
+    ("import torch", "torch.distributed.fsdp.FullyShardedDataParallel"),
+    ("import torch as t", "t.distributed.fsdp.FullyShardedDataParallel"),
+    ("import torch.distributed as dist", "dist.fsdp.FullyShardedDataParallel"),
+    ("from torch import distributed", "distributed.fsdp.FullyShardedDataParallel"),
+    ("from torch.distributed import fsdp", "fsdp.FullyShardedDataParallel"),
+    ("from torch.distributed import fsdp as f", "f.FullyShardedDataParallel"),
+    ("from torch.distributed.fsdp import fully_sharded_data_parallel as f", "f.FullyShardedDataParallel"),
+    ("import torch.distributed.fsdp.fully_sharded_data_parallel as f", "f.FullyShardedDataParallel"),
+    ("from torch.distributed.fsdp import *", "FullyShardedDataParallel"),
+]
+
+
+@pytest.mark.parametrize(("statement", "name"), USES)
+def test_every_way_to_import_is_found(statement: str, name: str) -> None:
+    result = rewrite(f"{statement}\n\n\ndef wrap(net):\n    return {name}(net)\n")
+    assert result.text.endswith("\n\n\ndef wrap(net):\n    return fully_shard(net)\n")
+    assert [rule for rule, _, _ in result.summary] == ["FM101"]
+
+
+SHADOWED = [
+    pytest.param("FSDP = print\nmodel = FSDP(1)\n", id="bound again at the top"),
+    pytest.param("def wrap(FSDP):\n    return FSDP(1)\n", id="parameter"),
+    pytest.param("def wrap():\n    FSDP = print\n    return FSDP(1)\n", id="local name"),
+    pytest.param("def wrap():\n    from other import FSDP\n    return FSDP(1)\n", id="another import in the function"),
+]
+
+
+@pytest.mark.parametrize("text", SHADOWED[1:])
+def test_name_that_means_something_else_here(text: str) -> None:
+    text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n" + text
+    assert "return FSDP(1)" in rewrite(text + "\n\nmodel = FSDP(net)\n").text
+
+
+LAYOUTS = [
+    pytest.param(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision, StateDictType\n",
+        "from torch.distributed.fsdp import fully_shard\n",
+        id="names that nothing uses go too",
+    ),
+    pytest.param(
+        """
+        import os
+
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn import Module
+        """,
+        """
+        import os
+
+        import torch
+        from torch.distributed.fsdp import fully_shard
+        from torch.nn import Module
+        """,
+        id="in its place",
+    ),
+    pytest.param(
+        """
+        from torch.distributed.fsdp import (
+            BackwardPrefetch,
+            CPUOffload,
+            FSDPModule,
+            FullyShardedDataParallel as FSDP,  # the wrapper
+            register_fsdp_forward_method,
+        )
+
+        print(FSDPModule, register_fsdp_forward_method)
+        """,
+        """
+        from torch.distributed.fsdp import (
+            FSDPModule,
+            fully_shard,
+            register_fsdp_forward_method,
+        )
+
+        print(FSDPModule, register_fsdp_forward_method)
+        """,
+        id="one a line",
+    ),
+    pytest.param(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy  # policies
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+        """,
+        """
+        from torch.distributed.fsdp import fully_shard
+        """,
+        id="whole statements go",
+    ),
+    pytest.param(
+        """
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        fully_shard(other)
+        """,
+        """
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(other)
+        """,
+        id="imported already",
+    ),
+    pytest.param(
+        """
+        '''Trains.'''
+        from __future__ import annotations
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        """,
+        """
+        '''Trains.'''
+        from __future__ import annotations
+
+        from torch.distributed.fsdp import fully_shard
+        """,
+        id="docstring and future import",
+    ),
+    pytest.param(
+        """
+        #!/usr/bin/env python
+        # Copyright
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        """,
+        """
+        #!/usr/bin/env python
+        # Copyright
+        from torch.distributed.fsdp import fully_shard
+        """,
+        id="comments at the top",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), LAYOUTS)
+def test_layout(before: str, after: str) -> None:
+    check_transformed(
+        code(before) + "\n\ndef wrap(model):\n    return FSDP(model)\n",
+        code(after) + "\n\ndef wrap(model):\n    return fully_shard(model)\n",
+    )
+
+
+def test_import_inside_a_function() -> None:
+    text = code(
+        """
+        import os
+
+
+        def wrap(model):
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            return FSDP(model)
+        """
+    )
+    result = rewrite(text)
+    assert "FullyShardedDataParallel" not in result.text
+    assert "    return fully_shard(model)\n" in result.text
+
+
+def test_try_import() -> None:
+    text = code(
+        """
+        try:
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        except ImportError:
+            FSDP = None
+
+
+        def wrap(model):
+            return FSDP(model)
+        """
+    )
+    result = rewrite(text)
+    assert "    return fully_shard(model)\n" in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_type_checking_import() -> None:
+    text = code(
+        """
+        from __future__ import annotations
+
+        from typing import TYPE_CHECKING
+
+        if TYPE_CHECKING:
+            from torch.distributed.fsdp import FullyShardedDataParallel
+
+
+        def use(model: FullyShardedDataParallel) -> None:
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            FSDP(model)
+        """
+    )
+    result = rewrite(text)
+    assert "def use(model: FSDPModule) -> None:\n" in result.text
+    assert "FullyShardedDataParallel" not in result.text
+
+
+VOCABULARY = [
+    ("from torch.distributed.fsdp import ShardingStrategy", "ShardingStrategy"),
+    ("from torch.distributed.fsdp.api import ShardingStrategy as S", "S"),
+    ("import torch.distributed.fsdp as fsdp", "fsdp.ShardingStrategy"),
+    ("import torch", "torch.distributed.fsdp.ShardingStrategy"),
+    ("from torch.distributed.fsdp import *", "ShardingStrategy"),
+]
+
+
+@pytest.mark.parametrize(("statement", "name"), VOCABULARY)
+def test_vocabulary_comes_from_the_support_module(statement: str, name: str) -> None:
+    wrapper = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"
+    call = f"    return FSDP(model, sharding_strategy={name}[key])\n"
+    result = rewrite(f"{wrapper}\n{statement}\n\n\ndef wrap(model, key):\n{call}")
+    assert result.support == {"ShardingStrategy", "shard_model"}
+    assert "fsdp.ShardingStrategy" not in result.text
+
+
+EXACT = "# -*- coding: utf-8 -*-\nname = 'ünïcödé → 模型'  # naïve\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+USE = "x = '→→→'; y = '模型'\ndef wrap(model):\n    s = '→'; return FSDP(model), '模型'\n"
+
+
+def test_text_before_the_call_that_is_not_ascii() -> None:
+    after = EXACT.replace("FullyShardedDataParallel as FSDP", "fully_shard")
+    assert rewrite(EXACT + USE).text == after + USE.replace("FSDP(", "fully_shard(")
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["unix", "windows"])
+@pytest.mark.parametrize("indent", ["    ", "\t", "  "], ids=["four", "tab", "two"])
+def test_newlines_and_indentation(newline: str, indent: str) -> None:
+    before = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+        from net import Block
+
+
+        def wrap(model):
+            if model:
+                model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return model
+        """
+    )
+    after = code(
+        """
+        from torch.distributed.fsdp import fully_shard
+        from net import Block
+
+
+        def wrap(model):
+            if model:
+                for module in model.modules():
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module)
+                fully_shard(model)
+            return model
+        """
+    )
+    result = rewrite(before.replace("    ", indent).replace("\n", newline))
+    assert result.text == after.replace("    ", indent).replace("\n", newline)
+
+
+def test_file_without_a_newline_at_its_end() -> None:
+    text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(net)"
+    assert rewrite(text).text == "from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net)"
+
+
+def test_form_feeds_and_odd_blank_lines_stay() -> None:
+    text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\x0c\n   \nmodel = FSDP(net)\n\n\n\n"
+    assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace("FSDP(", "fully_shard(")

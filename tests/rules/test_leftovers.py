@@ -1,0 +1,153 @@
+"""What no rule rewrites is named, with a cure, and raises where FSDP2 would ignore it: FM1xx, FM2xx, FM3xx, FM4xx."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, code, rewrite
+
+HEAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def use(net, x):
+    model = FSDP(net)
+"""
+SUMMON = "FSDP.summon_full_params(model)"
+RAISE = 'raise NotImplementedError("fsdp-migrate FM203: summon_full_params does nothing on an FSDP2 model")\n'
+
+SILENT = [
+    pytest.param(f"    with {SUMMON}:\n        pass\n", f"    {RAISE}    with", id="with"),
+    pytest.param(f"    with {SUMMON}: pass\n", f"    {RAISE}    with", id="one line"),
+    pytest.param(f"    with x, {SUMMON} as y:\n        pass\n", f"    {RAISE}    with", id="a, b"),
+    pytest.param(f"    return {SUMMON}\n", f"    {RAISE}    return", id="return"),
+    pytest.param(f"    x = 1; y = {SUMMON}\n", f"    {RAISE}    x = 1", id="semicolon"),
+    pytest.param(f"    if x: {SUMMON}\n", f"    {RAISE}    if x", id="behind a colon"),
+    pytest.param(f"    if x:\n        pass\n    elif {SUMMON}:\n        pass\n", f"    {RAISE}    if x", id="elif"),
+    pytest.param(f"    while {SUMMON}:\n        pass\n", f"    {RAISE}    while", id="while"),
+    pytest.param(f"    for _ in {SUMMON}:\n        pass\n", f"    {RAISE}    for", id="for"),
+    pytest.param(f"    try:\n        {SUMMON}\n    finally:\n        x()\n", f"    try:\n        {RAISE}", id="try"),
+    pytest.param(f"    return lambda: {SUMMON}\n", f"    {RAISE}    return", id="lambda"),
+    pytest.param(f"    return [m for m in {SUMMON}]\n", f"    {RAISE}    return", id="comprehension"),
+    pytest.param(f"    @{SUMMON}\n    def inner():\n        pass\n", f"    {RAISE}    @FSDP", id="decorator"),
+    pytest.param(f"    def inner(y={SUMMON}):\n        pass\n", f"    {RAISE}    def", id="default value"),
+    pytest.param(f"    class Inner:\n        y = {SUMMON}\n", f"    class Inner:\n        {RAISE}", id="class body"),
+    pytest.param(f"    match {SUMMON}:\n        case _: pass\n", f"    {RAISE}    match", id="match"),
+]
+
+
+@pytest.mark.parametrize(("statement", "after"), SILENT)
+def test_silent_leftover_raises(statement: str, after: str) -> None:
+    result = check_marked(HEAD + statement, "FM203", Level.MANUAL, "summon_full_params", line=None)
+    assert f"    model = fully_shard(net)\n{after}" in result.text
+
+
+def test_at_the_top_of_the_file() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        model = FullyShardedDataParallel(net)
+        with FullyShardedDataParallel.summon_full_params(model):
+            pass
+        """
+    )
+    assert f"model = fully_shard(net)\n{RAISE}with FullyShardedDataParallel" in rewrite(text).text
+
+
+def test_class_named_through_a_module_and_a_star_import() -> None:
+    text = code(
+        """
+        import torch.distributed.fsdp as F
+        from torch.distributed.fsdp import *
+
+        model = F.FullyShardedDataParallel(net)
+        with F.FullyShardedDataParallel.summon_full_params(model):
+            FullyShardedDataParallel.fsdp_modules(model)
+        """
+    )
+    result = rewrite(text)
+    assert result.text.count("raise NotImplementedError") == 2
+    assert {finding.rule for finding in result.findings} == {"FM101", "FM107", "FM203"}
+
+
+def test_quotes_and_windows_newlines() -> None:
+    text = (HEAD + f"    with {SUMMON}:\n        pass\n").replace("\n", "\r\n")
+    result = rewrite(text)
+    assert RAISE.replace("\n", "\r\n") in result.text
+    assert "\n" not in result.text.replace("\r\n", "")
+
+
+NAMED = [
+    ("FSDP.fsdp_modules(model)", "FM107"),
+    ("FSDP.set_state_dict_type(model, x)", "FM302"),
+    ("FSDP.get_state_dict_type(model)", "FM302"),
+    ("FSDP.scatter_full_optim_state_dict(x, model)", "FM303"),
+    ("FSDP.rekey_optim_state_dict(x, x, model)", "FM303"),
+    ("model._fsdp_wrapped_module", "FM401"),
+    ("model._handle.flat_param", "FM401"),
+    ("[p._local_shard for p in x]", "FM401"),
+    ("getattr(model, 'no_sync')", "FM205"),
+    ("hasattr(model, 'clip_grad_norm_')", "FM205"),
+    ("model.register_comm_hook(x, x)", "FM207"),
+    ("model.summon_full_params(model)", "FM207"),
+    ("model.state_dict_type(model, x)", "FM207"),
+    ("model.set_state_dict_type(model, x)", "FM207"),
+    ("model.optim_state_dict(model, x)", "FM207"),
+    ("model.apply(x)", "FM403"),
+    ("FSDP", "FM109"),
+    ("{'fsdp': FSDP}", "FM109"),
+    ("FSDP.some_new_method(model)", "FM100"),
+]
+
+
+@pytest.mark.parametrize(("expression", "rule"), NAMED)
+def test_named_with_its_rule_and_a_cure(expression: str, rule: str) -> None:
+    result = check_marked(HEAD + f"    return {expression}\n", rule, Level.MANUAL, line=6)
+    assert f"    return {expression}\n" in result.text
+
+
+STAYS = [
+    "getattr(x.meter, 'no_sync_')",
+    "getattr(model, 'config')",
+    "x.apply(model)",
+    "'_fsdp_wrapped_module.' in x",
+    "x.replace('_fsdp_wrapped_module.', '')",
+    "model.named_parameters()",
+]
+
+
+@pytest.mark.parametrize("expression", STAYS)
+def test_nothing_to_report(expression: str) -> None:
+    result = rewrite(HEAD + f"    return {expression}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+    assert f"    return {expression}\n" in result.text
+
+
+def test_subclass() -> None:
+    text = "from torch.distributed.fsdp import FullyShardedDataParallel\n\n\nclass Mine(FullyShardedDataParallel):\n    pass\n"
+    result = check_marked(text, "FM108", Level.MANUAL, "subclass", line=4)
+    assert result.text == text
+
+
+def test_private_helpers() -> None:
+    text = HEAD.replace("\n\n\ndef", "\nfrom torch.distributed.fsdp._common_utils import _is_fsdp_flattened\n\n\ndef")
+    check_marked(text + "    return _is_fsdp_flattened(x)\n", "FM401", Level.MANUAL, "internals")
+
+
+def test_program_without_a_constructor_is_only_reported() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def save(model):
+            with FSDP.summon_full_params(model):
+                return model.state_dict(), MixedPrecision()
+        """
+    )
+    result = rewrite(text)
+    assert result.text == text
+    assert {finding.level for finding in result.findings} == {Level.MANUAL}
