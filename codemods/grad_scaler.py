@@ -65,6 +65,4 @@ def edit(call: cst.Call, file: File) -> Outcome:
     )
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
-)
+RULE: Rule[cst.Call] = Rule(CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

@@ -42,6 +42,7 @@ All ranks have to take part, as in FSDP1.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import libcst as cst
@@ -53,6 +54,9 @@ from codemods.vocabulary import Edit, File, Holds, Import, Level, Outcome, Rule,
 CODE = "FM304"
 
 _METHODS = {"state_dict": ("get_model_state_dict", 0), "load_state_dict": ("set_model_state_dict", 1)}
+_MODEL = re.compile(
+    r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
+)
 _OPTIONS = {
     "state_dict": "full_state_dict=True",
     "load_state_dict": "full_state_dict=True, broadcast_from_rank0=True",
@@ -74,11 +78,17 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     method = node.func.attr.value
     if (
         method not in _METHODS
-        or Holds.FSDP not in file.holds(node.func.value)
+        or not _may_be_model(node.func.value, file)
         or is_inside(node, CONTEXT, file.code(node.func.value), file)
     ):
         return None
     return Match(node, node.func.value, method)
+
+
+def _may_be_model(node: cst.BaseExpression, file: File) -> bool:
+    """Whether it holds an FSDP model, or is not followed and called as models are: optimizers have state dicts too."""
+    held = file.holds(node)
+    return Holds.FSDP in held or (Holds.UNKNOWN in held and bool(_MODEL.search(file.code(node))))
 
 
 def edit(found: Match, file: File) -> Outcome:
@@ -87,6 +97,8 @@ def edit(found: Match, file: File) -> Outcome:
     options_class = file.named(Import(DCP, "StateDictOptions"), found.call)
     function = item.local
     model = file.code(found.model)
+    if Holds.FSDP not in file.holds(found.model):
+        return _manual(found, file, "it cannot be seen whether this model is wrapped")
     if file.mentions("set_state_dict_type"):
         return _manual(found, file, "set_state_dict_type decides elsewhere in the program what it holds")
     if Holds.DDP in file.holds(found.model):

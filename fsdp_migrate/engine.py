@@ -206,22 +206,47 @@ def _references(file: FileFacts) -> Iterable[tuple[cst.BaseExpression, str]]:
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits made. An edit inside a longer one is dropped: the longer one has its text.
+    """The text with all edits made.
 
-    Raises ValueError when two edits overlap in part, which would be a fault of a rule.
+    An edit inside a longer one is made in what the longer one quotes of the old text; where that quotes nothing of it,
+    the construct is gone. Raises ValueError when two edits overlap in part, which would be a fault of a rule.
     """
-    kept: list[Edit] = []
-    for edit in sorted(edits, key=lambda e: (e.start, -e.end, e.text)):
-        if kept and edit.start < kept[-1].end:
-            if edit.end <= kept[-1].end:
-                continue
-            raise ValueError(f"edits overlap: {kept[-1]} and {edit}")
-        kept.append(edit)
+    outer: list[Edit] = []
+    inner: dict[int, list[Edit]] = defaultdict(list)
+    for edit in _joined(edits):
+        if outer and edit.start < outer[-1].end:
+            if edit.end > outer[-1].end:
+                raise ValueError(f"edits overlap: {outer[-1]} and {edit}")
+            inner[len(outer) - 1].append(edit)
+        else:
+            outer.append(edit)
     pieces, position = [], 0
-    for edit in kept:
-        pieces += [text[position : edit.start], edit.text]
+    for index, edit in enumerate(outer):
+        pieces += [text[position : edit.start], _with_inner(text, edit, inner[index])]
         position = edit.end
     return "".join([*pieces, text[position:]])
+
+
+def _joined(edits: Iterable[Edit]) -> list[Edit]:
+    """In the order of the text, the longer first; an insertion behind a replacement becomes part of it."""
+    ordered: list[Edit] = []
+    for edit in sorted(edits, key=lambda e: (e.start, -e.end, e.text)):
+        last = ordered[-1] if ordered else None
+        if last is not None and edit.start == edit.end == last.end and last.start < last.end and last.text:
+            ordered[-1] = Edit(last.start, last.end, last.text + edit.text)
+        else:
+            ordered.append(edit)
+    return ordered
+
+
+def _with_inner(text: str, edit: Edit, inner: Iterable[Edit]) -> str:
+    written = edit.text
+    for change in inner:
+        quoted = text[change.start : change.end]
+        if quoted:
+            replacement = change.text.replace("\\", r"\\")
+            written = re.sub(rf"(?<!\w){re.escape(quoted)}(?!\w)", replacement, written)
+    return written
 
 
 def _resolver() -> Resolve:

@@ -159,7 +159,7 @@ def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
             bound.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
         elif isinstance(node, ast.Import):
             bound.update({a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names})
-    inner: set[ast.expr] = set()
+    inner: set[ast.AST] = set(_shadowed(tree))
     for node in ast.walk(tree):  # outer nodes come first
         if not isinstance(node, (ast.Name, ast.Attribute)) or node in inner:
             continue
@@ -178,6 +178,20 @@ def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
         at = next((index for index, part in enumerate(parts) if part in FSDP1), None)
         if at is not None:
             yield node, ".".join(parts[at:])
+
+
+def _shadowed(tree: ast.Module) -> Iterator[ast.AST]:
+    """The names inside functions that bind them to something of their own."""
+    for function in ast.walk(tree):
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+        for node in ast.walk(function):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("torch"):
+                own.update(alias.asname or alias.name for alias in node.names)
+        yield from (node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in own)
 
 
 def meaning(text: str) -> str:

@@ -79,8 +79,12 @@ def edits(made: Draft, place: Place) -> list[Edit]:
 
 
 def root_call(made: Draft) -> str:
-    """`fully_shard(model, …)` on one line."""
-    return _call(_fully_shard(made), made.model, {**made.root, **made.both}, "", 0)
+    """`fully_shard(model, …)` in the place of the constructor call."""
+    file = made.file
+    start = file.span(made.call)[0]
+    line = file.text[file.text.rfind("\n", 0, start) + 1 : start]
+    text = _call(_fully_shard(made), made.model, {**made.root, **made.both}, "", len(line))
+    return _joined(text.split("\n"), line[: len(line) - len(line.lstrip())], file)
 
 
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:

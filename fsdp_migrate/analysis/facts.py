@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.tables.names import WRAPPER, fsdp1_name
-from codemods.vocabulary import Holds, Import, Origin, Way
+from codemods.vocabulary import File, Holds, Import, Origin, Way
 
 from .calls import argument_for, parameters
 from .flow import reaching
@@ -18,8 +18,6 @@ from .scopes import Binding, Binds, Scope
 from .symbols import Outside
 from .tree import Tree
 from .values import Values
-
-_DDP = "torch.nn.parallel.DistributedDataParallel"
 
 
 class Facts:
@@ -101,6 +99,9 @@ class FileFacts:
         if tested is True:
             return frozenset({Holds.FSDP})
         held = frozenset(_held(origin) for origin in self.origins(node))
+        if not self._facts.constructors:
+            # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
+            held -= {Holds.UNKNOWN}
         return held - {Holds.FSDP} if tested is False else held
 
     def _class_test(self, node: cst.BaseExpression) -> bool | None:
@@ -272,16 +273,31 @@ class FileFacts:
 
 
 def _held(origin: Origin) -> Holds:
+    """Something else only where that is seen: what a library returns, or an object of one of the program's classes."""
     node = origin.node
-    if node is None:
-        return Holds.UNKNOWN
-    if not isinstance(node, cst.Call):
+    if isinstance(node, cst.Call):
+        return _held_by_call(origin.file, node)
+    seen = (cst.BaseNumber, cst.BaseString, cst.BaseComp, cst.Dict, cst.List, cst.Tuple, cst.Set, cst.Lambda)
+    if isinstance(node, (*seen, cst.FunctionDef, cst.ClassDef)) or origin.is_none:
         return Holds.OTHER
-    if origin.file.fsdp1(node.func) == WRAPPER:
+    if isinstance(node, (cst.Name, cst.Attribute)) and origin.file.dotted(node) is not None:
+        return Holds.OTHER
+    return Holds.UNKNOWN
+
+
+def _held_by_call(file: File, call: cst.Call) -> Holds:
+    if file.fsdp1(call.func) == WRAPPER:
         return Holds.FSDP
-    made = origin.file.dotted(node.func)
-    if made == _DDP or made == f"{_DDP.rsplit('.', 1)[0]}.distributed.DistributedDataParallel":
-        return Holds.DDP
-    if made is None and not isinstance(node.func, (cst.Name, cst.Attribute)):
-        return Holds.UNKNOWN
-    return Holds.OTHER
+    made = file.dotted(call.func)
+    if made is not None:
+        return Holds.DDP if made.endswith(".DistributedDataParallel") else Holds.OTHER
+    for origin in file.origins(call.func):
+        if (
+            isinstance(origin.node, cst.Call)
+            and origin.node.args
+            and origin.file.fsdp1(origin.node.args[0].value) == WRAPPER
+        ):
+            return Holds.FSDP
+        if isinstance(origin.node, cst.ClassDef):
+            return Holds.OTHER
+    return Holds.UNKNOWN

@@ -59,6 +59,14 @@ class _Walk:
 
     def run(self) -> State:
         bindings = self.scope.bindings[self.name]
+        # Bound from a function by `global` or `nonlocal`: that can run at any time.
+        anytime = frozenset(binding for binding in bindings if self._is_from_inside(binding))
+        return self._run(bindings) | anytime
+
+    def _is_from_inside(self, binding: Binding) -> bool:
+        return binding.how is not Binds.PARAMETER and self.tree.scope_of[binding.node] is not self.scope
+
+    def _run(self, bindings: Sequence[Binding]) -> State:
         start = frozenset(binding for binding in bindings if binding.how is Binds.PARAMETER)
         body = _body(self.scope.node)
         if body is None:

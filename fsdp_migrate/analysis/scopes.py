@@ -50,7 +50,18 @@ class Scope:
     """Declared `global` or `nonlocal` here."""
 
     def add(self, binding: Binding) -> None:
+        """Record a binding; of a name declared `global` or `nonlocal`, in the scope that it belongs to."""
+        if binding.name in self.outer_names and self.parent is not None:
+            self._outer(binding.name).add(binding)
+            return
         self.bindings.setdefault(binding.name, []).append(binding)
+
+    def _outer(self, name: str) -> Scope:
+        scope = self.parent
+        while scope is not None and scope.parent is not None and name not in scope.bindings:
+            scope = scope.parent
+        assert scope is not None
+        return scope
 
     def lookup(self, name: str) -> Scope | None:
         """The scope that a name used here is bound in, by Python's rules: a class body is seen only from itself."""

@@ -71,9 +71,13 @@ class Tree:
         return cast("list[N]", self._by_type.get(kind, []))
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        """`[start, end)` of the node in characters, without the white space around it."""
+        """`[start, end)` of the node in characters, its own parentheses included, the white space around it not."""
         span = self._byte_spans[node]
         start, end = span.start, span.start + span.length
+        if isinstance(node, cst.BaseExpression) and node.lpar:
+            start = self._byte_spans[node.lpar[0]].start
+            last = self._byte_spans[node.rpar[-1]]
+            end = last.start + last.length
         if self._characters is None:
             return start, end
         return self._characters[start], self._characters[end]

@@ -99,6 +99,8 @@ class Values:
             yield from self.origins(tree, expression.right)
         elif isinstance(expression, cst.NamedExpr):
             yield from self.origins(tree, expression.value)
+        elif isinstance(expression, cst.Subscript):
+            yield from self._of_subscript(tree, expression)
         else:
             yield Origin(tree, expression)
 
@@ -138,6 +140,17 @@ class Values:
             else:
                 yield Origin(tree, None, "an element of a value that is made elsewhere")
 
+    def _of_subscript(self, tree: Tree, expression: cst.Subscript) -> Iterator[Origin]:
+        """`models["actor"]` of a dict display with that key; otherwise the subscript itself."""
+        key = expression.slice[0].slice if len(expression.slice) == 1 else None
+        for origin in self.origins(tree, expression.value):
+            if isinstance(origin.node, cst.Dict) and isinstance(key, cst.Index):
+                text = tree.code(key.value)
+                for element in origin.node.elements:
+                    if isinstance(element, cst.DictElement) and origin.tree.code(element.key) == text:
+                        yield from self.origins(origin.tree, element.value)
+        yield Origin(tree, expression)
+
     def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MODULE:
             yield from self.origins(tree, call.func.value)
@@ -146,8 +159,11 @@ class Values:
             yield from self.origins(tree, call.args[0].value)
             return
         functions = self.functions(tree, call.func)
-        if not functions:
+        lambdas = [origin for origin in self.origins(tree, call.func) if isinstance(origin.node, cst.Lambda)]
+        if not functions and not lambdas:
             yield Origin(tree, call)
+        for origin in lambdas:
+            yield from self.origins(origin.tree, cst.ensure_type(origin.node, cst.Lambda).body)
         for where, function in functions:
             for returned in returns(where, function):
                 yield from self.origins(where, returned)
@@ -236,7 +252,10 @@ class Values:
 
     def _member(self, tree: Tree, owner: cst.ClassDef, name: str, method: cst.FunctionDef | None) -> Iterator[Origin]:
         for where, found in self._methods(tree, owner, name):
-            yield Origin(where, found)
+            if not _is_property(found):
+                yield Origin(where, found)
+            for returned in returns(where, found) if _is_property(found) else ():
+                yield from self.origins(where, returned)
         for where, relative in self.family(tree, owner):
             if relative is not owner and method is not None and _overrides(relative, owner, method):
                 continue
@@ -298,6 +317,11 @@ class Values:
             if function.name.value == name and _class_of(where, function) is not None
         ]
         return found if len(found) == 1 else []
+
+
+def _is_property(function: cst.FunctionDef) -> bool:
+    names = {_last_name(decorator.decorator) for decorator in function.decorators}
+    return bool(names & {"property", "cached_property"})
 
 
 def _overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:

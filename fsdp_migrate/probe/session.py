@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
+import random
 import runpy
 import sys
 import traceback
@@ -66,6 +68,8 @@ def begin(settings: Settings, rank: int, world: int) -> Recorder:
     if settings.scratch is not None:
         report_outside_writes(settings.scratch, settings.out, recorder.writer)
     install(recorder)
+    if settings.seed is not None:
+        _seed(settings.seed)
     return recorder
 
 
@@ -88,6 +92,15 @@ def watched(recorder: Recorder, program: Callable[[], object]) -> None:
             sys.stderr.write(text)
     peers = 1 if recorder.settings.dry_run_world is not None else recorder.world
     leave(recorder.settings.out, peers if code == 0 else 0, 0 if recorder.stopping else code)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if importlib.util.find_spec("numpy") is not None:
+        import numpy
+
+        numpy.random.seed(seed % 2**32)
 
 
 def _run(target: Target) -> None:

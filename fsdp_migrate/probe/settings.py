@@ -14,7 +14,8 @@ class Settings:
     `out` is the directory for the records. `max_steps` is the number of optimizer steps after which the run is stopped
     (0: never). `perturb` moves every initial weight by one unit in the last place, signs drawn from this number.
     `save_init` and `load_init` name a directory for the transplant of initial weights. `scratch` is the directory the
-    run may write into; a write elsewhere is reported.
+    run may write into; a write elsewhere is reported. `processes` is how many ranks this machine runs. `seed` seeds
+    Python, numpy and torch in every process before the program begins.
     """
 
     out: Path
@@ -26,6 +27,7 @@ class Settings:
     scratch: Path | None = None
     processes: int = 1
     dry_run_world: int | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
     parser.add_argument("--scratch", type=Path, default=None)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--dry-run-world", type=int, default=None)
+    parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("-m", dest="as_module", action="store_true")
     parser.add_argument("target")
     parser.add_argument("args", nargs=argparse.REMAINDER)
@@ -64,5 +67,6 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
         scratch=given.scratch,
         processes=given.processes,
         dry_run_world=given.dry_run_world,
+        seed=given.seed,
     )
     return settings, Target(given.target, given.as_module, tuple(given.args))

@@ -63,6 +63,8 @@ def probe_options(request: CheckRequest, run: Run) -> list[str]:
     if request.dry_run_world is not None:
         options += ["--dry-run-world", str(request.dry_run_world)]
     options += ["--scratch", str(run.scratch), "--processes", str(request.world_size)]
+    if request.seed is not None:
+        options += ["--seed", str(request.seed)]
     if redirects(request):
         options.append("--redirect")
     if run.perturb is not None:

@@ -17,6 +17,11 @@ _CANNOT_WRITE = 74
 """Exit code of a probe that cannot write its records, see fsdp_migrate/probe/writer.py."""
 _PORT_TAKEN = ("EADDRINUSE", "address already in use", "Address already in use")
 _PORT_CURE = "end the process that holds the port, or do not give a fixed one (MASTER_PORT, --master-port)"
+_PEER_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+_SIGNAL_CURES = {
+    9: "SIGKILL is mostly the out-of-memory killer: use fewer processes, or a smaller batch or model",
+    11: "a segmentation fault in native code: run the program by itself to see whether it is the program's",
+}
 _TORCHRUN_EXIT = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
@@ -83,26 +88,27 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
 
 def _killed(name: str, watched: Watched) -> Failure | None:
     """A rank that a signal ended before it could say anything; what the others then raised is its consequence."""
-    spoke = {rank.rank for rank in watched.ranks if rank.end}
+    silent = [rank.rank for rank in watched.ranks if not rank.end]
     codes = {int(rank): int(code) for rank, code in _TORCHRUN_EXIT.findall(watched.log)}
     # torchrun itself ends the rest with SIGTERM.
-    found = [
-        (rank, -code) for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM and rank not in spoke
-    ]
-    if not found:
-        return None
-    rank, number = found[0]
-    cures = {
-        9: "SIGKILL is mostly the out-of-memory killer: use fewer processes, or a smaller batch or model",
-        11: "a segmentation fault in native code: run the program by itself to see whether it is the program's",
-    }
+    signalled = [rank for rank in silent if codes.get(rank, 0) < 0 and -codes[rank] != signal.SIGTERM]
+    if signalled:
+        number = -codes[signalled[0]]
+        return _killed_by(name, signalled[0], f"was killed by signal {number}", _SIGNAL_CURES.get(number, ""), watched)
+    raised = [_end_of(rank) for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
+    if len(silent) == 1 and raised and all(_lost_its_peer(end["message"]) for end in raised):
+        return _killed_by(name, silent[0], "vanished, and the others lost their connection to it", "", watched)
+    return None
+
+
+def _killed_by(name: str, rank: int, what: str, cure: str, watched: Watched) -> Failure:
     return Failure(
-        name,
-        f"rank {rank} of the {name} program was killed by signal {number}",
-        cures.get(number, "run the program by itself with these arguments"),
-        rank,
-        log=_tail(watched.log),
+        name, f"rank {rank} of the {name} program {what}", cure or _SIGNAL_CURES[9], rank, log=_tail(watched.log)
     )
+
+
+def _lost_its_peer(message: str) -> bool:
+    return any(words in message for words in _PEER_LOST)
 
 
 def _no_space(name: str, rank: int, watched: Watched) -> Failure:

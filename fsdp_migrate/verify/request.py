@@ -27,6 +27,8 @@ class CheckRequest:
     same with the rewritten program and a checkpoint that the original saved. `dry_run_world` compares the structure at
     that world size in one process.
 
+    `seed` seeds every process before the program begins, for a program that does not do so itself.
+
     `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
     weights moved by one unit in the last place, to learn how far rounding alone takes it. `allow` holds the ids of
     checks whose failure is intended. `keep` is a directory to leave records and logs in. `hang_timeout` is in seconds
@@ -48,6 +50,7 @@ class CheckRequest:
     hang_timeout: float = 120.0
     start_timeout: float = 600.0
     allow: tuple[str, ...] = ()
+    seed: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     init: Literal["auto", "copy", "as-is"] = "auto"
     redirect: Literal["auto", "on", "off"] = "auto"

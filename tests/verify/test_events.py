@@ -12,7 +12,7 @@ pytestmark = pytest.mark.dist
 LOOPS = {
     # loop: (losses, steps of each optimizer)
     "reentrant_checkpoint": (3, [3]),
-    "lbfgs": (12, [3]),
+    "lbfgs": (6, [3]),
     "optimizer_in_backward": (3, [3, 3, 3, 3]),
     "subclassed_optimizer": (3, [3]),
     "scaler_that_skips": (3, [2]),

@@ -86,6 +86,22 @@ def test_the_first_of_several_exceptions_is_the_cause() -> None:
     assert "KeyError" in found.message
 
 
+def test_a_rank_that_vanished_is_the_cause_of_lost_connections() -> None:
+    lost = ended("exception", type="RuntimeError", message="gloo: Connection closed by peer", traceback="")
+    found = outcome("original", watched(rank(0, lost), rank(1)), 2)
+    assert isinstance(found, Failure)
+    assert found.rank == 1
+    assert "vanished" in found.message
+
+
+def test_a_rank_that_torchrun_ended_is_not_the_cause() -> None:
+    raised = ended("exception", type="ValueError", message="bad batch", traceback="")
+    found = outcome("original", watched(rank(0), rank(1, raised), log=ABORTED.replace("-6", "-15")), 2)
+    assert isinstance(found, Failure)
+    assert found.rank == 1
+    assert "ValueError" in found.message
+
+
 def test_a_full_disk_is_named() -> None:
     found = outcome("original", watched(rank(0), rank(1), log=DISK_FULL), 2)
     assert isinstance(found, Failure)

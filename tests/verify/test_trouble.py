@@ -55,7 +55,7 @@ def test_an_exit_code_is_reported(tmp_path: Path) -> None:
 def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, "kill")
     assert failure.rank == 1
-    assert "signal 9" in failure.message
+    assert "killed by signal 9" in failure.message or "vanished" in failure.message  # what torchrun saw first
     assert "memory" in failure.cure
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from fsdp_migrate.verify.observation import Loss, Observation, Sketches
 from fsdp_migrate.verify.thresholds import Precision, coarsest
 
+UNSEEDED = "seed it in every process, or check with --seed"
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

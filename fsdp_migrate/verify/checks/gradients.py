@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from fsdp_migrate.verify.checks.comparison import Comparison, relative, scientific, short, tensor_distances, worst
+from fsdp_migrate.verify.checks.comparison import (
+    UNSEEDED,
+    Comparison,
+    relative,
+    scientific,
+    short,
+    tensor_distances,
+    worst,
+)
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
 from fsdp_migrate.verify.thresholds import TINY_GRADIENT
@@ -23,6 +31,8 @@ def norms(comparison: Comparison) -> list[CheckRow]:
         a, b = _norm(comparison.original, before), _norm(comparison.rewritten, before)
         detail = f"{a:.6g} -> {b:.6g}" if value > limit else ""
         mark = Mark.FAIL if value > limit else Mark.PASS
+        if floor > comparison.precision.widest_floor:
+            mark, detail = Mark.INCONCLUSIVE, f"the original's differs from itself by {scientific(floor)}: {UNSEEDED}"
         rows.append(CheckRow("N2", f"first gradient norm {title}", mark, scientific(value), scientific(limit), detail))
     return rows
 
@@ -39,7 +49,7 @@ def gradients(comparison: Comparison) -> list[CheckRow]:
     limit = comparison.precision.gradient(floor)
     mark, detail = Mark.PASS, f"worst: {short(name)}" if name else ""
     if floor > comparison.precision.widest_floor:
-        mark, detail = Mark.INCONCLUSIVE, f"the original's differ from themselves by {scientific(floor)}: is it seeded?"
+        mark, detail = Mark.INCONCLUSIVE, f"the original's differ from themselves by {scientific(floor)}: {UNSEEDED}"
     elif value > limit:
         bad = [n for n, v in sorted(mine.items(), key=lambda item: -item[1]) if v > limit]
         mark, detail = Mark.FAIL, f"{len(bad)} of {len(mine)} parameters, worst {', '.join(map(short, bad[:3]))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from fsdp_migrate.verify.checks.comparison import (
+    UNSEEDED,
     Comparison,
     first_step_loss,
     loss_differences,
@@ -23,7 +24,7 @@ def first_loss(comparison: Comparison) -> list[CheckRow]:
     limit = comparison.precision.first_loss(floor)
     mark, detail = Mark.PASS, ""
     if floor > comparison.precision.widest_floor:
-        mark, detail = Mark.INCONCLUSIVE, f"the original differs from itself by {scientific(floor)}: is it seeded?"
+        mark, detail = Mark.INCONCLUSIVE, f"the original differs from itself by {scientific(floor)}: {UNSEEDED}"
     elif value > limit:
         a, b = comparison.original.losses[0].values, comparison.rewritten.losses[0].values
         mark, detail = Mark.FAIL, f"first losses per rank {_list(a)} -> {_list(b)}"
@@ -48,6 +49,8 @@ def trajectory(comparison: Comparison) -> list[CheckRow]:
 def _row(check: str, title: str, mine: list[float], floor: list[float], comparison: Comparison) -> CheckRow:
     if not mine or not floor:
         return CheckRow(check, title, Mark.NOT_AVAILABLE, detail="no common steps")
+    if floor[0] > comparison.precision.widest_floor:
+        return CheckRow(check, title, Mark.INCONCLUSIVE, scientific(mine[-1]), "", UNSEEDED)
     limits = [comparison.precision.trajectory(value) for value in floor]
     bad = next((i for i, (value, limit) in enumerate(zip(mine, limits, strict=False)) if value > limit), None)
     shown = bad if bad is not None else len(mine) - 1

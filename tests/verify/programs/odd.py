@@ -22,7 +22,7 @@ def reentrant_checkpoint(model: nn.Module, x: Tensor) -> None:
 
 
 def lbfgs(model: nn.Module, x: Tensor) -> None:
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
 
     def closure() -> Tensor:
         optimizer.zero_grad()

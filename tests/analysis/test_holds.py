@@ -1,0 +1,68 @@
+"""What an expression can hold: an FSDP model, a DDP model, something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from .programs import held
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net:
+    pass
+
+
+net = Net()
+"""
+
+CASES = [
+    pytest.param("ask(FSDP(net))\n", {"FSDP"}, id="the call itself"),
+    pytest.param("m = FSDP(net)\nask(m)\n", {"FSDP"}, id="name"),
+    pytest.param("m = FSDP(net).to(0)\nask(m)\n", {"FSDP"}, id="moved"),
+    pytest.param("m = torch.compile(FSDP(net))\nask(m)\n", {"FSDP"}, id="compiled"),
+    pytest.param("m = FSDP(net) if x else DDP(net)\nask(m)\n", {"FSDP", "DDP"}, id="DDP or FSDP"),
+    pytest.param("m = Net()\nif x:\n    m = FSDP(m)\nask(m)\n", {"FSDP", "OTHER"}, id="wrapped or not"),
+    pytest.param("m = Net()\nask(m)\nm = FSDP(m)\n", {"OTHER"}, id="before it is wrapped"),
+    pytest.param("m = torch.optim.SGD(FSDP(net).parameters())\nask(m)\n", {"OTHER"}, id="optimizer of the model"),
+    pytest.param("def f(m):\n    ask(m)\n", {"UNKNOWN"}, id="parameter nobody passes"),
+    pytest.param("def f(m):\n    ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"FSDP", "DDP"}, id="parameter"),
+    pytest.param("def f():\n    return FSDP(net), 1\nm, _ = f()\nask(m)\n", {"FSDP"}, id="one of two"),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = FSDP(net)\n    def f(self):\n        ask(self.m)\n",
+        {"FSDP"},
+        id="attribute",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = net\n        self.m = FSDP(self.m)\n"
+        "    def f(self):\n        ask(self.m)\n",
+        {"FSDP", "OTHER"},
+        id="attribute set twice",
+    ),
+    pytest.param("def f(m):\n    if isinstance(m, FSDP):\n        ask(m)\n", {"FSDP"}, id="inside a class test"),
+    pytest.param("def f(m):\n    if isinstance(m, FSDP) and x:\n        ask(m)\n", {"FSDP"}, id="inside one with and"),
+    pytest.param(
+        "def f(m):\n    if isinstance(m, FSDP):\n        pass\n    else:\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n",
+        {"DDP"},
+        id="else of a class test",
+    ),
+    pytest.param(
+        "def f(m):\n    if not isinstance(m, FSDP):\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"DDP"}, id="not"
+    ),
+    pytest.param("def f(m, n):\n    if isinstance(n, FSDP):\n        ask(m)\n", {"UNKNOWN"}, id="test of another name"),
+    pytest.param(
+        "class B:\n    def f(self):\n        ask(self.m)\n"
+        "class C(B):\n    def __init__(self):\n        self.m = FSDP(net)\n"
+        "class D(B):\n    def __init__(self):\n        self.m = DDP(net)\n    def f(self):\n        pass\n",
+        {"FSDP"},
+        id="overridden method",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), CASES)
+def test_holds(text: str, found: set[str]) -> None:
+    assert held(HEAD + text) == found

@@ -1,0 +1,167 @@
+"""The tables of `codemods/tables`: one test a row."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from codemods.tables import leftovers
+from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS, Argument
+from codemods.tables.leftovers import LEFTOVERS, Leftover
+from codemods.tables.names import FSDP1, SILENT_ON_FSDP2, fsdp1_name
+from codemods.tables.state_dicts import CONFIGS, FULL, OPTIMIZER_READS
+from codemods.tables.strategies import STRATEGIES
+
+from ..helpers import FSDP1 as KNOWN
+from ..helpers import SILENT, meaning, rewrite
+
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+
+# The signature of FullyShardedDataParallel.__init__ in torch 2.13.
+SIGNATURE = """
+    module process_group sharding_strategy cpu_offload auto_wrap_policy backward_prefetch mixed_precision
+    ignored_modules param_init_fn device_id sync_module_states forward_prefetch limit_all_gathers use_orig_params
+    ignored_states device_mesh
+"""
+
+
+def test_positions_are_those_of_the_signature() -> None:
+    assert list(POSITIONS) == SIGNATURE.split()
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS[1:], ids=lambda argument: argument.name)
+def test_default_of_an_argument_can_go(argument: Argument) -> None:
+    default = argument.default
+    if default == "BACKWARD_PRE":
+        default = "BackwardPrefetch.BACKWARD_PRE"
+    head = HEAD + "from torch.distributed.fsdp import BackwardPrefetch\n"
+    result = rewrite(head + f"model = FSDP(net, {argument.name}={default})\n")
+    assert result.text.endswith("model = fully_shard(net)\n")
+    assert [level for _, level, _ in result.summary] == ["rewritten"]
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS, ids=lambda argument: argument.name)
+def test_argument_is_replaced_or_dropped_for_a_reason(argument: Argument) -> None:
+    assert bool(argument.becomes) != bool(argument.dropped_because)
+    assert (argument.name in DROPPED) == bool(argument.dropped_because)
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS, ids=lambda argument: argument.name)
+def test_argument_by_position_is_the_argument_by_name(argument: Argument) -> None:
+    before = [f"{other.name}_value" for other in ARGUMENTS[: ARGUMENTS.index(argument)]]
+    names = ", ".join([*before, "value"])
+    by_name = ", ".join([f"{other.name}={other.name}_value" for other in ARGUMENTS[: len(before)]] + [f"{argument.name}=value"])
+    texts = [rewrite(HEAD + f"def wrap({names}):\n    return FSDP({given})\n").findings[0].message for given in (names, by_name)]
+    assert texts[0] == texts[1]
+
+
+STRATEGY_ARGUMENTS = {"FULL_SHARD": "", "SHARD_GRAD_OP": ", reshard_after_forward=False"}
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_strategy(name: str) -> None:
+    head = HEAD + "from torch.distributed.fsdp import ShardingStrategy\n"
+    result = rewrite(head + f"model = FSDP(net, sharding_strategy=ShardingStrategy.{name})\n")
+    if name in STRATEGY_ARGUMENTS:
+        assert result.text.endswith(f"model = fully_shard(net{STRATEGY_ARGUMENTS[name]})\n")
+        assert STRATEGIES[name].mesh == ""
+    else:
+        assert STRATEGIES[name].mesh
+        assert result.support == {"ShardingStrategy", "shard_model"}
+
+
+def test_no_other_strategy_exists() -> None:
+    assert set(STRATEGIES) == {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"}
+
+
+@pytest.mark.parametrize("flags", FULL, ids=str)
+def test_full_state_dict_config(flags: tuple[bool, bool]) -> None:
+    head = HEAD + "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+    config = f"FullStateDictConfig(offload_to_cpu={flags[0]}, rank0_only={flags[1]})"
+    use = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n        return model.state_dict()\n"
+    result = rewrite(head + use)
+    row = FULL[flags]
+    assert ("cpu_offload=True" in result.text) == row.cpu_offload
+    (found,) = [finding for finding in result.findings if finding.rule == "FM301"]
+    assert found.level.value == ("review" if row.differs else "rewritten")
+    assert row.differs in found.message
+
+
+@pytest.mark.parametrize("keyword", CONFIGS)
+def test_config_by_keyword(keyword: str) -> None:
+    head = HEAD + f"from torch.distributed.fsdp import {CONFIGS[keyword]}, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+    context = f"FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {keyword}={CONFIGS[keyword]}(True, True))"
+    result = rewrite(head + f"    with {context}:\n        return model.state_dict()\n")
+    assert "cpu_offload=True" in result.text
+
+
+@pytest.mark.parametrize("name", OPTIMIZER_READS)
+def test_function_that_reads_an_optimizer(name: str) -> None:
+    call = f"{name.replace('FullyShardedDataParallel', 'FSDP')}(model, optimizer)"
+    text = rewrite(HEAD + f"def read(net, optimizer):\n    model = FSDP(net)\n    return {call}\n").text
+    options = f", options={OPTIMIZER_READS[name]}" if OPTIMIZER_READS[name] else ""
+    assert meaning(text).endswith(f"return get_optimizer_state_dict(model, optimizer{options})")
+
+
+@pytest.mark.parametrize("name", sorted(FSDP1))
+def test_name_is_known_wherever_it_is_imported_from(name: str) -> None:
+    for module in ("", "api.", "wrap.", "fully_sharded_data_parallel.", "sharded_grad_scaler."):
+        assert fsdp1_name(f"torch.distributed.fsdp.{module}{name}") == name
+        if name != "wrap":  # a module has that name too
+            assert fsdp1_name(f"torch.distributed.fsdp.{module}{name}.member") == f"{name}.member"
+    assert fsdp1_name(f"other.fsdp.{name}") is None
+    assert fsdp1_name(name) is None
+
+
+def test_no_name_was_forgotten() -> None:
+    assert set(FSDP1) == KNOWN
+    assert {name.split(".")[1] for name in SILENT_ON_FSDP2} == SILENT
+
+
+FSDP2 = ["fully_shard", "FSDPModule", "MixedPrecisionPolicy", "CPUOffloadPolicy", "OffloadPolicy", "UnshardHandle"]
+
+
+@pytest.mark.parametrize("name", [*FSDP2, "register_fsdp_forward_method", "_fully_shard.FSDPModule", "_fully_shard._fsdp_api.X"])
+def test_name_of_fsdp2_is_none_of_fsdp1(name: str) -> None:
+    assert fsdp1_name(f"torch.distributed.fsdp.{name}") is None
+
+
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_leftover(name: str) -> None:
+    row = LEFTOVERS[name]
+    use = name.replace("FullyShardedDataParallel", "FSDP")
+    head = HEAD if use.startswith("FSDP") else HEAD + f"from torch.distributed.fsdp import {name}\n"
+    result = rewrite(head + f"model = FSDP(net)\nkept = {use}\n")
+    (found,) = [finding for finding in result.findings if finding.rule == row.code]
+    assert (found.level.value, found.message, found.cure) == ("manual", row.message, row.cure)
+    assert ("raise NotImplementedError" in result.text) == (name in SILENT_ON_FSDP2)
+
+
+@pytest.mark.parametrize("name", sorted(leftovers.INTERNALS))
+def test_internal_attribute(name: str) -> None:
+    result = rewrite(HEAD + f"model = FSDP(net)\nkept = model.{name}\n")
+    assert [finding.rule for finding in result.findings] == ["FM101", leftovers.PRIVATE.code]
+
+
+@pytest.mark.parametrize("name", sorted(leftovers.BY_NAME))
+def test_method_looked_up_by_name(name: str) -> None:
+    result = rewrite(HEAD + f"model = FSDP(net)\nkept = getattr(model, '{name}', None)\n")
+    assert [finding.rule for finding in result.findings] == ["FM101", leftovers.NAMED.code]
+
+
+@pytest.mark.parametrize("name", sorted(leftovers.STATIC))
+def test_method_of_the_wrapper_on_a_model(name: str) -> None:
+    result = rewrite(HEAD + f"model = FSDP(net)\nkept = model.{name}(model)\n")
+    assert [finding.rule for finding in result.findings] == ["FM101", leftovers.ON_MODEL.code]
+
+
+ROWS = [*LEFTOVERS.values(), *(row for row in vars(leftovers).values() if isinstance(row, Leftover))]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.code} {row.message[:30]}")
+def test_row_reads_well(row: Leftover) -> None:
+    assert re.fullmatch(r"FM[1-5]\d\d", row.code)
+    assert row.message
+    assert row.cure
+    assert not row.message.endswith(".")
