@@ -23,6 +23,7 @@ from codemods import (
     policy_definition,
     precision_definition,
     state_dict,
+    summon_full_params,
     wrap,
 )
 from codemods.vocabulary import Rule
@@ -36,6 +37,7 @@ RULES: tuple[Rule[Any], ...] = (
     local_clipping.RULE,
     module_attribute.RULE,
     grad_scaler.RULE,
+    summon_full_params.RULE,
     state_dict.RULE,
     model_state.RULE,
     optimizer_state.RULE,

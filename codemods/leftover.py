@@ -10,21 +10,20 @@ nothing on an FSDP2 model and raise nothing: left in place, a run goes on with w
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def average(net):
+def units(net):
     model = FSDP(net)
-    with FSDP.summon_full_params(model):
-        return [p.mean() for p in model.parameters()]
+    return FSDP.fsdp_modules(model)
 ```
 
 ## Use instead
 
 ```python
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
-def average(net):
+def units(net):
     model = fully_shard(net)
-    return [p.full_tensor().mean() for p in model.parameters()]
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
 ```
 
 ## Fix safety

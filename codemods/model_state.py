@@ -31,9 +31,9 @@ def save(net, path):
 
 ## Fix safety
 
-Same keys, order, dtypes and values (torch 2.13). Where the program sets a state-dict type for good
-(`set_state_dict_type`), what `state_dict()` returns is not seen in one place, and the call is reported instead.
-All ranks have to take part, as in FSDP1.
+Same keys, order, dtypes and values (torch 2.13). Where the program sets state-dict types for code that is not seen, or
+the model can be a DDP model, `model_state_dict(model)` of the support module decides at run time. All ranks have to
+take part, as in FSDP1.
 
 ## References
 
@@ -49,7 +49,7 @@ import libcst as cst
 
 from codemods.layout import call_text, is_inside
 from codemods.tables.state_dicts import CONTEXT, DCP
-from codemods.vocabulary import Edit, File, Holds, Import, Level, Outcome, Rule, finding
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
 CODE = "FM304"
 
@@ -79,7 +79,7 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     if (
         method not in _METHODS
         or not _may_be_model(node.func.value, file)
-        or is_inside(node, CONTEXT, file.code(node.func.value), file)
+        or (not file.state_dicts_at_run_time and is_inside(node, CONTEXT, file.code(node.func.value), file))
     ):
         return None
     return Match(node, node.func.value, method)
@@ -88,7 +88,9 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
 def _may_be_model(node: cst.BaseExpression, file: File) -> bool:
     """Whether it holds an FSDP model, or is not followed and called as models are: optimizers have state dicts too."""
     held = file.holds(node)
-    return Holds.FSDP in held or (Holds.UNKNOWN in held and bool(_MODEL.search(file.code(node))))
+    if Holds.UNKNOWN in held and "fsdp" in file.text.lower() and _MODEL.search(file.code(node)):
+        return True
+    return Holds.FSDP in held
 
 
 def edit(found: Match, file: File) -> Outcome:
@@ -99,10 +101,8 @@ def edit(found: Match, file: File) -> Outcome:
     model = file.code(found.model)
     if Holds.FSDP not in file.holds(found.model):
         return _manual(found, file, "it cannot be seen whether this model is wrapped")
-    if file.mentions("set_state_dict_type"):
-        return _manual(found, file, "set_state_dict_type decides elsewhere in the program what it holds")
-    if Holds.DDP in file.holds(found.model):
-        return _manual(found, file, "the model can be a DDP model too, whose keys would lose their prefix")
+    if file.state_dicts_at_run_time or Holds.DDP in file.holds(found.model):
+        return _through_support(found, file)
     if len(found.call.args) != count:
         return _manual(found, file, "it takes arguments that the new function does not have")
     arguments = [model, *(file.code(argument.value) for argument in found.call.args)]
@@ -112,6 +112,21 @@ def edit(found: Match, file: File) -> Outcome:
         edits=[Edit(*file.span(found.call), text)],
         findings=[finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {function}")],
         imports=[item, options_class],
+    )
+
+
+def _through_support(found: Match, file: File) -> Outcome:
+    """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
+    name = {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
+    item = file.named(Import(SUPPORT, name), found.call)
+    arguments = [file.code(found.model), *(file.code(argument) for argument in found.call.args)]
+    text = call_text(file, found.call, item.local, ", ".join(text.rstrip(", \n") for text in arguments))
+    return Outcome(
+        edits=[Edit(*file.span(found.call), text)],
+        findings=[
+            finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {name} of the support module")
+        ],
+        imports=[item],
     )
 
 

@@ -1,4 +1,4 @@
-"""**What it does.** Rewrites FSDP1's static methods that read an optimizer's state into `get_optimizer_state_dict`.
+"""**What it does.** Rewrites FSDP1's static methods that read or load an optimizer's state.
 
 **Why.** They read flat parameters, which an FSDP2 model does not have. The new function returns the same
 dictionary, keyed by parameter name.
@@ -30,9 +30,8 @@ def optimizer_state(net, optimizer):
 
 ## Fix safety
 
-Same keys and values (torch 2.13). Inside a `state_dict_type` context the context's rule takes the call. Loading
-through the old methods outside a context is reported, not rewritten: what is loaded, and where, is not seen in one
-place.
+Same keys and values (torch 2.13). Inside a `state_dict_type` context the context's rule takes the call. What is
+not loaded in one place is reported.
 
 ## References
 
@@ -43,37 +42,54 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.layout import call_text, is_inside
-from codemods.tables.state_dicts import CONTEXT, DCP, OPTIMIZER_READS
-from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
+from codemods.layout import call_text, is_inside, removal
+from codemods.optimizer_loading import arguments_by_name, optimizer_loading
+from codemods.tables.leftovers import LEFTOVERS
+from codemods.tables.state_dicts import CONTEXT, DCP, OPTIMIZER_READS, TO_LOAD
+from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
 CODE = "FM303"
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or file.fsdp1(node.func) not in OPTIMIZER_READS:
+    if not isinstance(node, cst.Call) or file.fsdp1(node.func) not in {*OPTIMIZER_READS, TO_LOAD}:
         return None
-    if len(node.args) != 2 or any(argument.star or argument.keyword is not None for argument in node.args):
-        return None
-    if file.mentions("set_state_dict_type") or is_inside(node, CONTEXT, file.code(node.args[0].value), file):
-        return None
-    return node
+    inside = bool(node.args) and is_inside(node, CONTEXT, file.code(node.args[0].value), file)
+    return None if inside and not file.state_dicts_at_run_time else node
 
 
 def edit(call: cst.Call, file: File) -> Outcome:
-    options = OPTIMIZER_READS[file.fsdp1(call.func) or ""]
-    arguments = ", ".join(file.code(argument.value) for argument in call.args)
-    imports = [Import(DCP, "get_optimizer_state_dict")]
-    if options:
-        arguments += f", options={options}"
-        imports.append(Import(DCP, "StateDictOptions"))
-    text = call_text(file, call, "get_optimizer_state_dict", arguments)
-    message = f"{file.code(call.func)} becomes get_optimizer_state_dict"
-    return Outcome(
-        edits=[Edit(*file.span(call), text)],
-        findings=[finding(CODE, Level.REWRITTEN, file, call, message)],
-        imports=imports,
-    )
+    try:
+        return _load(call, file) if file.fsdp1(call.func) == TO_LOAD else _read(call, file)
+    except Undecided as undecided:
+        row = LEFTOVERS[TO_LOAD]
+        return Outcome(findings=[finding(CODE, Level.MANUAL, file, call, f"{row.message}: {undecided}", row.cure)])
+
+
+def _read(call: cst.Call, file: File) -> Outcome:
+    name = file.fsdp1(call.func) or ""
+    given = arguments_by_name(call)
+    if set(given) != {"model", "optim"}:
+        raise Undecided("the optimizer's state is read with arguments that are not followed")
+    arguments = ", ".join(file.code(given[key]) for key in ("model", "optim"))
+    if file.state_dicts_at_run_time and name.endswith(".optim_state_dict"):
+        imports = [file.named(Import(SUPPORT, "optim_state_dict"), call)]
+    else:
+        imports = [file.named(Import(DCP, "get_optimizer_state_dict"), call)]
+        if OPTIMIZER_READS[name]:
+            imports.append(file.named(Import(DCP, "StateDictOptions"), call))
+            arguments += f", options={imports[1].local}({OPTIMIZER_READS[name]})"
+    text = call_text(file, call, imports[0].local, arguments)
+    message = f"{file.code(call.func)} becomes {imports[0].name}"
+    return Outcome([Edit(*file.span(call), text)], [finding(CODE, Level.REWRITTEN, file, call, message)], imports)
+
+
+def _load(call: cst.Call, file: File) -> Outcome:
+    loading = optimizer_loading(call, file)
+    item = file.named(Import(SUPPORT, "load_optim_state_dict"), call)
+    edits = [loading.edit(file, item.local), *(removal(file, statement) for statement in loading.emptied)]
+    message = "optim_state_dict_to_load and load_state_dict become load_optim_state_dict of the support module"
+    return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], [item])
 
 
 RULE: Rule[cst.Call] = Rule(

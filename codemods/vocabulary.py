@@ -169,6 +169,10 @@ class File(Protocol):
         """Whether a value made here changes because the constructor calls it reaches become `fully_shard` calls."""
 
     @property
+    def state_dicts_at_run_time(self) -> bool:
+        """Whether the program's state-dict settings are followed at run time, by the support module."""
+
+    @property
     def wraps_several(self) -> bool:
         """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 

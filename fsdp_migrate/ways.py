@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from codemods import wrap
+from codemods import state_dict, wrap
 from codemods.vocabulary import Way
 
 from .analysis.facts import Facts
@@ -25,6 +25,9 @@ def decide(facts: Facts, trees: Iterable[Tree]) -> None:
         for call in wrap.constructor_calls(facts.file(tree), tree.nodes(cst.Call))
     ]
     facts.constructors = len(calls)
+    facts.state_dicts_at_run_time = any(
+        state_dict.is_settled_at_run_time(call, facts.file(tree)) for tree in trees for call in tree.nodes(cst.Call)
+    )
     proposals = {call: wrap.propose(file, call) for file, call in calls}
     facts.ways = {call: proposal.way for call, proposal in proposals.items()}
     settled = False

@@ -53,12 +53,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.layout import append_argument, removal, replace_head, stop
-from codemods.tables.state_dicts import CONTEXT
-from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
+from codemods.layout import append_argument, removal, replace_head
+from codemods.tables.state_dicts import CONTEXT, SETTINGS
+from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
 from .calls import PREFIX, Body, rewrite_calls
-from .config import Refused, settings
+from .config import settings
 
 CODE = "FM301"
 
@@ -66,16 +66,30 @@ _WIDTH = 100
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
-    if isinstance(node, cst.Call) and file.fsdp1(node.func) == CONTEXT:
+    if isinstance(node, cst.Call) and file.fsdp1(node.func) in {CONTEXT, *SETTINGS}:
         return node
     return None
 
 
-def edit(call: cst.Call, file: File) -> Outcome:
+def is_settled_at_run_time(node: cst.Call, file: File) -> bool:
+    """Whether a call sets a state-dict type for code that is not seen where it is set.
+
+    Then what `state_dict()` returns is decided at run time everywhere in the program.
+    """
+    name = file.fsdp1(node.func)
+    if name != CONTEXT:
+        return name in SETTINGS
     try:
-        return _rewrite(call, file)
-    except Refused as refused:
-        return _refuse(call, file, str(refused))
+        _rewrite(node, file)
+    except Undecided:
+        return True
+    return False
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    if file.state_dicts_at_run_time:
+        return _at_run_time(call, file)
+    return _rewrite(call, file)
 
 
 def _rewrite(call: cst.Call, file: File) -> Outcome:
@@ -97,9 +111,9 @@ def _block(call: cst.Call, file: File) -> cst.With:
     item = file.parent(call)
     block = file.parent(item) if isinstance(item, cst.WithItem) else None
     if not isinstance(block, cst.With) or not isinstance(block.body, cst.IndentedBlock):
-        raise Refused("it is not entered by a `with` of its own")
+        raise Undecided("it is not entered by a `with` of its own")
     if len(block.items) != 1 or block.items[0].asname is not None:
-        raise Refused("it shares its `with`")
+        raise Undecided("it shares its `with`")
     return block
 
 
@@ -141,7 +155,7 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written:
     for call in _calls(block.body):
         for where, function in file.runs(call):
             if "state_dict(" in where.code(function):
-                raise Refused(f"its body calls `{file.code(call.func)}`, which deals in state dicts itself")
+                raise Undecided(f"its body calls `{file.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
         holder = file.parent(node)
         if file.code(node) != name or not isinstance(holder, cst.Arg):
@@ -151,7 +165,7 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written:
             continue
         user = file.parent(holder)
         if not isinstance(user, cst.Call) or not (file.fsdp1(user.func) or "").startswith(PREFIX):
-            raise Refused(f"its body passes `{name}` to other code")
+            raise Undecided(f"its body passes `{name}` to other code")
 
 
 def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
@@ -168,13 +182,17 @@ def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         yield from _names(child)
 
 
-def _refuse(call: cst.Call, file: File, reason: str) -> Outcome:
-    """Left as it is the context would be a silent no-op: reaching it raises instead."""
-    cure = "read and load state dicts with torch.distributed.checkpoint.state_dict, which has no context"
-    return Outcome(
-        edits=stop(file, call, CODE, "state_dict_type does nothing on an FSDP2 model"),
-        findings=[finding(CODE, Level.MANUAL, file, call, f"state_dict_type is left and raises: {reason}", cure)],
-    )
+def _at_run_time(call: cst.Call, file: File) -> Outcome:
+    """The support module keeps the settings for each model, as FSDP1 did."""
+    name = (file.fsdp1(call.func) or "").removeprefix(PREFIX)
+    item = file.named(Import(SUPPORT, name), call)
+    edits = [Edit(*file.span(call.func), item.local)]
+    if any(file.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in call.args):
+        cure = "save SHARDED_STATE_DICT with an FSDP1 script first; FSDP2 has no local ones, and entering this raises"
+        message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+        return Outcome(edits, [finding(CODE, Level.MANUAL, file, call, message, cure)], [item])
+    message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
+    return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], [item])
 
 
 RULE: Rule[cst.Call] = Rule(

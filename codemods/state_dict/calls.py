@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
 
+from codemods.optimizer_loading import arguments_by_name, optimizer_loading
 from codemods.tables.state_dicts import DCP
-from codemods.vocabulary import SUPPORT, Edit, File, Import
+from codemods.vocabulary import SUPPORT, Edit, File, Import, Undecided
 
-from .config import Refused, Settings
+from .config import Settings
 
 PREFIX = "FullyShardedDataParallel."
-
-_TO_LOAD = ("model", "optim", "optim_state_dict")
 
 
 @dataclass
@@ -37,16 +36,19 @@ class Body:
 
 
 def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
-    """Raises Refused when the body does something with state dicts that has no counterpart."""
+    """Raises Undecided when the body does something with state dicts that has no counterpart."""
     written = Body()
     for node in _calls(block.body):
         static = (file.fsdp1(node.func) or "").removeprefix(PREFIX)
         if static == "optim_state_dict":
             _read_optimizer(node, chosen, file, written)
         elif static == "optim_state_dict_to_load":
-            _load_optimizer(node, chosen, file, written)
+            loading = optimizer_loading(node, file)
+            written.edits.append(loading.edit(file, "load_optim_state_dict"))
+            written.imports.add(Import(SUPPORT, "load_optim_state_dict"))
+            written.emptied += loading.emptied
         elif static:
-            raise Refused(f"its body calls `{file.code(node.func)}`")
+            raise Undecided(f"its body calls `{file.code(node.func)}`")
         elif isinstance(node.func, cst.Attribute) and file.code(node.func.value) == file.code(chosen.model):
             _rewrite_method(node, node.func.attr.value, chosen, file, written)
     return written
@@ -69,18 +71,18 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
         written.edits.append(Edit(start, file.span(node.args[0].value)[0], f"set_model_state_dict({model}, "))
         written.call("set_model_state_dict", node, chosen.loading)
     elif method in {"state_dict", "load_state_dict"}:
-        raise Refused(f"`{model}.{method}` takes arguments of its own")
+        raise Undecided(f"`{model}.{method}` takes arguments of its own")
 
 
 def _read_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
     """`FSDP.optim_state_dict(m, o)`; a third argument may only be what it is anyway, `o.state_dict()`."""
-    arguments = _by_name(node)
+    arguments = arguments_by_name(node)
     if not {"model", "optim"} <= set(arguments):
-        raise Refused("optim_state_dict takes arguments that are not followed")
+        raise Undecided("optim_state_dict takes arguments that are not followed")
     optimizer = file.code(arguments["optim"])
     state = arguments.get("optim_state_dict")
     if state is not None and file.code(state) != f"{optimizer}.state_dict()":
-        raise Refused("optim_state_dict converts a state that is not the optimizer's own")
+        raise Undecided("optim_state_dict converts a state that is not the optimizer's own")
     plain = len(node.args) == 2 and all(argument.keyword is None for argument in node.args)
     if plain:
         written.edits.append(Edit(*file.span(node.func), "get_optimizer_state_dict"))
@@ -89,51 +91,3 @@ def _read_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body)
         head = f"get_optimizer_state_dict({file.code(arguments['model'])}, {optimizer}"
         written.edits.append(Edit(start, end - 1, head))
     written.call("get_optimizer_state_dict", node, chosen.reading, bare=not plain)
-
-
-def _load_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
-    """`loaded = FSDP.optim_state_dict_to_load(m, o, state)` and `o.load_state_dict(loaded)` become one call.
-
-    An FSDP1 checkpoint (use_orig_params=False) shares one `step` tensor between parameters, and
-    `set_optimizer_state_dict` copies none: every parameter would count the same step, and Adam's bias correction
-    would be wrong without an error (measured on torch 2.13). `load_optim_state_dict` of the support module clones
-    them.
-    """
-    arguments = _by_name(node)
-    if set(arguments) != set(_TO_LOAD):
-        raise Refused("optim_state_dict_to_load takes arguments that are not followed")
-    load = _loading_call(node, file)
-    optimizer = file.code(arguments["optim"])
-    if file.code(cst.ensure_type(load.func, cst.Attribute).value) != optimizer:
-        raise Refused(f"the state made for `{optimizer}` is loaded into another optimizer")
-    name, module = ("load_optim_state_dict", SUPPORT) if chosen.loading else ("set_optimizer_state_dict", DCP)
-    model, state = file.code(arguments["model"]), file.code(arguments["optim_state_dict"])
-    written.edits.append(Edit(*file.span(load), f"{name}({model}, {optimizer}, {state})"))
-    written.imports.add(Import(module, name))
-    if not any(ancestor is load for ancestor in file.ancestors(node)):
-        written.emptied.append(next(n for n in file.ancestors(node) if isinstance(n, cst.SimpleStatementLine)))
-
-
-def _by_name(node: cst.Call) -> Mapping[str, cst.BaseExpression]:
-    found = {}
-    for index, argument in enumerate(node.args):
-        if argument.star or index >= len(_TO_LOAD):
-            raise Refused("an optimizer's state is read or loaded with arguments that are not followed")
-        found[argument.keyword.value if argument.keyword is not None else _TO_LOAD[index]] = argument.value
-    return found
-
-
-def _loading_call(node: cst.Call, file: File) -> cst.Call:
-    """The `optimizer.load_state_dict(...)` that takes the result, which nothing else may use."""
-    holder = file.parent(node)
-    if isinstance(holder, cst.Assign):
-        uses = file.uses(holder)
-        holder = file.parent(uses[0]) if len(uses) == 1 else None
-    load = file.parent(holder) if isinstance(holder, cst.Arg) else None
-    if (
-        isinstance(load, cst.Call)
-        and isinstance(load.func, cst.Attribute)
-        and load.func.attr.value == "load_state_dict"
-    ):
-        return load
-    raise Refused("what optim_state_dict_to_load returns is not loaded in one place")

@@ -9,13 +9,9 @@ import libcst as cst
 
 from codemods.dead import assignment_only_for
 from codemods.tables.state_dicts import CONFIGS, CONTEXT, FULL
-from codemods.vocabulary import File
+from codemods.vocabulary import File, Undecided
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
-
-
-class Refused(Exception):
-    """The context cannot be taken away; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +30,11 @@ class Settings:
 
 
 def settings(call: cst.Call, file: File) -> Settings:
-    """Raises Refused when the type or its config is not seen in the source."""
+    """Raises Undecided when the type or its config is not seen in the source."""
     arguments = _arguments(call)
     model = arguments.get("module")
     if model is None:
-        raise Refused("the model is not among its arguments")
+        raise Undecided("the model is not among its arguments")
     kind = _kind(arguments.get("state_dict_type"), file)
     if kind == "SHARDED_STATE_DICT":
         return Settings(model, "", "", "")
@@ -51,7 +47,7 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
     found = {}
     for index, argument in enumerate(call.args):
         if argument.star:
-            raise Refused("its arguments come from `*args` or `**kwargs`")
+            raise Undecided("its arguments come from `*args` or `**kwargs`")
         found[argument.keyword.value if argument.keyword is not None else _ORDER[index]] = argument.value
     return found
 
@@ -59,7 +55,7 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
 def _kind(value: cst.BaseExpression | None, file: File) -> str:
     made = file.fsdp1(value) if value is not None else None
     if made not in {"StateDictType.FULL_STATE_DICT", "StateDictType.SHARDED_STATE_DICT"}:
-        raise Refused(f"the type is `{file.code(value) if value is not None else 'not given'}`")
+        raise Undecided(f"the type is `{file.code(value) if value is not None else 'not given'}`")
     return made.split(".")[1]
 
 
@@ -67,10 +63,10 @@ def _full(arguments: Mapping[str, cst.BaseExpression], file: File) -> tuple[str,
     """The text of the options to read a full state dict, and what differs."""
     found = {_config(arguments[name], file) for name in CONFIGS if name in arguments}
     if len(found) > 1:
-        raise Refused("the model's config and the optimizer's differ")
+        raise Undecided("the model's config and the optimizer's differ")
     offload, rank0_only = found.pop() if found else ("False", "False")
     if rank0_only not in {"True", "False"}:
-        raise Refused("rank0_only is only known at run time")
+        raise Undecided("rank0_only is only known at run time")
     if offload not in {"True", "False"}:
         differs = "" if rank0_only == "True" else "the state dict is on rank 0 only where it is offloaded"
         return f"StateDictOptions(full_state_dict=True, cpu_offload={offload})", differs
@@ -86,7 +82,7 @@ def _config(value: cst.BaseExpression, file: File) -> tuple[str, str]:
         return "False", "False"
     node = origins[0].node if len(origins) == 1 else None
     if not isinstance(node, cst.Call) or origins[0].file.fsdp1(node.func) not in CONFIGS.values():
-        raise Refused(f"the config is `{file.code(value)}`")
+        raise Undecided(f"the config is `{file.code(value)}`")
     found = {"offload_to_cpu": "False", "rank0_only": "False"}
     for index, argument in enumerate(node.args):
         name = argument.keyword.value if argument.keyword is not None else list(found)[index]

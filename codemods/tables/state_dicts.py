@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 CONTEXT = "FullyShardedDataParallel.state_dict_type"
 
+SETTINGS = frozenset({"FullyShardedDataParallel.get_state_dict_type", "FullyShardedDataParallel.set_state_dict_type"})
+"""What sets or reads the type for good, and not for a block."""
+
 DCP = "torch.distributed.checkpoint.state_dict"
 
 
@@ -34,11 +37,14 @@ CONFIGS = {
     "optim_state_dict_config": "FullOptimStateDictConfig",
 }
 
+TO_LOAD = "FullyShardedDataParallel.optim_state_dict_to_load"
+
 OPTIMIZER_READS = {
     # Full, on the CPU of rank 0, whatever the context.
-    "FullyShardedDataParallel.full_optim_state_dict": "StateDictOptions(full_state_dict=True, cpu_offload=True)",
+    "FullyShardedDataParallel.full_optim_state_dict": "full_state_dict=True, cpu_offload=True",
     # Full on every rank, where no context or setting says otherwise.
-    "FullyShardedDataParallel.optim_state_dict": "StateDictOptions(full_state_dict=True)",
+    "FullyShardedDataParallel.optim_state_dict": "full_state_dict=True",
     "FullyShardedDataParallel.sharded_optim_state_dict": "",
 }
-"""FSDP1's functions that read an optimizer's state, called as `(model, optimizer)`, and their options in DCP."""
+"""FSDP1's functions that read an optimizer's state, called as `(model, optimizer)`, and the arguments of their
+`StateDictOptions`."""

@@ -30,6 +30,7 @@ class Facts:
         self.changed: set[cst.CSTNode] = set()
         self.kept: set[cst.CSTNode] = set()
         self.constructors = 0
+        self.state_dicts_at_run_time = False
         self._files: dict[Path, FileFacts] = {}
 
     def file(self, tree: Tree) -> FileFacts:
@@ -144,6 +145,10 @@ class FileFacts:
 
     def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
         return node in self._facts.changed
+
+    @property
+    def state_dicts_at_run_time(self) -> bool:
+        return self._facts.state_dicts_at_run_time
 
     @property
     def wraps_several(self) -> bool:

@@ -72,8 +72,7 @@ def _listen_to_forward(recorder: Recorder) -> None:
     def before(module: nn.Module, args: Any) -> None:
         if recorder.start.waits(module):
             recorder.start.before_forward(module, recorder.wrapped.roots())
-        if not torch.is_grad_enabled():
-            recorder.forward_without_gradient(module)
+        recorder.forward_begins(module)
 
     nn.modules.module.register_module_forward_pre_hook(before)
 

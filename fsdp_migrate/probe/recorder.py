@@ -57,6 +57,7 @@ class Recorder:
         self._paused = False
         self._backward_depth = 0
         self._gradients_wait = False
+        self._forwards = 0
         self._losses: list[Tensor] = []
         self._norm_before_clip: Tensor | None = None
         self._norm_at_step: Tensor | None = None
@@ -97,12 +98,17 @@ class Recorder:
                 self._norm_before_clip = squared_norm(self._pieces())
             self._gradients_wait = True
 
-    def forward_without_gradient(self, module: nn.Module) -> None:
-        """After a backward and before its step, such a forward leaves FSDP1's root unsharded over the step: its next
-        forward computes with the weights from before it. The parent side must not blame the migration for that."""
-        if not self._gradients_wait or self._paused or not self.wrapped.holds(module):
+    def forward_begins(self, module: nn.Module) -> None:
+        """Counts the forwards of a root that will have a backward.
+
+        One without gradients, after a backward and before its step, leaves FSDP1's root unsharded over the step: its
+        next forward computes with the weights from before it. The parent side must not blame the migration for that.
+        """
+        if self._paused or not self.wrapped.is_root(module):  # a checkpointed block inside runs without gradients too
             return
-        if any(module is root for root in self._roots()):  # a checkpointed block inside runs without gradients too
+        if torch.is_grad_enabled():
+            self._forwards += 1
+        elif self._gradients_wait:
             self._gradients_wait = False
             self.writer.write("evaluated_before_step")
 
@@ -141,10 +147,11 @@ class Recorder:
             carried=_number(self._carried),
             hyper=hyper if hyper != seen.hyper else None,
             comm=self.comm.take(),
+            forwards=self._forwards,
             seconds=now - self._clock - self._overhead,
             peak_bytes=_peak_bytes(),
         )
-        seen.hyper, self._carried = hyper, None
+        seen.hyper, self._carried, self._forwards = hyper, None, 0
         if seen.steps == 0:
             self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
         seen.steps += 1

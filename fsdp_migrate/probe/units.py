@@ -25,6 +25,8 @@ class Wrapped:
 
     def __init__(self) -> None:
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._root_ids: set[int] = set()
+        self._roots_of = 0
 
     def add(self, module: nn.Module) -> None:
         if all(known() is not module for known in self._modules):
@@ -33,8 +35,11 @@ class Wrapped:
     def alive(self) -> list[nn.Module]:
         return [module for ref in self._modules if (module := ref()) is not None]
 
-    def holds(self, module: nn.Module) -> bool:
-        return any(known() is module for known in self._modules)
+    def is_root(self, module: nn.Module) -> bool:
+        """Asked at every forward of every module, hence the cache."""
+        if self._roots_of != len(self._modules):
+            self._roots_of, self._root_ids = len(self._modules), {id(root) for root in self.roots()}
+        return id(module) in self._root_ids
 
     def roots(self) -> list[nn.Module]:
         """The wrapped modules that no other wrapped module contains."""

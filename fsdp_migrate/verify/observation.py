@@ -112,6 +112,8 @@ class Observation:
     carried: tuple[bool, ...]
     """At each step, whether its first backward found gradients of the step before."""
     comm: tuple[dict[str, tuple[int, int]], ...]
+    forwards: int
+    """Forwards of FSDP roots, with gradients, over all steps on the first rank."""
     seconds: tuple[float, ...]
     peaks: tuple[float | None, ...]
     flags: dict[str, Any]
@@ -155,6 +157,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
         buffers={r["fqn"]: (r["sum"], r["sq"]) for r in lead.of("buffer")},
         carried=tuple(any(step["carried"] for step in group) for group in together),
         comm=tuple({kind: (c[0], c[1]) for kind, c in step["comm"].items()} for step in steps[0]),
+        forwards=sum(step["forwards"] for step in steps[0]),
         seconds=tuple(max(step["seconds"] for step in group) for group in together),
         peaks=tuple(_largest([step["peak_bytes"] for step in group]) for group in together),
         flags=_without_envelope(lead.first("flags")),

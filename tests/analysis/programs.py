@@ -31,6 +31,7 @@ def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileFacts]]:
             lambda importing, module, level: resolve_module(importing, module, level, roots_of(importing)),
         )
         facts = Facts(program)
+        facts.constructors = 1  # as in any program that the rules look at
         trees = {file: program.tree(folder / file) for file in texts}
         yield {file: facts.file(tree) for file, tree in trees.items() if tree is not None}
 

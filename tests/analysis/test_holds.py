@@ -63,6 +63,40 @@ CASES = [
 ]
 
 
+FOLLOWED = [
+    pytest.param("m = None\ndef f():\n    global m\n    m = FSDP(net)\ndef g():\n    ask(m)\n", id="global"),
+    pytest.param(
+        "def f():\n    m = None\n    def g():\n        nonlocal m\n        m = FSDP(net)\n    g()\n    ask(m)\n", id="nonlocal"
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self._m = FSDP(net)\n"
+        "    @property\n    def m(self):\n        return self._m\n    def f(self):\n        ask(self.m)\n",
+        id="property",
+    ),
+    pytest.param("ms = {'a': FSDP(net)}\nask(ms['a'])\n", id="item of a dict"),
+    pytest.param("f = lambda m: FSDP(m)\nask(f(net))\n", id="lambda"),
+    pytest.param("from functools import partial\nf = partial(FSDP, use_orig_params=True)\nask(f(net))\n", id="partial"),
+]
+
+
+@pytest.mark.parametrize("text", FOLLOWED)
+def test_model_is_followed(text: str) -> None:
+    assert "FSDP" in held(HEAD + text)
+
+
+NOT_FOLLOWED = [
+    pytest.param("for m in x.values():\n    ask(m)\n", id="loop variable"),
+    pytest.param("ask(x.model)\n", id="attribute of something else"),
+    pytest.param("ask(x[0])\n", id="item of something else"),
+    pytest.param("ask(x())\n", id="call of something else"),
+]
+
+
+@pytest.mark.parametrize("text", NOT_FOLLOWED)
+def test_what_is_not_seen_is_unknown(text: str) -> None:
+    assert "UNKNOWN" in held(HEAD + "def main(x):\n" + "".join(f"    {line}\n" for line in text.splitlines()))
+
+
 @pytest.mark.parametrize(("text", "found"), CASES)
 def test_holds(text: str, found: set[str]) -> None:
     assert held(HEAD + text) == found

@@ -115,6 +115,14 @@ def test_arguments_go_to_every_unit() -> None:
     assert "    return fully_shard(model, reshard_after_forward=False)\n" in text
 
 
+def test_long_calls_are_broken_one_argument_a_line() -> None:
+    call = "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, cpu_offload=CPUOffload(offload_params=args.offload)"
+    offload = "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy()"
+    lines = ["model", "reshard_after_forward=False", offload]
+    inner = "".join(f"        {line},\n" for line in lines)
+    assert body(f"    return FSDP(model, {call})\n") == f"    return fully_shard(\n{inner}    )\n"
+
+
 SUPPORT = [
     "sharding_strategy=ShardingStrategy.NO_SHARD",
     "sharding_strategy=ShardingStrategy.HYBRID_SHARD",

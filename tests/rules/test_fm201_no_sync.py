@@ -49,6 +49,7 @@ def train(net, batches, n, last):
 FLAGS = [
     ("model.no_sync() if i < n - 1 else nullcontext()", "i >= n - 1"),
     ("model.no_sync() if i != n - 1 else nullcontext()", "i == n - 1"),
+    ("model.no_sync() if (i + 1) < n else nullcontext()", "(i + 1) >= n"),
     ("model.no_sync() if i + 1 != n else nullcontext()", "i + 1 == n"),
     ("nullcontext() if i == n - 1 else model.no_sync()", "i == n - 1"),
     ("(nullcontext() if i == n - 1 else model.no_sync())", "i == n - 1"),
@@ -76,6 +77,7 @@ NEGATED = [
     ("model.no_sync() if (i + 1) % n != 0 else nullcontext()", "(i + 1) % n == 0"),
     ("model.no_sync() if i % 4 and last else nullcontext()", "not (i % 4 and last)"),
     ("model.no_sync() if 0 < i < n else nullcontext()", "not (0 < i < n)"),
+    ("model.no_sync() if (i or last) < n else nullcontext()", "(i or last) >= n"),
     ("model.no_sync() if i in last else nullcontext()", "not (i in last)"),
     ("model.no_sync() if i is None else nullcontext()", "not (i is None)"),
 ]

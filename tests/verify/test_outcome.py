@@ -42,6 +42,7 @@ def step(loss: float) -> dict[str, Any]:
         "carried": None,
         "hyper": None,
         "comm": {},
+        "forwards": 1,
         "seconds": 0.1,
         "peak_bytes": None,
     }

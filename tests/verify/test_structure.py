@@ -1,0 +1,76 @@
+"""Check S3 on made-up runs: which differences of communication are explained, and which are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fsdp_migrate.verify import Mark
+from fsdp_migrate.verify.checks.comparison import Comparison
+from fsdp_migrate.verify.checks.structure import Comm, communication
+from fsdp_migrate.verify.observation import Loss, Observation, Unit, merge
+from fsdp_migrate.verify.records import RankRecords
+
+BLOCK = Unit(0, "block", "FSDP1", ("w",), 100, 100, 100, "float32", "float32", "float32", "FULL_SHARD", 2)
+ROOT = replace(BLOCK, fqn="", params=("v",), numel=8, padded_numel=8, reduced_numel=8)
+
+
+def run(
+    gathers: int,
+    reductions: int,
+    size: int = 400,
+    micro_batches: int = 1,
+    forwards: int = 1,
+    units: tuple[Unit, ...] = (BLOCK, ROOT),
+) -> Observation:
+    comm: Comm = {"all_gather": (gathers, gathers * size), "reduce_scatter": (reductions, reductions * size)}
+    empty = merge([RankRecords(0, ())])
+    losses = tuple(Loss(step, (1.0,)) for step in range(4) for _ in range(micro_batches))
+    return replace(empty, units=units, comm=(comm,) * 4, steps=(4,), losses=losses, forwards=4 * forwards)
+
+
+def mark(original: Observation, rewritten: Observation) -> Mark:
+    return communication(Comparison(original, rewritten, (), 4))[0].mark
+
+
+def test_equal_counts_and_bytes_pass() -> None:
+    assert mark(run(5, 3), run(5, 3)) is Mark.PASS
+
+
+@pytest.mark.parametrize(("gathers", "reductions", "size"), [(4, 3, 400), (5, 6, 400), (5, 3, 200), (0, 0, 400)])
+def test_other_counts_or_bytes_fail(gathers: int, reductions: int, size: int) -> None:
+    assert mark(run(5, 3), run(gathers, reductions, size)) is Mark.FAIL
+
+
+def test_padding_of_a_group_explains_as_much_as_it_adds() -> None:
+    padded = (BLOCK, replace(ROOT, padded_numel=10, reduced_numel=10))
+    assert mark(run(5, 3), run(5, 3, 500, units=padded)) is Mark.PASS
+    assert mark(run(5, 3), run(5, 3, 600, units=padded)) is Mark.FAIL
+
+
+def test_parameters_without_gradient_are_not_reduced_by_fsdp2() -> None:
+    frozen = (replace(BLOCK, reduced_numel=60), ROOT)
+    original, rewritten = run(5, 3), run(5, 3, units=frozen)
+    fewer: Comm = {**rewritten.comm[0], "reduce_scatter": (3, 3 * 300)}
+    assert mark(original, replace(rewritten, comm=(fewer,) * 4)) is Mark.PASS
+    assert mark(original, replace(run(5, 3), comm=(fewer,) * 4)) is Mark.FAIL
+
+
+def test_gathers_that_shard_grad_op_saves_in_no_sync_are_told_apart() -> None:
+    kept = tuple(replace(unit, strategy="SHARD_GRAD_OP") for unit in (BLOCK, ROOT))
+    assert mark(run(3, 3, micro_batches=2, units=kept), run(6, 3, micro_batches=2)) is Mark.INFO
+    assert mark(run(3, 3, micro_batches=2, units=kept), run(5, 3, micro_batches=2)) is Mark.FAIL
+    assert mark(run(3, 3, micro_batches=2), run(6, 3, micro_batches=2)) is Mark.FAIL
+
+
+def test_several_forwards_before_one_backward_are_told_apart() -> None:
+    assert mark(run(11, 3, forwards=2), run(13, 5, forwards=2)) is Mark.INFO
+    assert mark(run(11, 3, forwards=2), run(13, 7, forwards=2)) is Mark.FAIL
+    assert mark(run(11, 3, forwards=1), run(13, 5, forwards=1)) is Mark.FAIL
+    assert mark(run(11, 3, forwards=2), run(13, 5, forwards=4)) is Mark.FAIL
+
+
+def test_one_step_is_not_enough_to_look() -> None:
+    single = replace(run(5, 3), comm=run(5, 3).comm[:1])
+    assert mark(single, single) is Mark.NOT_AVAILABLE
