@@ -75,22 +75,23 @@ class Match:
 def match(node: cst.CSTNode, file: File) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
-    method = node.func.attr.value
-    if (
-        method not in _METHODS
-        or not _may_be_model(node.func.value, file)
-        or (not file.state_dicts_at_run_time and is_inside(node, CONTEXT, file.code(node.func.value), file))
-    ):
+    model, method = node.func.value, node.func.attr.value
+    if method not in _METHODS:
         return None
-    return Match(node, node.func.value, method)
+    in_context = is_inside(node, CONTEXT, file.code(model), file)
+    if in_context:
+        return Match(node, model, method) if file.state_dicts_at_run_time else None
+    held = file.holds(model)
+    if Holds.FSDP in held or (Holds.UNKNOWN in held and _may_be_silent(node, model, method, file)):
+        return Match(node, model, method)
+    return None
 
 
-def _may_be_model(node: cst.BaseExpression, file: File) -> bool:
-    """Whether it holds an FSDP model, or is not followed and called as models are: optimizers have state dicts too."""
-    held = file.holds(node)
-    if Holds.UNKNOWN in held and "fsdp" in file.text.lower() and _MODEL.search(file.code(node)):
-        return True
-    return Holds.FSDP in held
+def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, file: File) -> bool:
+    """Whether it could be an FSDP model whose shards are saved without a word. Loading into one raises by itself."""
+    if method == "load_state_dict" or "FullyShardedDataParallel" not in file.text:
+        return False
+    return bool(_MODEL.search(file.code(model))) and not file.is_wrapped_elsewhere(model)
 
 
 def edit(found: Match, file: File) -> Outcome:
@@ -99,7 +100,7 @@ def edit(found: Match, file: File) -> Outcome:
     options_class = file.named(Import(DCP, "StateDictOptions"), found.call)
     function = item.local
     model = file.code(found.model)
-    if Holds.FSDP not in file.holds(found.model):
+    if Holds.FSDP not in file.holds(found.model) and not file.state_dicts_at_run_time:
         return _manual(found, file, "it cannot be seen whether this model is wrapped")
     if file.state_dicts_at_run_time or Holds.DDP in file.holds(found.model):
         return _through_support(found, file)

@@ -183,6 +183,9 @@ class File(Protocol):
     def is_for_shard_model(self, node: cst.CSTNode) -> bool:
         """Whether a value made here can reach the support module's `shard_model`, which takes FSDP1's own values."""
 
+    def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
+        """Whether the file binds a constructor call to the same text, in a method that this place does not see."""
+
     def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether some parameters of the model that an expression holds may stay plain tensors (`ignored_modules`)."""
 

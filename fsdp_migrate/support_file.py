@@ -42,7 +42,7 @@ def module_name(path: Path, user: Path, texts: Mapping[Path, str]) -> str:
     by name gets the full name; a script finds what lies beside it.
     """
     root = _root_package(path.parent)
-    if root is not None and user.is_relative_to(root) and "\nfrom ." in f"\n{texts[user]}":
+    if root is not None and user.is_relative_to(root) and _imports_relatively(root, texts):
         relative = os.path.relpath(path.parent, user.parent).split(os.sep)
         return "." * (relative.count("..") + 1) + ".".join([p for p in relative if p not in {".", ".."}] + [NAME])
     for ancestor in (path.parent, *path.parent.parents):
@@ -56,6 +56,10 @@ def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Chang
     before = texts.get(path)
     after = support.update(before, names) if before is not None else support.compose(names)
     return Change(path, before, after) if after != before else None
+
+
+def _imports_relatively(package: Path, texts: Mapping[Path, str]) -> bool:
+    return any("\nfrom ." in f"\n{text}" for path, text in texts.items() if path.is_relative_to(package))
 
 
 def _is_imported_by_name(folder: Path, texts: Mapping[Path, str]) -> bool:

@@ -25,14 +25,35 @@ SUPPORT = "fsdp2_support.py"
 
 # Names that only FSDP1 has, written down here so that a name lost from the tool's tables is noticed.
 FSDP1 = frozenset(
-    """
-    FullyShardedDataParallel FlatParameter ShardedGradScaler OptimStateKeyType enable_wrap wrap
-    BackwardPrefetch CPUOffload MixedPrecision ShardingStrategy
-    CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy lambda_auto_wrap_policy size_based_auto_wrap_policy
-    transformer_auto_wrap_policy
-    FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig OptimStateDictConfig
-    ShardedOptimStateDictConfig ShardedStateDictConfig StateDictConfig StateDictSettings StateDictType
-    """.split()
+    [
+        "FullyShardedDataParallel",
+        "FlatParameter",
+        "ShardedGradScaler",
+        "OptimStateKeyType",
+        "enable_wrap",
+        "wrap",
+        "BackwardPrefetch",
+        "CPUOffload",
+        "MixedPrecision",
+        "ShardingStrategy",
+        "CustomPolicy",
+        "ModuleWrapPolicy",
+        "_or_policy",
+        "always_wrap_policy",
+        "lambda_auto_wrap_policy",
+        "size_based_auto_wrap_policy",
+        "transformer_auto_wrap_policy",
+        "FullOptimStateDictConfig",
+        "FullStateDictConfig",
+        "LocalOptimStateDictConfig",
+        "LocalStateDictConfig",
+        "OptimStateDictConfig",
+        "ShardedOptimStateDictConfig",
+        "ShardedStateDictConfig",
+        "StateDictConfig",
+        "StateDictSettings",
+        "StateDictType",
+    ]
 )
 # Data, not behaviour: where nothing of a program is rewritten, these are left with the call that they belong to.
 DATA = FSDP1 - {"FullyShardedDataParallel", "ShardedGradScaler", "enable_wrap", "wrap"}
@@ -158,7 +179,9 @@ def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
         if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").startswith("torch"):
             bound.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
         elif isinstance(node, ast.Import):
-            bound.update({a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names})
+            bound.update(
+                {a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names}
+            )
     inner: set[ast.AST] = set(_shadowed(tree))
     for node in ast.walk(tree):  # outer nodes come first
         if not isinstance(node, (ast.Name, ast.Attribute)) or node in inner:

@@ -99,7 +99,9 @@ DEFINITIONS = [
 @st.composite
 def programs(draw: st.DrawFn) -> str:
     statement, name = draw(st.sampled_from(sorted(ALIASES.items())))
-    arguments = draw(st.lists(st.sampled_from(ARGUMENTS), max_size=4, unique_by=lambda argument: argument.split("=")[0]))
+    arguments = draw(
+        st.lists(st.sampled_from(ARGUMENTS), max_size=4, unique_by=lambda argument: argument.split("=")[0])
+    )
     separator = draw(st.sampled_from([", ", ",\n        ", ",  # why\n        "]))
     call = f"{name}(" + separator.join(["model", *arguments]) + draw(st.sampled_from(["", ","])) + ")"
     parameters = "model, holder, flag, policy=None, precision=None, **options"

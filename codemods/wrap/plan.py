@@ -69,6 +69,8 @@ def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
     """The arguments by name. Raises Undecided for `*args` and `**kwargs`."""
     found: dict[str, cst.BaseExpression] = {}
     for index, argument in enumerate(call.args):
+        if _binds(argument.value):
+            raise Undecided("an argument binds a name, which would be gone with it")
         if argument.star:
             raise Undecided(f"arguments come from `{argument.star}{file.code(argument.value)}`")
         if argument.keyword is not None:
@@ -76,6 +78,10 @@ def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
         elif index < len(POSITIONS):
             found[POSITIONS[index]] = argument.value
     return found
+
+
+def _binds(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.NamedExpr) or any(_binds(child) for child in node.children)
 
 
 def is_constructor(file: File, call: cst.Call) -> bool:

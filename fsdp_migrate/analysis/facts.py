@@ -90,10 +90,11 @@ class FileFacts:
         return fsdp1_name(dotted) if dotted is not None else None
 
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
-        return [
-            Origin(self._facts.file(origin.tree), origin.node, origin.reason)
-            for origin in self._facts.values.origins(self.tree, node)
-        ]
+        found = self._facts.values.origins(self.tree, node)
+        if not found:
+            # Bound by a comprehension or an `except`, or only by itself: no origin is not the same as no value.
+            return [Origin(self, None, f"`{self.code(node)}` is not followed")]
+        return [Origin(self._facts.file(origin.tree), origin.node, origin.reason) for origin in found]
 
     def holds(self, node: cst.BaseExpression) -> frozenset[Holds]:
         tested = self._class_test(node)
@@ -134,6 +135,11 @@ class FileFacts:
         if self.code(test.args[0].value) != self.code(node):
             return None
         return True if self.fsdp1(test.args[1].value) == WRAPPER else None
+
+    def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
+        assignments = (self.parent(call) for call in self.all_calls() if call in self._facts.ways)
+        targets = [t.target for a in assignments if isinstance(a, cst.Assign) for t in a.targets]
+        return isinstance(node, cst.Attribute) and self.code(node) in map(self.code, targets)
 
     def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
         calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.tables.names import WRAPPER, fsdp1_name
+
 from .calls import argument_for, parameters
 from .flow import reaching
 from .program import Program
@@ -241,6 +243,9 @@ class Values:
             yield Origin(tree, None, "a module")
             return
         name = expression.attr.value
+        if name == "module" and any(self._is_wrapper(origin) for origin in self.origins(tree, expression.value)):
+            yield from self.origins(tree, expression.value)
+            return
         found = False
         method = next((n for n in tree.ancestors(expression) if isinstance(n, cst.FunctionDef)), None)
         for where, owner in self._classes_of(tree, expression.value):
@@ -249,6 +254,11 @@ class Values:
                 yield origin
         if not found:
             yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets")
+
+    def _is_wrapper(self, origin: Origin) -> bool:
+        if not isinstance(origin.node, cst.Call):
+            return False
+        return fsdp1_name(self.program.symbols.dotted(origin.tree, origin.node.func) or "") == WRAPPER
 
     def _member(self, tree: Tree, owner: cst.ClassDef, name: str, method: cst.FunctionDef | None) -> Iterator[Origin]:
         for where, found in self._methods(tree, owner, name):

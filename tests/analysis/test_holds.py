@@ -66,7 +66,8 @@ CASES = [
 FOLLOWED = [
     pytest.param("m = None\ndef f():\n    global m\n    m = FSDP(net)\ndef g():\n    ask(m)\n", id="global"),
     pytest.param(
-        "def f():\n    m = None\n    def g():\n        nonlocal m\n        m = FSDP(net)\n    g()\n    ask(m)\n", id="nonlocal"
+        "def f():\n    m = None\n    def g():\n        nonlocal m\n        m = FSDP(net)\n    g()\n    ask(m)\n",
+        id="nonlocal",
     ),
     pytest.param(
         "class T:\n    def __init__(self):\n        self._m = FSDP(net)\n"

@@ -19,9 +19,13 @@ CASES = [
     pytest.param("class C:\n    def f(self, a):\n        ask(a)\nx.f(1)\n", ["1"], id="method of an unknown receiver"),
     pytest.param("class C:\n    def __init__(self, a):\n        ask(a)\nC(1)\n", ["1"], id="constructor"),
     pytest.param(
-        "class C:\n    def __init__(self):\n        self.a = 1\n    def f(self):\n        ask(self.a)\n", ["1"], id="attribute"
+        "class C:\n    def __init__(self):\n        self.a = 1\n    def f(self):\n        ask(self.a)\n",
+        ["1"],
+        id="attribute",
     ),
-    pytest.param("class C:\n    def __init__(self):\n        self.a = 1\nc = C()\nask(c.a)\n", ["1"], id="of an object"),
+    pytest.param(
+        "class C:\n    def __init__(self):\n        self.a = 1\nc = C()\nask(c.a)\n", ["1"], id="of an object"
+    ),
     pytest.param(
         "class B:\n    def __init__(self):\n        self.a = 1\nclass C(B):\n    def f(self):\n        ask(self.a)\n",
         ["1"],
@@ -70,14 +74,29 @@ FILES = [
     pytest.param({"lib.py": "a = 1\n", "train.py": "import lib\nask(lib.a)\n"}, id="module"),
     pytest.param({"lib.py": "a = 1\n", "train.py": "import lib as l\nask(l.a)\n"}, id="module alias"),
     pytest.param({"lib.py": "a = 1\n", "train.py": "from lib import *\nask(a)\n"}, id="star"),
-    pytest.param({"lib/__init__.py": "from .x import a\n", "lib/x.py": "a = 1\n", "train.py": "from lib import a\nask(a)\n"}, id="package"),
-    pytest.param({"lib/__init__.py": "from .x import *\n", "lib/x.py": "a = 1\n", "train.py": "import lib\nask(lib.a)\n"}, id="re-export"),
-    pytest.param({"lib/__init__.py": "", "lib/x.py": "a = 1\n", "train.py": "import lib.x\nask(lib.x.a)\n"}, id="submodule"),
-    pytest.param({"lib/__init__.py": "", "lib/x.py": "a = 1\n", "train.py": "from lib import x\nask(x.a)\n"}, id="from package"),
-    pytest.param({"lib.py": "def f(b):\n    return b\n", "train.py": "from lib import f\nask(f(1))\n"}, id="function"),
-    pytest.param({"lib.py": "from train import f\nf(1)\n", "train.py": "def f(a):\n    ask(a)\n"}, id="caller elsewhere"),
     pytest.param(
-        {"lib.py": "class B:\n    def __init__(self):\n        self.a = 1\n", "train.py": "import lib\nask(lib.B().a)\n"},
+        {"lib/__init__.py": "from .x import a\n", "lib/x.py": "a = 1\n", "train.py": "from lib import a\nask(a)\n"},
+        id="package",
+    ),
+    pytest.param(
+        {"lib/__init__.py": "from .x import *\n", "lib/x.py": "a = 1\n", "train.py": "import lib\nask(lib.a)\n"},
+        id="re-export",
+    ),
+    pytest.param(
+        {"lib/__init__.py": "", "lib/x.py": "a = 1\n", "train.py": "import lib.x\nask(lib.x.a)\n"}, id="submodule"
+    ),
+    pytest.param(
+        {"lib/__init__.py": "", "lib/x.py": "a = 1\n", "train.py": "from lib import x\nask(x.a)\n"}, id="from package"
+    ),
+    pytest.param({"lib.py": "def f(b):\n    return b\n", "train.py": "from lib import f\nask(f(1))\n"}, id="function"),
+    pytest.param(
+        {"lib.py": "from train import f\nf(1)\n", "train.py": "def f(a):\n    ask(a)\n"}, id="caller elsewhere"
+    ),
+    pytest.param(
+        {
+            "lib.py": "class B:\n    def __init__(self):\n        self.a = 1\n",
+            "train.py": "import lib\nask(lib.B().a)\n",
+        },
         id="class elsewhere",
     ),
     pytest.param(
@@ -105,7 +124,10 @@ NAMES = [
     ("ask(print)\n", None),
     ("ask(x[0].y)\n", None),
     ("from . import nothing\nask(nothing)\n", None),
-    ("from torch.distributed.fsdp import *\nask(FullyShardedDataParallel)\n", "torch.distributed.fsdp.FullyShardedDataParallel"),
+    (
+        "from torch.distributed.fsdp import *\nask(FullyShardedDataParallel)\n",
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+    ),
 ]
 
 

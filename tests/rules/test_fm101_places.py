@@ -35,7 +35,9 @@ POLICY_AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net impor
         pytest.param(
             "import torch.distributed.fsdp\ntorch.distributed.fsdp.fully_shard(model)\n", id="FSDP2 through the module"
         ),
-        pytest.param("from torch.nn.parallel import DistributedDataParallel\nm = DistributedDataParallel(m)\n", id="DDP"),
+        pytest.param(
+            "from torch.nn.parallel import DistributedDataParallel\nm = DistributedDataParallel(m)\n", id="DDP"
+        ),
     ],
 )
 def test_noop(text: str) -> None:

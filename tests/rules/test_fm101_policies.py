@@ -61,7 +61,10 @@ def test_one_class_needs_no_order(policy: str) -> None:
         imports(policy) + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
         AFTER + LOOP.format(modules="model.modules()", test="isinstance(module, Block)"),
     )
+
+
 CHILDREN_FIRST = "reversed(list(model.modules()))"
+
 
 def test_comments_inside_the_call_stand_above_what_replaces_it() -> None:
     before = (

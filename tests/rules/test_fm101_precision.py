@@ -21,7 +21,9 @@ from net import Block
 
 
 def test_fsdp2_policy_is_left_alone() -> None:
-    check_noop("from torch.distributed.fsdp import MixedPrecisionPolicy\nmp = MixedPrecisionPolicy(param_dtype=dtype)\n")
+    check_noop(
+        "from torch.distributed.fsdp import MixedPrecisionPolicy\nmp = MixedPrecisionPolicy(param_dtype=dtype)\n"
+    )
 
 
 def test_same_name_of_another_library_is_left_alone() -> None:
@@ -87,7 +89,10 @@ def test_inputs_are_cast_at_the_root_only() -> None:
 
 def test_inputs_are_cast_everywhere_where_fsdp1_did() -> None:
     call = "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)"
-    before = HEAD + f"def wrap(m):\n    return FSDP(m, auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision={call})\n"
+    before = (
+        HEAD
+        + f"def wrap(m):\n    return FSDP(m, auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision={call})\n"
+    )
     result = rewrite(before)
     assert "replace" not in result.text
     assert "fully_shard(module, mp_policy=mp_policy)" in result.text

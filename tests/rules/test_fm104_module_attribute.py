@@ -6,7 +6,9 @@ import pytest
 
 from ..helpers import check_noop, code, rewrite
 
-HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
+HEAD = (
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
+)
 
 NOOP = [
     "from torch.nn.parallel import DistributedDataParallel as DDP\nDDP(net).module.generate()\n",
@@ -41,7 +43,10 @@ CASES = [
     ("    print(model.module, sep=model.module.sep)\n", "    print(model, sep=model.sep)\n"),
     ("    model.module.head = x\n", "    model.head = x\n"),
     ('    return f"{model.module}"\n', '    return f"{model}"\n'),
-    ("    return (\n        model\n        .module\n        .config\n    )\n", "    return (\n        model\n        .config\n    )\n"),
+    (
+        "    return (\n        model\n        .module\n        .config\n    )\n",
+        "    return (\n        model\n        .config\n    )\n",
+    ),
 ]
 
 

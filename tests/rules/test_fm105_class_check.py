@@ -82,7 +82,12 @@ def test_tuple_of_classes_in_a_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["torch.distributed.fsdp.FullyShardedDataParallel", "fsdp.FullyShardedDataParallel", "mod.FullyShardedDataParallel"]
+    "name",
+    [
+        "torch.distributed.fsdp.FullyShardedDataParallel",
+        "fsdp.FullyShardedDataParallel",
+        "mod.FullyShardedDataParallel",
+    ],
 )
 def test_class_named_through_a_module(name: str) -> None:
     imports = (

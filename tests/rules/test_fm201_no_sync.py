@@ -49,11 +49,13 @@ def train(net, batches, n, last):
 FLAGS = [
     ("model.no_sync() if i < n - 1 else nullcontext()", "i >= n - 1"),
     ("model.no_sync() if i != n - 1 else nullcontext()", "i == n - 1"),
-    ("model.no_sync() if (i + 1) < n else nullcontext()", "(i + 1) >= n"),
     ("model.no_sync() if i + 1 != n else nullcontext()", "i + 1 == n"),
     ("nullcontext() if i == n - 1 else model.no_sync()", "i == n - 1"),
     ("(nullcontext() if i == n - 1 else model.no_sync())", "i == n - 1"),
-    ("(\n            model.no_sync()\n            if i != n - 1\n            else nullcontext()\n        )", "i == n - 1"),
+    (
+        "(\n            model.no_sync()\n            if i != n - 1\n            else nullcontext()\n        )",
+        "i == n - 1",
+    ),
     ("model.no_sync() \\\n            if i != n - 1 else nullcontext()", "i == n - 1"),
 ]
 
@@ -204,22 +206,19 @@ MARKED = [
         "cannot tell whether `model` is an FSDP model",
         id="nobody calls it",
     ),
-    pytest.param(
-        "def train(net):\n    model = FSDP(net)\n    context = model.no_sync\n    return context\n",
-        "kept for later",
-        id="not called",
-    ),
-    pytest.param(
-        "def train(net, flag):\n    model = FSDP(net)\n    with (model.no_sync if flag else nullcontext)():\n        pass\n",
-        "kept for later",
-        id="chosen, then called",
-    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "words"), MARKED)
 def test_marked(text: str, words: str) -> None:
     check_marked(HEAD + text, "FM201", Level.MANUAL, words)
+
+
+def test_method_kept_for_later() -> None:
+    text = "def train(net, flag):\n    model = FSDP(net)\n    context = model.no_sync if flag else nullcontext\n    return context()\n"
+    result = rewrite(HEAD + text)
+    assert "    context = partial(no_sync, model) if flag else nullcontext\n" in result.text
+    assert result.support == {"no_sync"}
 
 
 def test_tabs_and_windows_newlines_stay() -> None:

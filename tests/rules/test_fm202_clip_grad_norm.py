@@ -159,4 +159,6 @@ def test_marked(text: str, words: str) -> None:
 def test_clipping_by_a_local_norm_is_reported() -> None:
     text = HEAD + "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
     result = check_marked(text, "FM206", Level.REVIEW, "global norm", line=7)
-    assert result.text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace("FSDP(", "fully_shard(")
+    assert result.text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(
+        "FSDP(", "fully_shard("
+    )

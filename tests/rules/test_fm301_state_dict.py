@@ -18,7 +18,6 @@ def use(net, optimizer, path, rank):
     model = FSDP(net)
 """
 FULL = "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)"
-RAISES = '    raise NotImplementedError("fsdp-migrate FM301: state_dict_type does nothing on an FSDP2 model")\n'
 
 
 def body(text: str) -> str:
@@ -298,52 +297,39 @@ def test_model_in_an_attribute() -> None:
     assert rewrite(text).text.endswith(f"    def save(self):\n{wanted}")
 
 
-REFUSED = [
-    pytest.param(f"with {FULL} as context:\n        model.state_dict()", "shares its `with`", id="as"),
-    pytest.param(f"with torch.no_grad(), {FULL}:\n        model.state_dict()", "shares its `with`", id="a, b"),
-    pytest.param(f"with {FULL}: model.state_dict()", "`with` of its own", id="one line"),
-    pytest.param(f"context = {FULL}\n    return context", "`with` of its own", id="kept for later"),
-    pytest.param(
-        f"with {FULL} if rank else path:\n        model.state_dict()", "`with` of its own", id="conditional expression"
-    ),
-    pytest.param(f"with {FULL}:\n        path(model)", "passes `model`", id="the model is passed on"),
-    pytest.param(
-        "with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n        model.state_dict()",
-        "the type is",
-        id="local state dict",
-    ),
-    pytest.param(
-        "with FSDP.state_dict_type(model, StateDictType[path]):\n        model.state_dict()", "the type is", id="by name"
-    ),
-    pytest.param("with FSDP.state_dict_type(*path):\n        model.state_dict()", "`*args`", id="star"),
+AT_RUN_TIME = [
+    pytest.param(f"with {FULL} as context:\n        model.state_dict()", id="as"),
+    pytest.param(f"with torch.no_grad(), {FULL}:\n        model.state_dict()", id="a, b"),
+    pytest.param(f"with {FULL}: model.state_dict()", id="one line"),
+    pytest.param(f"context = {FULL}\n    return context", id="kept for later"),
+    pytest.param(f"with {FULL} if rank else path:\n        model.state_dict()", id="conditional expression"),
+    pytest.param(f"with {FULL}:\n        path(model)", id="the model is passed on"),
+    pytest.param("with FSDP.state_dict_type(model, StateDictType[path]):\n        model.state_dict()", id="by name"),
+    pytest.param("with FSDP.state_dict_type(*path):\n        model.state_dict()", id="star"),
     pytest.param(
         "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, path):\n        model.state_dict()",
-        "the config is",
         id="config that run time makes",
     ),
-    pytest.param(
-        f"with {FULL}:\n        model.state_dict(prefix='m.')", "takes arguments of its own", id="prefix of the keys"
-    ),
-    pytest.param(
-        f"with {FULL}:\n        o = FSDP.optim_state_dict_to_load(model, optimizer, path)\n    return o",
-        "not loaded in one place",
-        id="what is to be loaded is returned",
-    ),
-    pytest.param(
-        f"with {FULL}:\n        o = FSDP.optim_state_dict_to_load(model, optimizer, path)\n    rank.load_state_dict(o)",
-        "another optimizer",
-        id="what is to be loaded goes into another optimizer",
-    ),
+    pytest.param(f"with {FULL}:\n        model.state_dict(prefix='m.')", id="prefix of the keys"),
+    pytest.param("FSDP.set_state_dict_type(model, path)\n    return model.state_dict()", id="settings for good"),
+    pytest.param("return FSDP.get_state_dict_type(model)", id="asking for the settings"),
 ]
 
 
-@pytest.mark.parametrize(("statement", "words"), REFUSED)
-def test_refused_and_raises(statement: str, words: str) -> None:
-    result = check_marked(HEAD + f"    {statement}\n", "FM301", Level.MANUAL, words)
-    assert RAISES in result.text
+@pytest.mark.parametrize("statement", AT_RUN_TIME)
+def test_what_is_not_seen_in_one_place_is_decided_at_run_time(statement: str) -> None:
+    result = rewrite(HEAD + f"    {statement}\n")
+    after = (
+        statement.replace("FSDP.", "")
+        .replace("model.state_dict(", "model_state_dict(model")
+        .replace("(modelp", "(model, p")
+    )
+    assert f"    model = fully_shard(net)\n    {after}\n" in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert result.support & {"state_dict_type", "set_state_dict_type", "get_state_dict_type"}
 
 
-def test_code_that_reads_state_dicts_itself_is_not_called_from_a_body() -> None:
+def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
     text = code(
         """
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
@@ -361,11 +347,22 @@ def test_code_that_reads_state_dicts_itself_is_not_called_from_a_body() -> None:
                 return self.model.state_dict()
         """
     )
-    check_marked(text, "FM301", Level.MANUAL, "self.state")
+    result = rewrite(text)
+    assert "        with state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT):\n" in result.text
+    assert "        return model_state_dict(self.model)\n" in result.text
 
 
-def test_settings_for_good_are_refused() -> None:
-    text = HEAD + "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\n    return model.state_dict()\n"
-    result = check_marked(text, "FM302", Level.MANUAL, "set_state_dict_type")
-    assert [(f.rule, f.level) for f in result.findings if f.rule == "FM304"] == [("FM304", Level.MANUAL)]
-    assert "    return model.state_dict()\n" in result.text
+def test_local_state_dict_needs_a_person() -> None:
+    text = HEAD + "    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n        model.state_dict()\n"
+    check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
+
+
+TO_LOAD_LEFT = [
+    ("o = FSDP.optim_state_dict_to_load(model, optimizer, path)\n    return o", "not loaded in one place"),
+    ("o = FSDP.optim_state_dict_to_load(model, optimizer, path)\n    rank.load_state_dict(o)", ""),
+]
+
+
+@pytest.mark.parametrize(("statement", "words"), TO_LOAD_LEFT)
+def test_state_that_is_not_loaded_in_one_place_needs_a_person(statement: str, words: str) -> None:
+    check_marked(HEAD + f"    with {FULL}:\n        {statement}\n", "FM303", Level.MANUAL, words)

@@ -60,7 +60,11 @@ def test_reading(text: str) -> None:
     assert body(f"    {text}\n".format("model.state_dict()")) == f"    {text}\n".format(READ)
 
 
-LOADS = ["model.load_state_dict(path)", "model.load_state_dict(state_dict=path)", "missing = model.load_state_dict(path)"]
+LOADS = [
+    "model.load_state_dict(path)",
+    "model.load_state_dict(state_dict=path)",
+    "missing = model.load_state_dict(path)",
+]
 
 
 @pytest.mark.parametrize("text", LOADS)
@@ -83,9 +87,11 @@ def test_arguments_without_a_counterpart(text: str, words: str) -> None:
     assert f"    return {text}\n" in result.text
 
 
-def test_ddp_model_would_lose_the_prefix_of_its_keys() -> None:
+def test_ddp_model_keeps_the_prefix_of_its_keys() -> None:
     text = HEAD.replace("FSDP(net)", "FSDP(net) if path else torch.nn.parallel.DistributedDataParallel(net)")
-    check_marked(text + "    return model.state_dict()\n", "FM304", Level.MANUAL, "DDP")
+    result = rewrite(text + "    model.load_state_dict(path)\n    return model.state_dict()\n")
+    assert result.text.endswith("    load_model_state_dict(model, path)\n    return model_state_dict(model)\n")
+    assert result.support == {"load_model_state_dict", "model_state_dict"}
 
 
 OPTIMIZERS = [

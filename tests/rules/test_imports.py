@@ -9,7 +9,10 @@ from ..helpers import check_transformed, code, rewrite
 USES = [
     ("from torch.distributed.fsdp import FullyShardedDataParallel", "FullyShardedDataParallel"),
     ("from torch.distributed.fsdp import FullyShardedDataParallel as F", "F"),
-    ("from torch.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel", "FullyShardedDataParallel"),
+    (
+        "from torch.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel",
+        "FullyShardedDataParallel",
+    ),
     ("import torch.distributed.fsdp", "torch.distributed.fsdp.FullyShardedDataParallel"),
     ("import torch.distributed.fsdp as fsdp", "fsdp.FullyShardedDataParallel"),
     ("import torch", "torch.distributed.fsdp.FullyShardedDataParallel"),
@@ -280,4 +283,6 @@ def test_file_without_a_newline_at_its_end() -> None:
 
 def test_form_feeds_and_odd_blank_lines_stay() -> None:
     text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\x0c\n   \nmodel = FSDP(net)\n\n\n\n"
-    assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace("FSDP(", "fully_shard(")
+    assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(
+        "FSDP(", "fully_shard("
+    )

@@ -29,13 +29,21 @@ CASES = [
         id="conditional expression clipped",
     ),
     pytest.param(
-        "x = (model or other).state_dict()", f"x = get_model_state_dict(model or other, {FULL})", id="or, then state_dict"
+        "x = (model or other).state_dict()",
+        f"x = get_model_state_dict(model or other, {FULL})",
+        id="or, then state_dict",
     ),
     pytest.param("x = (model).module, (model).forward(1)", "x = (model, model(1))", id="module and forward"),
     pytest.param("with (model).no_sync(): pass", "with no_sync(model):\n    pass", id="no_sync"),
     pytest.param("x = FSDP((other or net))", "x = fully_shard(other or net)", id="constructor"),
-    pytest.param("torch.save(FSDP(other).state_dict(), path)", f"torch.save(get_model_state_dict(fully_shard(other), {FULL}), path)", id="state_dict of a new model"),
-    pytest.param("FSDP(other).clip_grad_norm_(1)", f"{CLIP}(fully_shard(other).parameters(), 1)", id="clipping a new model"),
+    pytest.param(
+        "torch.save(FSDP(other).state_dict(), path)",
+        f"torch.save(get_model_state_dict(fully_shard(other), {FULL}), path)",
+        id="state_dict of a new model",
+    ),
+    pytest.param(
+        "FSDP(other).clip_grad_norm_(1)", f"{CLIP}(fully_shard(other).parameters(), 1)", id="clipping a new model"
+    ),
     pytest.param(
         "ema = FSDP(other); ema.load_state_dict(model.state_dict())",
         f"ema = fully_shard(other)\nset_model_state_dict(ema, get_model_state_dict(model, {FULL}), {LOAD})",
@@ -52,7 +60,9 @@ CASES = [
         f"x = {CLIP}(model.parameters(), {CLIP}(model.parameters(), 1).full_tensor()).full_tensor()",
         id="clipping by a norm",
     ),
-    pytest.param("assert isinstance(model.module, FSDP)", "assert isinstance(model, FSDPModule)", id="class of the module"),
+    pytest.param(
+        "assert isinstance(model.module, FSDP)", "assert isinstance(model, FSDPModule)", id="class of the module"
+    ),
 ]
 
 
@@ -72,30 +82,3 @@ def test_two_calls_of_one_statement_that_need_statements_before_them() -> None:
     result = rewrite(HEAD + text)
     assert "FSDP" not in result.text
     assert result.support <= {"ModuleWrapPolicy", "shard_model"}
-
-
-def test_body_of_a_context_with_other_constructs() -> None:
-    text = code(
-        """
-        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
-
-
-        def save(net, model):
-            model = FSDP(net)
-            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
-                state = model.state_dict()
-                state["norm"] = model.clip_grad_norm_(1.0)
-                state["fsdp"] = isinstance(model, FSDP), model.module.config
-                with model.no_sync():
-                    model(1).backward()
-            return state
-        """
-    )
-    result = rewrite(text)
-    assert meaning(result.text).split("fully_shard(net)\n")[1] == (
-        f"    state = get_model_state_dict(model, {FULL})\n"
-        f"    state['norm'] = {CLIP}(model.parameters(), 1.0).full_tensor()\n"
-        "    state['fsdp'] = (isinstance(model, FSDPModule), model.config)\n"
-        "    with no_sync(model):\n        model(1).backward()\n"
-        "    return state"
-    )

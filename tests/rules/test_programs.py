@@ -185,7 +185,9 @@ def test_strategy_of_a_config_file() -> None:
 
 HOMES = [
     pytest.param(
-        {"train.py": "", "lib/wrapping.py": "", "lib/__init__.py": ""}, "from lib import wrapping\n", id="script and package"
+        {"train.py": "", "lib/wrapping.py": "", "lib/__init__.py": ""},
+        "from lib import wrapping\n",
+        id="script and package",
     ),
     pytest.param({"train.py": "", "wrapping.py": ""}, "import wrapping\n", id="two scripts"),
 ]

@@ -51,8 +51,13 @@ def test_argument_is_replaced_or_dropped_for_a_reason(argument: Argument) -> Non
 def test_argument_by_position_is_the_argument_by_name(argument: Argument) -> None:
     before = [f"{other.name}_value" for other in ARGUMENTS[: ARGUMENTS.index(argument)]]
     names = ", ".join([*before, "value"])
-    by_name = ", ".join([f"{other.name}={other.name}_value" for other in ARGUMENTS[: len(before)]] + [f"{argument.name}=value"])
-    texts = [rewrite(HEAD + f"def wrap({names}):\n    return FSDP({given})\n").findings[0].message for given in (names, by_name)]
+    by_name = ", ".join(
+        [f"{other.name}={other.name}_value" for other in ARGUMENTS[: len(before)]] + [f"{argument.name}=value"]
+    )
+    texts = [
+        rewrite(HEAD + f"def wrap({names}):\n    return FSDP({given})\n").findings[0].message
+        for given in (names, by_name)
+    ]
     assert texts[0] == texts[1]
 
 
@@ -77,7 +82,10 @@ def test_no_other_strategy_exists() -> None:
 
 @pytest.mark.parametrize("flags", FULL, ids=str)
 def test_full_state_dict_config(flags: tuple[bool, bool]) -> None:
-    head = HEAD + "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+    head = (
+        HEAD
+        + "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+    )
     config = f"FullStateDictConfig(offload_to_cpu={flags[0]}, rank0_only={flags[1]})"
     use = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n        return model.state_dict()\n"
     result = rewrite(head + use)
@@ -90,7 +98,10 @@ def test_full_state_dict_config(flags: tuple[bool, bool]) -> None:
 
 @pytest.mark.parametrize("keyword", CONFIGS)
 def test_config_by_keyword(keyword: str) -> None:
-    head = HEAD + f"from torch.distributed.fsdp import {CONFIGS[keyword]}, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+    head = (
+        HEAD
+        + f"from torch.distributed.fsdp import {CONFIGS[keyword]}, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+    )
     context = f"FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {keyword}={CONFIGS[keyword]}(True, True))"
     result = rewrite(head + f"    with {context}:\n        return model.state_dict()\n")
     assert "cpu_offload=True" in result.text
@@ -100,7 +111,7 @@ def test_config_by_keyword(keyword: str) -> None:
 def test_function_that_reads_an_optimizer(name: str) -> None:
     call = f"{name.replace('FullyShardedDataParallel', 'FSDP')}(model, optimizer)"
     text = rewrite(HEAD + f"def read(net, optimizer):\n    model = FSDP(net)\n    return {call}\n").text
-    options = f", options={OPTIMIZER_READS[name]}" if OPTIMIZER_READS[name] else ""
+    options = f", options=StateDictOptions({OPTIMIZER_READS[name]})" if OPTIMIZER_READS[name] else ""
     assert meaning(text).endswith(f"return get_optimizer_state_dict(model, optimizer{options})")
 
 
@@ -122,7 +133,9 @@ def test_no_name_was_forgotten() -> None:
 FSDP2 = ["fully_shard", "FSDPModule", "MixedPrecisionPolicy", "CPUOffloadPolicy", "OffloadPolicy", "UnshardHandle"]
 
 
-@pytest.mark.parametrize("name", [*FSDP2, "register_fsdp_forward_method", "_fully_shard.FSDPModule", "_fully_shard._fsdp_api.X"])
+@pytest.mark.parametrize(
+    "name", [*FSDP2, "register_fsdp_forward_method", "_fully_shard.FSDPModule", "_fully_shard._fsdp_api.X"]
+)
 def test_name_of_fsdp2_is_none_of_fsdp1(name: str) -> None:
     assert fsdp1_name(f"torch.distributed.fsdp.{name}") is None
 
