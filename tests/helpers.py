@@ -13,6 +13,7 @@ import symtable
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -292,7 +293,7 @@ def _is_stopped(tree: ast.Module, node: ast.expr) -> bool:
             statements = getattr(block, field, None)
             if not isinstance(statements, list):
                 continue
-            for before, statement in zip(statements, statements[1:], strict=False):
+            for before, statement in pairwise(statements):
                 is_raise = isinstance(before, ast.Raise) and "NotImplementedError" in ast.unparse(before)
                 same_line = [s for s in statements if s.lineno == statement.lineno]
                 if is_raise and any(inner is node for s in same_line for inner in ast.walk(s)):

@@ -36,5 +36,10 @@ def answer_nothing(program: Program) -> int:
     """Say that there is no FSDP, and which files could not be read."""
     for problem in program.problems:
         err(f"{shown(problem.path, Path.cwd())}: error {problem.message}\n    {problem.cure}\n")
-    out(" ".join(filter(None, (nothing_found(program.files), not_done(len(program.problems))))) + "\n")
+    out(
+        " ".join(
+            filter(None, (nothing_found(program.files, errors=len(program.problems)), not_done(len(program.problems))))
+        )
+        + "\n"
+    )
     return 2 if program.problems else 0

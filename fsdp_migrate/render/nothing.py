@@ -15,8 +15,13 @@ class Remains(Enum):
     FSDP1 = "FSDP1, in words or outside the selected rules"
 
 
-def nothing_found(files: int, remains: Remains = Remains.NOTHING, mention: str = "") -> str:
-    """What "nothing" means here; `mention` is `file:line` where FSDP1 is still named."""
+def nothing_found(files: int, remains: Remains = Remains.NOTHING, mention: str = "", errors: int = 0) -> str:
+    """What "nothing" means here; `mention` is `file:line` where FSDP1 is still named.
+
+    Empty when none of the files could be read: then nothing is known of them.
+    """
+    if errors and errors >= files:
+        return ""
     head = f"Found 0 FSDP1 constructs in {files} Python {'file' if files == 1 else 'files'}"
     if remains is Remains.FSDP2:
         return f"{head}: this is FSDP2 already."

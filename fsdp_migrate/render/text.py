@@ -88,7 +88,7 @@ def _constructs(view: View) -> str:
 
 def _nothing(view: View) -> str:
     mention = f"{view.shown(view.mention[0])}:{view.mention[1]}" if view.mention else ""
-    return nothing_found(view.report.files_read, view.remains, mention)
+    return nothing_found(view.report.files_read, view.remains, mention, len(view.report.errors))
 
 
 def _ignored(view: View) -> str:

@@ -216,7 +216,8 @@ DEVICES = [
     ),
     pytest.param(
         'device_id=torch.device("cpu")',
-        '    cpu_mesh = init_device_mesh("cpu", (dist.get_world_size(),))\n    return fully_shard(model, mesh=cpu_mesh)\n',
+        '    cpu_mesh = init_device_mesh("cpu", (dist.get_world_size(),))\n'
+        "    return fully_shard(model, mesh=cpu_mesh)\n",
         id="cpu",
     ),
 ]

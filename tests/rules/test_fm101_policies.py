@@ -330,7 +330,10 @@ SUPPORT = [
 
 @pytest.mark.parametrize(("policy", "name"), SUPPORT)
 def test_other_policies_are_run_by_the_support_module(policy: str, name: str) -> None:
-    body = "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n    return FSDP(model, auto_wrap_policy=POLICY)\n"
+    body = (
+        "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n"
+        "    return FSDP(model, auto_wrap_policy=POLICY)\n"
+    )
     result = rewrite((IMPORTS + body).replace("=POLICY", f"={policy}"))
     assert f"    return shard_model(model, auto_wrap_policy={policy})\n" in result.text
     assert result.support >= {"shard_model", *filter(None, [name])}

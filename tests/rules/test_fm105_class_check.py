@@ -66,7 +66,10 @@ def test_annotation(text: str) -> None:
 
 
 def test_case() -> None:
-    text = "def ask(model):\n    match model:\n        case {}():\n            return 1\n        case _:\n            return 2"
+    text = (
+        "def ask(model):\n    match model:\n"
+        "        case {}():\n            return 1\n        case _:\n            return 2"
+    )
     check_transformed(
         HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),
         AFTER + text.replace("{}", "FSDPModule") + WRAP.format("fully_shard"),

@@ -215,7 +215,10 @@ def test_marked(text: str, words: str) -> None:
 
 
 def test_method_kept_for_later() -> None:
-    text = "def train(net, flag):\n    model = FSDP(net)\n    context = model.no_sync if flag else nullcontext\n    return context()\n"
+    text = (
+        "def train(net, flag):\n    model = FSDP(net)\n"
+        "    context = model.no_sync if flag else nullcontext\n    return context()\n"
+    )
     result = rewrite(HEAD + text)
     assert "    context = partial(no_sync, model) if flag else nullcontext\n" in result.text
     assert result.support == {"no_sync"}

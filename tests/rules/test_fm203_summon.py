@@ -22,7 +22,7 @@ CASES = [
     "with {}(model, writeback=False, rank0_only=True, offload_to_cpu=True):\n        pass",
     "with {}(model): x()",
     "with x, {}(model) as y:\n        pass",
-    "with x:\n        with {}(model):\n            model.generate(x)",
+    "with x:\n        with {}(model):\n            x()",
 ]
 
 

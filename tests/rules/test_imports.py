@@ -232,7 +232,10 @@ def test_vocabulary_comes_from_the_support_module(statement: str, name: str) -> 
     assert "fsdp.ShardingStrategy" not in result.text
 
 
-EXACT = "# -*- coding: utf-8 -*-\nname = 'ünïcödé → 模型'  # naïve\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+EXACT = (
+    "# -*- coding: utf-8 -*-\nname = 'ünïcödé → 模型'  # naïve\n"
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+)
 USE = "x = '→→→'; y = '模型'\ndef wrap(model):\n    s = '→'; return FSDP(model), '模型'\n"
 
 

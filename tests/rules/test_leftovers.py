@@ -124,7 +124,10 @@ def test_nothing_to_report(expression: str) -> None:
 
 
 def test_subclass() -> None:
-    text = "from torch.distributed.fsdp import FullyShardedDataParallel\n\n\nclass Mine(FullyShardedDataParallel):\n    pass\n"
+    text = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel\n\n\n"
+        "class Mine(FullyShardedDataParallel):\n    pass\n"
+    )
     result = check_marked(text, "FM108", Level.MANUAL, "subclass", line=4)
     assert result.text == text
 

@@ -1,4 +1,4 @@
-"""Constructs inside of others: parentheses of the user's, calls in arguments of calls, several edits in one statement."""
+"""Constructs inside of others: the user's parentheses, calls in arguments of calls, several edits in one statement."""
 
 from __future__ import annotations
 

@@ -83,11 +83,14 @@ def test_no_other_strategy_exists() -> None:
 @pytest.mark.parametrize("flags", FULL, ids=str)
 def test_full_state_dict_config(flags: tuple[bool, bool]) -> None:
     head = (
-        HEAD
-        + "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+        HEAD + "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\n"
+        "def save(net):\n    model = FSDP(net)\n"
     )
     config = f"FullStateDictConfig(offload_to_cpu={flags[0]}, rank0_only={flags[1]})"
-    use = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n        return model.state_dict()\n"
+    use = (
+        f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n"
+        f"        return model.state_dict()\n"
+    )
     result = rewrite(head + use)
     row = FULL[flags]
     assert ("cpu_offload=True" in result.text) == row.cpu_offload
@@ -99,8 +102,8 @@ def test_full_state_dict_config(flags: tuple[bool, bool]) -> None:
 @pytest.mark.parametrize("keyword", CONFIGS)
 def test_config_by_keyword(keyword: str) -> None:
     head = (
-        HEAD
-        + f"from torch.distributed.fsdp import {CONFIGS[keyword]}, StateDictType\n\n\ndef save(net):\n    model = FSDP(net)\n"
+        HEAD + f"from torch.distributed.fsdp import {CONFIGS[keyword]}, StateDictType\n\n\n"
+        f"def save(net):\n    model = FSDP(net)\n"
     )
     context = f"FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {keyword}={CONFIGS[keyword]}(True, True))"
     result = rewrite(head + f"    with {context}:\n        return model.state_dict()\n")
