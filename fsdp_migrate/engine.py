@@ -1,4 +1,4 @@
-"""Program in, edits and findings out. Pure: it reads no file but through the texts it is given, and prints nothing."""
+"""Program in, edits and findings out. Prints and writes nothing; of the disk it asks only where modules lie."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import support
 from .findings import Change
+from .project.source import read_source
 
 NAME = "fsdp2_support"
 
@@ -52,8 +53,13 @@ def module_name(path: Path, user: Path, texts: Mapping[Path, str]) -> str:
 
 
 def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Change | None:
-    """The support module with these names in it; None when it holds them already. What the user edited is kept."""
+    """The support module with these names in it; None when it holds them already. What the user edited is kept.
+
+    One that another program of the same folder uses is not among this program's texts: it is read from the disk.
+    """
     before = texts.get(path)
+    if before is None and path.is_file():
+        before = read_source(path).text
     after = support.update(before, names) if before is not None else support.compose(names)
     return Change(path, before, after) if after != before else None
 

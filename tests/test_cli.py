@@ -23,7 +23,7 @@ def main():
     model = FSDP(model)
     return model
 """
-LEFT = f"{FSDP1}\n\ndef weights(m):\n    with FSDP.summon_full_params(m):\n        return list(m.parameters())\n"
+LEFT = f"{FSDP1}\n\ndef units(m):\n    return FSDP.fsdp_modules(m)\n"
 FSDP2 = "from torch.distributed.fsdp import fully_shard\n\n\ndef main(model):\n    return fully_shard(model)\n"
 PLAIN = "import torch\n\nprint(torch.ones(2))\n"
 
@@ -190,7 +190,7 @@ def test_something_that_needs_you(project: Path) -> None:
     (project / "train.py").write_text(LEFT)
     result = run("rewrite", "train.py")
     assert result.exit_code == 1
-    assert " FM203 manual " in result.stdout
+    assert " FM107 manual " in result.stdout
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -190,6 +190,11 @@ HOMES = [
         id="script and package",
     ),
     pytest.param({"train.py": "", "wrapping.py": ""}, "import wrapping\n", id="two scripts"),
+    pytest.param(
+        {"lib/train.py": "", "lib/wrapping.py": "", "lib/__init__.py": ""},
+        "from . import wrapping\n",
+        id="relative imports",
+    ),
 ]
 DYNAMIC = (
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"

@@ -1,0 +1,93 @@
+"""Where `fsdp2_support.py` is put, how it is imported, and what later runs do with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate import support
+from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.project.imports import program_files
+from fsdp_migrate.project.source import read_source
+
+WRAP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef wrap(net, **kw):\n    return FSDP(net, **kw)\n"
+ACCUMULATE = (
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    "def accumulate(net, batch):\n    model = FSDP(net)\n    with model.no_sync():\n        model(batch).sum().backward()\n"
+)
+
+
+def run(script: Path) -> dict[str, str]:
+    """Migrate a program on disk; what was written, by name."""
+    report = migrate([read_source(path) for path in program_files([script])], Options())
+    assert not report.errors
+    for change in report.changes:
+        change.path.write_text(change.after)
+    return {str(change.path.relative_to(script.parent.parent)): change.after for change in report.changes}
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_nothing_is_written_when_nothing_needs_it(tmp_path: Path) -> None:
+    tree(tmp_path, {"app/train.py": WRAP.replace(", **kw", "")})
+    assert set(run(tmp_path / "app/train.py")) == {"app/train.py"}
+
+
+def test_second_program_of_a_folder_adds_to_the_first_ones(tmp_path: Path) -> None:
+    tree(tmp_path, {"app/a.py": WRAP, "app/b.py": ACCUMULATE})
+    run(tmp_path / "app/a.py")
+    written = run(tmp_path / "app/b.py")["app/fsdp2_support.py"]
+    assert {"shard_model", "no_sync"} <= support.parse(written)
+
+
+def test_what_the_user_edited_is_kept(tmp_path: Path) -> None:
+    tree(tmp_path, {"app/a.py": WRAP, "app/b.py": ACCUMULATE})
+    run(tmp_path / "app/a.py")
+    path = tmp_path / "app/fsdp2_support.py"
+    path.write_text(path.read_text() + "\n\ndef mine() -> int:\n    return 1\n")
+    run(tmp_path / "app/b.py")
+    assert "def mine() -> int:" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("files", "script", "line"),
+    [
+        pytest.param({"train.py": WRAP}, "train.py", "from fsdp2_support import shard_model", id="script"),
+        pytest.param(
+            {"train.py": "from pkg.par import wrap\n", "pkg/__init__.py": "", "pkg/par.py": WRAP},
+            "train.py",
+            "from pkg.fsdp2_support import shard_model",
+            id="package imported by name",
+        ),
+        pytest.param(
+            {
+                "train.py": "import pkg.run\n",
+                "pkg/__init__.py": "",
+                "pkg/run.py": "from . import par\n",
+                "pkg/par.py": WRAP,
+            },
+            "train.py",
+            "from .fsdp2_support import shard_model",
+            id="package with relative imports",
+        ),
+        pytest.param(
+            {"train.py": "from lib.par import wrap\n", "lib/par.py": WRAP},
+            "train.py",
+            "from lib.fsdp2_support import shard_model",
+            id="folder without __init__",
+        ),
+    ],
+)
+def test_import_is_written_as_the_program_imports(
+    tmp_path: Path, files: dict[str, str], script: str, line: str
+) -> None:
+    tree(tmp_path / "app", files)
+    written = run(tmp_path / "app" / script)
+    assert [text for text in written.values() if line in text.splitlines()]
