@@ -55,12 +55,33 @@ def match(node: cst.CSTNode, file: File) -> Reference | None:
 
 
 def edit(found: Reference, file: File) -> Outcome:
+    others = _other_wrappers(found, file)
+    if others is not None:
+        message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
+        return Outcome([others], [finding(CODE, Level.REWRITTEN, file, found, message)])
     item = file.named(Import(PACKAGE, _counterpart(found, file) or ""), found)
     return Outcome(
         edits=[Edit(*file.span(found), item.local)],
         findings=[finding(CODE, Level.REWRITTEN, file, found, f"class check becomes {item.name}")],
         imports=[item],
     )
+
+
+def _other_wrappers(node: Reference, file: File) -> Edit | None:
+    """For `while isinstance(m, (DDP, FSDP)): m = m.module`: the tuple without FSDP."""
+    element = file.parent(node)
+    classes = file.parent(element) if isinstance(element, cst.Element) else None
+    argument = file.parent(classes) if isinstance(classes, cst.Tuple) else None
+    call = file.parent(argument) if isinstance(argument, cst.Arg) else None
+    statement = file.parent(call) if isinstance(call, cst.Call) else None
+    if not isinstance(classes, cst.Tuple) or not isinstance(call, cst.Call):
+        return None
+    if not isinstance(statement, (cst.While, cst.If)) or statement.test is not call:
+        return None
+    if f"{file.code(call.args[0].value)}.module" not in file.code(statement.body):
+        return None
+    kept = [file.code(other.value) for other in classes.elements if other is not element]
+    return Edit(*file.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
 
 
 def _counterpart(node: Reference, file: File) -> str | None:

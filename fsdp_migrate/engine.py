@@ -244,9 +244,15 @@ def _with_inner(text: str, edit: Edit, inner: Iterable[Edit]) -> str:
     for change in inner:
         quoted = text[change.start : change.end]
         if quoted:
-            replacement = change.text.replace("\\", r"\\")
-            written = re.sub(rf"(?<!\w){re.escape(quoted)}(?!\w)", replacement, written)
+            written = _whole(quoted).sub(change.text.replace("\\", r"\\"), written)
     return written
+
+
+def _whole(quoted: str) -> re.Pattern[str]:
+    """Matches a piece of code where it is not a part of a longer name."""
+    before = r"(?<!\w)" if quoted[0].isidentifier() else ""
+    behind = r"(?!\w)" if quoted[-1].isidentifier() else ""
+    return re.compile(before + re.escape(quoted) + behind)
 
 
 def _resolver() -> Resolve:

@@ -11,10 +11,11 @@ from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
 
-WRAP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef wrap(net, **kw):\n    return FSDP(net, **kw)\n"
+IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+WRAP = IMPORT + "def wrap(net, **kw):\n    return FSDP(net, **kw)\n"
 ACCUMULATE = (
-    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
-    "def accumulate(net, batch):\n    model = FSDP(net)\n    with model.no_sync():\n        model(batch).sum().backward()\n"
+    IMPORT + "def accumulate(net, batch):\n    model = FSDP(net)\n"
+    "    with model.no_sync():\n        model(batch).sum().backward()\n"
 )
 
 

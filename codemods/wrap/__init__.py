@@ -59,7 +59,7 @@ from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Out
 
 from .draft import Draft
 from .emit import edits, is_repeatable, place_of, root_call
-from .order import has_optimizer_before
+from .order import has_optimizer_before, keeps_parameters_from_before
 from .plan import draft, is_constructor, read_arguments
 
 CODE = "FM101"
@@ -202,6 +202,10 @@ def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     messages += [note.message for note in made.notes]
     cures = [note.cure for note in made.notes if note.cure]
     level = Level.REVIEW if made.notes else Level.REWRITTEN
+    if keeps_parameters_from_before(file, call, made.module):
+        level = Level.MANUAL
+        messages.append("parameters that are kept from above it are no longer those that are trained")
+        cures.append("collect them below")
     return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
 
 

@@ -34,6 +34,29 @@ def has_optimizer_before(file: File, call: cst.Call, module: cst.BaseExpression,
     )
 
 
+def keeps_parameters_from_before(file: File, call: cst.Call, module: cst.BaseExpression) -> bool:
+    """Whether a dict or list of the module's parameters is kept above the call: an average of weights, say."""
+    name = _root_text(file, module)
+    for other in _calls_above(file, call, name):
+        if isinstance(other.func, cst.Attribute) and other.func.attr.value in _READERS:
+            if file.code(other.func.value) == name and _is_kept(file, other):
+                return True
+    return False
+
+
+def _is_kept(file: File, parameters: cst.Call) -> bool:
+    for node in file.ancestors(parameters):
+        if isinstance(node, cst.Call) and file.code(node.func) not in {"dict", "list", "tuple"}:
+            return False
+        if isinstance(node, cst.GeneratorExp):
+            return False
+        if isinstance(node, cst.Assign):
+            return isinstance(node.value, (cst.DictComp, cst.ListComp, cst.SetComp, cst.Call))
+        if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementLine)):
+            return False
+    return False
+
+
 def _calls_above(file: File, call: cst.Call, name: str) -> Iterator[cst.Call]:
     """The calls that run before this one: above it in its function, or at the top for a name from there."""
     here = file.span(call)[0]

@@ -2,8 +2,8 @@
 
     python tests/corpus/table.py FOLDER > tests/corpus/table.md
 
-FOLDER holds one folder a repository. Nothing in it is written, run or imported. Besides the tool's own counts, a separate scan
-looks for FSDP1 in the rewritten text: a file that still uses it must have a finding that needs a person.
+FOLDER holds one folder a repository. Nothing in it is written, run or imported. Besides the tool's own counts,
+a separate scan looks for FSDP1 in the rewritten text: a file that still uses it must have a manual finding.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def _padding(comparison: Comparison, kind: str) -> tuple[float, float]:
 
 
 def _moved(unit: Unit, kind: str) -> int:
-    return unit.padded_numel if kind == "all_gather" else unit.reduced_numel
+    """A unit without gradients when units were looked at may be another model's, whose turn comes later."""
+    return unit.padded_numel if kind == "all_gather" else unit.reduced_numel or unit.padded_numel
 
 
 def _counts(comm: Comm) -> str:

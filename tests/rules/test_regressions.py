@@ -1,0 +1,36 @@
+"""Faults that were found late, each with the smallest program that showed it."""
+
+from __future__ import annotations
+
+from codemods.vocabulary import Level
+
+from ..helpers import rewrite
+
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+
+
+def test_parameters_kept_from_before_the_wrap_need_a_person() -> None:
+    body = "def f(net):\n    ema = dict(net.named_parameters())\n    model = FSDP(net)\n    return model, ema\n"
+    result = rewrite(HEAD + body)
+    assert [finding.level for finding in result.findings] == [Level.MANUAL]
+
+
+def test_unwrap_loop_looks_inside_the_other_wrappers_only() -> None:
+    body = "def bare(m):\n    while isinstance(m, (DDP, FSDP)):\n        m = m.module\n    return m\nmodel = FSDP(x)\n"
+    result = rewrite(HEAD + "from torch.nn.parallel import DistributedDataParallel as DDP\n" + body)
+    assert "while isinstance(m, DDP):\n        m = m.module" in result.text
+
+
+def test_type_comparison_raises_instead_of_being_false() -> None:
+    result = rewrite(HEAD + "def f(m):\n    return type(m) is FSDP\nmodel = FSDP(net)\n")
+    assert "    raise NotImplementedError(" in result.text
+
+
+def test_name_bound_inside_a_dropped_argument_stays_bound() -> None:
+    result = rewrite(HEAD + "def f(net):\n    m = FSDP(net, use_orig_params=(u := True))\n    return m, u\n")
+    assert "use_orig_params=(u := True)" in result.text
+
+
+def test_edit_inside_what_another_edit_quotes_is_made() -> None:
+    body = "def f(a, b):\n    model = FSDP(a)\n    ema = FSDP(b)\n    ema.load_state_dict(model.module.state_dict())\n"
+    assert ".module" not in rewrite(HEAD + body).text
