@@ -90,6 +90,8 @@ def edit(found: Match, file: File) -> Outcome:
     model = file.code(found.model)
     if Holds.FSDP not in found.held:
         return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
+    if isinstance(call, cst.AssignTarget):
+        return _manual(found, file, f"`{model}.no_sync` is replaced by something else")
     item = file.named(Import(SUPPORT, "no_sync"), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
         partial = file.named(Import("functools", "partial"), found.attribute)

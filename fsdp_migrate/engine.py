@@ -141,7 +141,7 @@ class _Run:
         for node, name in _references(file):
             if self._is_handled(file, node) or isinstance(file.parent(node), cst.AssignTarget):
                 continue
-            if imports.is_vocabulary(name):
+            if imports.is_vocabulary(name) and self.facts.ways:
                 self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))

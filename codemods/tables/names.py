@@ -43,6 +43,22 @@ HELPERS = frozenset({"FlatParameter", "ShardedGradScaler", "enable_wrap", "wrap"
 
 FSDP1 = POLICIES | CONFIGS | STATE_DICT_CONFIGS | HELPERS | {WRAPPER}
 
+FSDP2 = frozenset(
+    {
+        "CPUOffloadPolicy",
+        "DataParallelMeshDims",
+        "FSDPModule",
+        "MixedPrecisionPolicy",
+        "OffloadPolicy",
+        "ShardPlacementResult",
+        "UnshardHandle",
+        "fully_shard",
+        "register_fsdp_forward_method",
+        "share_comm_ctx",
+    }
+)
+"""What FSDP2 exports from the same package. Everything else in it is FSDP1, private helpers and old names included."""
+
 _MODULES = frozenset({"api", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap"})
 
 SILENT_ON_FSDP2 = frozenset(
@@ -70,11 +86,6 @@ def fsdp1_name(dotted: str) -> str | None:
     parts = dotted[len(PACKAGE) + 1 :].split(".")
     if parts[0] in _MODULES and len(parts) > 1:
         parts = parts[1:]
-    for index, part in enumerate(parts):
-        if part in FSDP1:
-            return ".".join(parts[index:])
-        if part == "_fully_shard":
-            return None
-        if part.startswith("_") and index + 1 < len(parts):
-            return ".".join(parts[index:])
-    return None
+    if parts[0] in FSDP2 or parts[0] == "_fully_shard":
+        return None
+    return ".".join(parts)
