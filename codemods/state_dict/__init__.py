@@ -53,7 +53,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.layout import append_argument, removal, replace_head
+from codemods.layout import append_argument, removal, replace_head, stop
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
@@ -79,6 +79,8 @@ def is_settled_at_run_time(node: cst.Call, file: File) -> bool:
     name = file.fsdp1(node.func)
     if name != CONTEXT:
         return name in SETTINGS
+    if _is_local(node, file):
+        return False
     try:
         _rewrite(node, file)
     except Undecided:
@@ -87,9 +89,23 @@ def is_settled_at_run_time(node: cst.Call, file: File) -> bool:
 
 
 def edit(call: cst.Call, file: File) -> Outcome:
+    if _is_local(call, file):
+        return _without_counterpart(call, file)
     if file.state_dicts_at_run_time:
         return _at_run_time(call, file)
     return _rewrite(call, file)
+
+
+def _is_local(call: cst.Call, file: File) -> bool:
+    return any(file.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in call.args)
+
+
+def _without_counterpart(call: cst.Call, file: File) -> Outcome:
+    """Left as it is the call would be a silent no-op: reaching it raises instead."""
+    message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    cure = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
+    edits = stop(file, call, CODE, message)
+    return Outcome(edits, [finding(CODE, Level.MANUAL, file, call, message, cure)])
 
 
 def _rewrite(call: cst.Call, file: File) -> Outcome:
@@ -187,10 +203,6 @@ def _at_run_time(call: cst.Call, file: File) -> Outcome:
     name = (file.fsdp1(call.func) or "").removeprefix(PREFIX)
     item = file.named(Import(SUPPORT, name), call)
     edits = [Edit(*file.span(call.func), item.local)]
-    if any(file.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in call.args):
-        cure = "save SHARDED_STATE_DICT with an FSDP1 script first; FSDP2 has no local ones, and entering this raises"
-        message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
-        return Outcome(edits, [finding(CODE, Level.MANUAL, file, call, message, cure)], [item])
     message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
     return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], [item])
 

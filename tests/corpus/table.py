@@ -57,12 +57,16 @@ def fsdp1_uses(text: str) -> set[str]:
     imported = {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch.distributed.fsdp")
+        if isinstance(node, ast.ImportFrom) and is_fsdp1(node.module or "")
         for alias in node.names
         if alias.name not in FSDP2
     }
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     return {name for bound, name in imported.items() if bound in used}
+
+
+def is_fsdp1(module: str) -> bool:
+    return module.startswith("torch.distributed.fsdp") and "_fully_shard" not in module
 
 
 def unreported(report: Report, texts: dict[Path, str]) -> list[str]:
