@@ -14,6 +14,7 @@ import libcst as cst
 from codemods.tables.names import WRAPPER, fsdp1_name
 
 from .calls import argument_for, parameters
+from .definitions import attribute_values, class_of, first_parameter, is_property, last_name, overrides, returns
 from .flow import reaching
 from .program import Program
 from .scopes import Binding, Binds
@@ -82,7 +83,7 @@ class Values:
         return found
 
     def is_partial(self, tree: Tree, call: cst.Call) -> bool:
-        if not call.args or _last_name(call.func) != "partial":
+        if not call.args or last_name(call.func) != "partial":
             return False
         return self.program.symbols.dotted(tree, call.func) == "functools.partial"
 
@@ -208,14 +209,14 @@ class Values:
         return self._callers[function]
 
     def _find_callers(self, tree: Tree, function: cst.FunctionDef) -> Iterator[tuple[Tree, cst.Call, bool]]:
-        owner = _class_of(tree, function)
+        owner = class_of(tree, function)
         names = {function.name.value}
         if owner is not None and function.name.value == "__init__":
             names = {owner.name.value, "__init__"}
         for where in self.program.mentioning(*names):
             for call in where.nodes(cst.Call):
                 target = call.args[0].value if self.is_partial(where, call) else call.func
-                if _last_name(target) not in names:
+                if last_name(target) not in names:
                     continue
                 if any(found is function for _, found in self._targets(where, target)):
                     yield where, call, owner is not None
@@ -262,12 +263,12 @@ class Values:
 
     def _member(self, tree: Tree, owner: cst.ClassDef, name: str, method: cst.FunctionDef | None) -> Iterator[Origin]:
         for where, found in self._methods(tree, owner, name):
-            if not _is_property(found):
+            if not is_property(found):
                 yield Origin(where, found)
-            for returned in returns(where, found) if _is_property(found) else ():
+            for returned in returns(where, found) if is_property(found) else ():
                 yield from self.origins(where, returned)
         for where, relative in self.family(tree, owner):
-            if relative is not owner and method is not None and _overrides(relative, owner, method):
+            if relative is not owner and method is not None and overrides(relative, owner, method):
                 continue
             for value in attribute_values(where, relative, name):
                 yield from self.origins(where, value)
@@ -276,8 +277,8 @@ class Values:
         """The classes of the program that the receiver of an attribute can be an object of."""
         if isinstance(receiver, cst.Name):
             method = next((n for n in tree.ancestors(receiver) if isinstance(n, cst.FunctionDef)), None)
-            owner = _class_of(tree, method) if method is not None else None
-            if owner is not None and method is not None and receiver.value == _first_parameter(method):
+            owner = class_of(tree, method) if method is not None else None
+            if owner is not None and method is not None and receiver.value == first_parameter(method):
                 return [(tree, owner)]
         found = []
         for origin in self.origins(tree, receiver):
@@ -324,56 +325,6 @@ class Values:
             (where, function)
             for where in self.program.mentioning(name)
             for function in where.nodes(cst.FunctionDef)
-            if function.name.value == name and _class_of(where, function) is not None
+            if function.name.value == name and class_of(where, function) is not None
         ]
         return found if len(found) == 1 else []
-
-
-def _is_property(function: cst.FunctionDef) -> bool:
-    names = {_last_name(decorator.decorator) for decorator in function.decorators}
-    return bool(names & {"property", "cached_property"})
-
-
-def _overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:
-    """Whether a subclass has its own version of the method, so that its objects never run the one of `owner`."""
-    if method.name.value == "__init__" or not any(node is method for node in owner.body.body):
-        return False
-    return any(isinstance(n, cst.FunctionDef) and n.name.value == method.name.value for n in relative.body.body)
-
-
-def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    """The values a function returns itself (those of functions inside it left out)."""
-    return [
-        node.value for node in tree.nodes(cst.Return) if node.value is not None and tree.scope_of[node].node is function
-    ]
-
-
-def attribute_values(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
-    """The values assigned to `self.name` in the methods of a class."""
-    for target in tree.nodes(cst.Attribute):
-        if target.attr.value != name or not isinstance(target.value, cst.Name):
-            continue
-        method = next((node for node in tree.ancestors(target) if isinstance(node, cst.FunctionDef)), None)
-        if method is None or _class_of(tree, method) is not owner or target.value.value != _first_parameter(method):
-            continue
-        holder = tree.parents[target]
-        if isinstance(holder, cst.AssignTarget):
-            yield cst.ensure_type(tree.parents[holder], cst.Assign).value
-        elif isinstance(holder, cst.AnnAssign) and holder.target is target and holder.value is not None:
-            yield holder.value
-
-
-def _class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:
-    owner = tree.scope_of[function].node
-    return owner if isinstance(owner, cst.ClassDef) else None
-
-
-def _first_parameter(function: cst.FunctionDef) -> str | None:
-    positional = [*function.params.posonly_params, *function.params.params]
-    return positional[0].name.value if positional else None
-
-
-def _last_name(expression: cst.BaseExpression) -> str | None:
-    if isinstance(expression, cst.Name):
-        return expression.value
-    return expression.attr.value if isinstance(expression, cst.Attribute) else None
