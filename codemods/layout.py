@@ -58,13 +58,19 @@ def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
     start = file.whole_lines(block)[0]
     indent = file.text[start : file.span(block)[0]]
     colon = _behind_colon(file, block)
-    first = file.text.index("\n", colon) + 1
+    first = _line_end(file, colon) + 1
     comment = file.text[colon : first - 1].strip()
     line = f"{comment}{file.newline}{indent}{line}" if comment and line else line or comment
-    while not file.text[first : file.text.index("\n", first)].strip():
-        first = file.text.index("\n", first) + 1
+    while not file.text[first : _line_end(file, first)].strip():
+        first = _line_end(file, first) + 1
     head = Edit(start, first, f"{indent}{line}{file.newline}" if line else "")
     return [head, *_dedent(file, block, first)]
+
+
+def _line_end(file: File, offset: int) -> int:
+    """The offset of the newline that ends a line, or of the end of the file."""
+    end = file.text.find("\n", offset)
+    return end if end >= 0 else len(file.text)
 
 
 def _behind_colon(file: File, block: cst.With) -> int:

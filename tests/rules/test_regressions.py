@@ -40,3 +40,10 @@ def test_method_that_the_program_replaces_needs_a_person() -> None:
     result = rewrite(HEAD + "def f(net, other):\n    model = FSDP(net)\n    model.no_sync = other\n")
     assert "model.no_sync = other" in result.text
     assert [finding.rule for finding in result.findings if finding.level is Level.MANUAL] == ["FM201"]
+
+
+def test_with_at_the_end_of_a_file_without_a_newline() -> None:
+    body = "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n    x = model.state_dict()"
+    text = HEAD + "model = FSDP(net)\n" + body
+    result = rewrite(text.replace("as FSDP", "as FSDP, StateDictType", 1))
+    assert result.text.endswith("options=StateDictOptions(full_state_dict=True))")

@@ -155,7 +155,10 @@ class Fleet:
             return
         plan = self._home / "jobs.json"
         plan.write_text(json.dumps([asdict(job) for job in self._jobs]))
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        # Temporary files of its own: a checkout that lies in /tmp is outside of a run's places all the same.
+        temporary = self._home / "tmp"
+        temporary.mkdir(exist_ok=True)
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary)}
         subprocess.run(
             [sys.executable, "-m", "tests.verify.fleet", str(plan)],
             cwd=Path(__file__).parents[2],
