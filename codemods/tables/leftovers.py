@@ -142,6 +142,12 @@ APPLY = Leftover(
     "model.apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random initialisation differs",
     "apply it before the model is sharded",
 )
+SHARDED_LOAD = Leftover(
+    "FM305",
+    "sharded-optimizer-load",
+    "load_sharded_optimizer_state_dict returns ShardedTensors, which an FSDP2 optimizer cannot take",
+    "get_state_dict(model, optimizer), dcp.load(state, checkpoint_id=path), then set_state_dict",
+)
 COLLECTIVE = Leftover(
     "FM402",
     "collective-on-gradients",

@@ -47,3 +47,9 @@ def test_with_at_the_end_of_a_file_without_a_newline() -> None:
     text = HEAD + "model = FSDP(net)\n" + body
     result = rewrite(text.replace("as FSDP", "as FSDP, StateDictType", 1))
     assert result.text.endswith("options=StateDictOptions(full_state_dict=True))")
+
+
+def test_sharded_optimizer_state_is_not_loaded_without_a_word() -> None:
+    imports = "from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict as load\n"
+    result = rewrite(HEAD + imports + "def f(net, x, r):\n    model = FSDP(net)\n    return load(model, x, r)\n")
+    assert "FM305" in {finding.rule for finding in result.findings}
