@@ -103,6 +103,11 @@ def check(
     run_cpus: Annotated[int | None, typer.Option(help="The same on N CPU processes.", metavar="N")] = None,
     baseline: Annotated[str | None, typer.Option(help="What to compare with: PATH, or git:REV.")] = None,
     steps: Annotated[int | None, typer.Option(help="How many optimizer steps are compared.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed both programs, should they not do it themselves.")] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="A check that may fail, such as S3. Repeatable.")] = None,
+    launcher: Annotated[str | None, typer.Option(help='Instead of torchrun: "srun -N2 … {probe}".')] = None,
+    keep: Annotated[str | None, typer.Option(help="Leave the records of the runs in this folder.")] = None,
+    html: Annotated[str | None, typer.Option(help="Write a page with the curves of both runs to this file.")] = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,
@@ -121,8 +126,9 @@ def check(
     """
     options = _options(
         run_gpus=run_gpus, run_cpus=run_cpus, baseline=baseline, steps=steps, torch_version=torch_version,
-        exclude=exclude, select=select, ignore=ignore, strict=strict, jobs=jobs, quiet=quiet,
-        output_format=output_format, args=context.meta.get("program_args"),
+        exclude=exclude, select=select, ignore=ignore, strict=strict, jobs=jobs, quiet=quiet, seed=seed,
+        allow=allow, launcher=launcher, keep=keep, html=html, output_format=output_format,
+        args=context.meta.get("program_args"),
     )  # fmt: skip
     if options.run_gpus and options.run_cpus:
         raise typer.BadParameter("give --run-gpus or --run-cpus, not both")

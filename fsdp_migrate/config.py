@@ -40,6 +40,16 @@ class Config:
     run_cpus: int = 0
     baseline: str = ""
     steps: int = 20
+    seed: int | None = None
+    """Seeds random, NumPy and torch in every process of a parity run; None leaves that to the program."""
+    launcher: str = ""
+    """What starts a parity run instead of torchrun, with `{probe}` where the command goes."""
+    keep: str = ""
+    """Where a parity run leaves its records; empty to leave none."""
+    allow: tuple[str, ...] = ()
+    """Checks of a parity run that may fail, because their difference is meant."""
+    html: str = ""
+    """Where a parity run writes its page; empty for none."""
 
     def override(self, **options: object) -> Config:
         """With the options of the command line; None is one that was not given. Raises `ConfigError`."""
@@ -164,5 +174,10 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "run-cpus": lambda value: _number(value, 0),
     "baseline": _text,
     "steps": lambda value: _number(value, 1),
+    "seed": lambda value: _number(value, 0),
+    "launcher": _text,
+    "keep": _text,
+    "allow": _strings,
+    "html": _text,
 }
 assert set(_PARSERS) == {field.name.replace("_", "-") for field in fields(Config)}, "one parser an option"

@@ -42,6 +42,11 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         run-cpus = 2
         baseline = "git:main"
         steps = 5
+        seed = 1
+        launcher = "srun {probe}"
+        keep = "records"
+        allow = ["S3"]
+        html = "parity.html"
     """
     config = configured(tmp_path, text)
     default = Config()
@@ -63,7 +68,7 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stepz = 3", "unknown key 'stepz'; valid keys are args, baseline, checkpoint-format"),
+        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, checkpoint-format"),
         ("output_format = 'json'", "unknown key 'output_format'"),
         ("steps = '3'", "steps must be a whole number from 1 up, not '3'"),
         ("steps = true", "steps must be a whole number"),

@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fsdp_migrate.baseline import BaselineError, Sides, choose
 from fsdp_migrate.config import Config
-from fsdp_migrate.console import err, is_coloured
+from fsdp_migrate.console import err, is_coloured, out
 
 from . import lint
+
+if TYPE_CHECKING:
+    from fsdp_migrate.verify import ParityReport
+
+TEXT = ("full", "concise")
+"""The formats for people; for machines there is one document, that of the parity run."""
 
 
 def run(script: Path, options: Config) -> int:
@@ -21,7 +28,8 @@ def run(script: Path, options: Config) -> int:
         except BaselineError as error:
             err(f"error: {error}\n    {error.cure}\n")
             return 2
-        lint.run([script], options)
+        if options.output_format in TEXT:
+            lint.run([script], options)
         err(f"{sides.says}\n")
         return _compare(sides, options)
 
@@ -30,7 +38,7 @@ def _compare(sides: Sides, options: Config) -> int:
     from rich.console import Console
 
     from fsdp_migrate.verify import CheckRequest, run_check
-    from fsdp_migrate.verify.report_text import render
+    from fsdp_migrate.verify.progress import progress_bars
 
     request = CheckRequest(
         original=sides.original,
@@ -42,24 +50,34 @@ def _compare(sides: Sides, options: Config) -> int:
         device="cuda" if options.run_gpus else "cpu",
         steps=options.steps,
         args=options.args,
+        seed=options.seed,
+        allow=options.allow,
+        launcher=options.launcher or None,
+        keep=Path(options.keep).resolve() if options.keep else None,
     )
-    report = run_check(request, None if options.quiet else _Progress())
-    colour = is_coloured(sys.stdout)
-    render(report, Console(width=None if sys.stdout.isatty() else 120, no_color=not colour))
+    with progress_bars(Console(stderr=True, quiet=options.quiet)) as progress:
+        report = run_check(request, progress)
+    _show(report, options)
     return report.exit_code
 
 
-class _Progress:
-    """One line a run on standard error, which on a terminal counts the steps."""
+def _show(report: ParityReport, options: Config) -> None:
+    if options.html:
+        from fsdp_migrate.verify.report_html import to_html
 
-    def __init__(self) -> None:
-        self._run = ""
+        Path(options.html).write_text(to_html(report), encoding="utf-8")
+    if options.output_format == "json":
+        from fsdp_migrate.verify.report_json import to_json
 
-    def __call__(self, run: str, done: int, wanted: int) -> None:
-        if sys.stderr.isatty():
-            err(f"\r{run}: step {done} of {wanted} ")
-            if done >= wanted:
-                err("\n")
-        elif run != self._run:
-            err(f"running {run} ...\n")
-        self._run = run
+        out(to_json(report) + "\n")
+    elif options.output_format == "junit":
+        from fsdp_migrate.verify.report_junit import to_junit
+
+        out(to_junit(report) + "\n")
+    else:
+        from rich.console import Console
+
+        from fsdp_migrate.verify.report_text import render
+
+        width = None if sys.stdout.isatty() else 120
+        render(report, Console(width=width, no_color=not is_coloured(sys.stdout)))
