@@ -37,9 +37,6 @@ Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Processes for la
 Quiet = Annotated[bool | None, typer.Option("--quiet", "-q", help="Only what needs you, and the last line.")]
 StdinName = Annotated[Path | None, typer.Option(help="What the file on standard input is called.")]
 Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]
-Checkpoints = Annotated[
-    str | None, typer.Option(help="keep: a consolidated .pt stays one. dcp: it becomes a distributed checkpoint.")
-]
 TorchVersion = Annotated[str | None, typer.Option(help="The oldest torch that the output has to run on.")]
 
 
@@ -66,7 +63,6 @@ def rewrite(
     paths: Paths = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
-    checkpoint_format: Checkpoints = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,
@@ -84,7 +80,7 @@ def rewrite(
     from .commands import rewrite as command
 
     options = _options(
-        checkpoint_format=checkpoint_format, torch_version=torch_version, exclude=exclude, select=select,
+        torch_version=torch_version, exclude=exclude, select=select,
         ignore=ignore, strict=strict, jobs=jobs, quiet=quiet, output_format=output_format,
     )  # fmt: skip
     if diff and output:

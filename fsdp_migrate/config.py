@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-CHECKPOINT_FORMATS = ("keep", "dcp")
 OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit")
 OLDEST_TORCH = (2, 6)
 
@@ -31,7 +30,6 @@ class Config:
     """0: as many as there are processors, when the work is worth it."""
     quiet: bool = False
     output_format: str = "full"
-    checkpoint_format: str = "keep"
     torch_version: tuple[int, int] = OLDEST_TORCH
     script: str = ""
     """What `check --run-gpus N` runs when no SCRIPT is given, relative to pyproject.toml."""
@@ -166,7 +164,6 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "jobs": lambda value: _number(value, 0),
     "quiet": _flag,
     "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
-    "checkpoint-format": lambda value: _one_of(value, CHECKPOINT_FORMATS),
     "torch-version": _version,
     "script": _text,
     "args": _strings,

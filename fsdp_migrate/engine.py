@@ -30,10 +30,7 @@ class Options:
     """What the user chose for a run."""
 
     torch_version: tuple[int, int] = (2, 6)
-    """The oldest torch that the output has to run on."""
-    checkpoint_format: str = "keep"
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    """The oldest torch that the output has to run on. All that is written today runs on 2.6, the oldest there is."""
 
 
 class BrokenText(Exception):

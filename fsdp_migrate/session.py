@@ -68,7 +68,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     from .rulebook import rulebook
     from .suppress import suppress
 
-    options = Options(config.torch_version, config.checkpoint_format, config.select, config.ignore)
+    options = Options(config.torch_version)
     report = migrate(tuple(program.sources.values()), options)
     problems = tuple(FileError(error.path, error.message, error.cure) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)

@@ -34,7 +34,6 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         jobs = 2
         quiet = true
         output-format = "json"
-        checkpoint-format = "dcp"
         torch-version = "2.7"
         script = "src/train.py"
         args = ["--epochs", "1"]
@@ -68,7 +67,7 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, checkpoint-format"),
+        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, exclude"),
         ("output_format = 'json'", "unknown key 'output_format'"),
         ("steps = '3'", "steps must be a whole number from 1 up, not '3'"),
         ("steps = true", "steps must be a whole number"),
@@ -77,7 +76,6 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
         ("exclude = 'legacy'", "exclude must be a list of strings"),
         ("select = ['E501']", "select must name rules such as FM101"),
         ("output-format = 'xml'", "output-format must be one of full, concise, json"),
-        ("checkpoint-format = 'zip'", "checkpoint-format must be one of keep, dcp"),
         ("torch-version = 2.6", 'torch-version must be a version such as "2.6"'),
         ("torch-version = '2.1'", "must be 2.6 or newer"),
         ("script = 1", "script must be a string"),
