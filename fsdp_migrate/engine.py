@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import RULES, configuration, gradient_collectives, leftover
+from codemods import RULES, configuration, gradient_collectives, leftover, parameter_groups
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
@@ -145,6 +145,7 @@ class _Run:
         attributes = file.tree.nodes(cst.Attribute)
         self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
         self.findings.update(gradient_collectives.findings(file, attributes))
+        self.findings.update(parameter_groups.findings(file))
 
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.program.texts

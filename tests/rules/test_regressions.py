@@ -53,3 +53,13 @@ def test_sharded_optimizer_state_is_not_loaded_without_a_word() -> None:
     imports = "from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict as load\n"
     result = rewrite(HEAD + imports + "def f(net, x, r):\n    model = FSDP(net)\n    return load(model, x, r)\n")
     assert "FM305" in {finding.rule for finding in result.findings}
+
+
+def test_groups_by_dimension_need_a_person() -> None:
+    body = "def f(net):\n    model = FSDP(net)\n    return [p for p in model.parameters() if p.ndim >= 2]\n"
+    assert "FM404" in {finding.rule for finding in rewrite(HEAD + body).findings}
+
+
+def test_groups_by_dimension_of_the_plain_model_are_as_they_were() -> None:
+    body = "def f(net):\n    n = sum(p.ndim for p in net.parameters())\n    return FSDP(net), n\n"
+    assert "FM404" not in {finding.rule for finding in rewrite(HEAD + body).findings}
