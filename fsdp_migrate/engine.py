@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from .analysis.program import Program
 from .analysis.symbols import Resolve
 from .analysis.tree import Tree
 from .findings import Change, FileError, Report
-from .project.imports import resolve_module, roots_of
+from .project.imports import programs, resolve_module, roots_of
 from .project.source import Source
 
 
@@ -51,9 +51,10 @@ class _Pending:
     imports: set[Import] = field(default_factory=set)
 
 
-def migrate(sources: Sequence[Source], options: Options) -> Report:
+def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Sequence[Path]] | None = None) -> Report:
     """Rewrite the program that these files make up.
 
+    `graph` tells which of the files each one imports: what nothing connects gets a support module of its own.
     Never raises for a file that cannot be parsed: it is in `Report.errors`, and the rest goes on.
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
@@ -62,7 +63,7 @@ def migrate(sources: Sequence[Source], options: Options) -> Report:
     ways.decide(facts, trees)
     if facts.ways:
         trees = list(dict.fromkeys([*trees, *_trees_using_models(program)]))
-    run = _Run(facts, options)
+    run = _Run(facts, options, programs(graph) if graph else (tuple(program.texts),))
     for tree in trees:
         run.apply_rules(facts.file(tree))
     for tree in trees:
@@ -119,9 +120,10 @@ def _trees_using_models(program: Program) -> list[Tree]:
 class _Run:
     """The edits and findings of one program, while they are collected."""
 
-    def __init__(self, facts: Facts, options: Options) -> None:
+    def __init__(self, facts: Facts, options: Options, groups: Sequence[Sequence[Path]]) -> None:
         self.facts = facts
         self.options = options
+        self.groups = groups
         self.findings: set[Finding] = set()
         self.pending: dict[Path, _Pending] = defaultdict(_Pending)
 
@@ -156,14 +158,19 @@ class _Run:
         }
         tidied = {path: self._tidy(path, text) for path, text in edited.items()}
         needs = {path: result.support for path, result in tidied.items() if result.support}
-        found = []
-        if needs:
-            home = support_file.home(needs, texts)
-            for path in needs:
+        supports: dict[Path, set[str]] = defaultdict(set)
+        for group in self.groups:
+            users = [path for path in group if path in needs]
+            if not users:
+                continue
+            together = {path: texts[path] for path in group if path in texts}
+            home = support_file.home(users, together)
+            for path in users:
                 # Only now is it known where the support module lies, and so how this file imports it.
-                tidied[path] = self._tidy(path, edited[path], support_file.module_name(home, path, texts))
-            written = support_file.change(home, frozenset().union(*needs.values()), texts)
-            found += [written] if written is not None else []
+                tidied[path] = self._tidy(path, edited[path], support_file.module_name(home, path, together))
+                supports[home].update(needs[path])
+        written = (support_file.change(home, names, texts) for home, names in supports.items())
+        found = [change for change in written if change is not None]
         found += [Change(path, texts[path], new.text) for path, new in tidied.items() if new.text != texts[path]]
         return tuple(sorted(found, key=lambda change: change.path))
 

@@ -6,13 +6,13 @@ import ast
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .config import Config
 from .project.discover import discover, speaks_of_fsdp
-from .project.imports import connected, import_graph, program_files, real
+from .project.imports import connected, import_graph, real
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
 from .render.nothing import Remains
 
@@ -29,6 +29,8 @@ class Program:
     """What was read for one run."""
 
     sources: Mapping[Path, Source]
+    imports: Mapping[Path, Sequence[Path]] = field(default_factory=dict)
+    """Which of the program's files each file imports; nothing when it was handed in as a text."""
     problems: tuple[UnreadableError, ...] = ()
     files: int = 0
     """Python files looked at, whether or not they were worth reading."""
@@ -47,17 +49,18 @@ def gather(paths: Sequence[Path], config: Config) -> Program:
     """The program that the PATH arguments lead to: named files with what they import; in folders, all of FSDP."""
     found = discover(paths, config.exclude)
     named = [real(path) for path in paths if not path.is_dir()]
-    files = dict.fromkeys(program_files(named)) if named else {}
+    graph = import_graph(named) if named else {}
     hits = [path for path in found.hits if path not in named]
     if hits:
-        files.update(dict.fromkeys(connected(import_graph(found.files, config.jobs), hits)))
-    program = _read(tuple(files), named)
-    return replace(program, files=len({*found.files, *files}))
+        whole = import_graph(found.files, config.jobs)
+        graph |= {path: whole[path] for path in connected(whole, hits)}
+    program = _read(tuple(graph), named)
+    return replace(program, imports=graph, files=len({*found.files, *graph}))
 
 
 def from_text(source: Source) -> Program:
     """A program of one file that was handed in on standard input."""
-    return Program({source.path: source}, (), 1)
+    return Program({source.path: source}, files=1)
 
 
 def examine(program: Program, config: Config, command: Command, folder: Path) -> View:
@@ -69,7 +72,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     from .suppress import suppress
 
     options = Options(config.torch_version)
-    report = migrate(tuple(program.sources.values()), options)
+    report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.cure) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
@@ -125,7 +128,7 @@ def _read(paths: Sequence[Path], named: Sequence[Path]) -> Program:
             sources[path] = source
         except UnreadableError as error:
             problems.append(error)
-    return Program(sources, tuple(problems))
+    return Program(sources, problems=tuple(problems))
 
 
 def _select(report: Report, config: Config) -> tuple[Report, int]:

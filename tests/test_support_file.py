@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import support
+from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
+from fsdp_migrate.render.view import Command
+from fsdp_migrate.session import examine, gather
 
 IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
 WRAP = IMPORT + "def wrap(net, **kw):\n    return FSDP(net, **kw)\n"
@@ -92,3 +95,25 @@ def test_import_is_written_as_the_program_imports(
     tree(tmp_path / "app", files)
     written = run(tmp_path / "app" / script)
     assert [text for text in written.values() if line in text.splitlines()]
+
+
+def test_programs_of_one_folder_that_nothing_connects_get_one_each(tmp_path: Path) -> None:
+    files = {
+        "a/train.py": "from lib.par import wrap\n",
+        "a/lib/__init__.py": "",
+        "a/lib/par.py": WRAP,
+        "b/train.py": ACCUMULATE,
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert set(written) == {"a/lib/fsdp2_support.py", "a/lib/par.py", "b/fsdp2_support.py", "b/train.py"}
+    assert "from fsdp2_support import no_sync" in written["b/train.py"]
+    assert "shard_model" not in support.parse(written["b/fsdp2_support.py"])
+
+
+def test_scripts_side_by_side_share_one(tmp_path: Path) -> None:
+    tree(tmp_path, {"app/a.py": WRAP, "app/b.py": ACCUMULATE})
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    (written,) = [change.after for change in view.report.changes if change.path.name == "fsdp2_support.py"]
+    assert {"shard_model", "no_sync"} <= support.parse(written)

@@ -24,7 +24,7 @@ def read(paths: Sequence[Path], options: Config, stdin_name: Path | None) -> Pro
     try:
         return from_text(source_of(name, sys.stdin.buffer.read()))
     except UnreadableError as error:
-        return Program({}, (error,), 1)
+        return Program({}, problems=(error,), files=1)
 
 
 def has_work(program: Program, options: Config) -> bool:

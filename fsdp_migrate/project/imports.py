@@ -77,6 +77,25 @@ def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tup
     return tuple(path for path in graph if path in related)
 
 
+def programs(graph: Mapping[Path, Sequence[Path]]) -> tuple[tuple[Path, ...], ...]:
+    """The files of a graph, split where nothing connects them: neither an import nor a package that both lie in."""
+    links: dict[Path, set[Path]] = {path: set() for path in graph}
+    for path, targets in graph.items():
+        near = [path.parent / "__init__.py"] if path.name != "__init__.py" else [path.parent.parent / "__init__.py"]
+        for target in (*targets, *near):
+            if target in links:
+                links[path].add(target)
+                links[target].add(path)
+    found: list[tuple[Path, ...]] = []
+    placed: set[Path] = set()
+    for path in graph:
+        if path not in placed:
+            together = _reachable([path], links)
+            placed |= together
+            found.append(tuple(known for known in graph if known in together))
+    return tuple(found)
+
+
 def resolve_module(importing: Path, module: str | None, level: int, roots: Sequence[Path]) -> Path | None:
     """The project's file that `importing` gets for a module; None for a library, the standard library or nothing.
 
@@ -182,7 +201,7 @@ class _Search:
         return find
 
 
-def _reachable(starts: Iterable[Path], graph: Mapping[Path, Sequence[Path]]) -> set[Path]:
+def _reachable(starts: Iterable[Path], graph: Mapping[Path, Iterable[Path]]) -> set[Path]:
     seen = set(starts)
     stack = list(seen)
     while stack:
