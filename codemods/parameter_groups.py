@@ -1,8 +1,45 @@
-"""Finds parameter groups that are made by the number of dimensions of a wrapped model's parameters.
+"""**What it does.** Finds loops over a wrapped model's parameters that ask for their number of dimensions: parameter
+groups for weight decay, mostly.
 
-Under FSDP1 a parameter outside forward is a flat slice: every one has one dimension, so `p.ndim < 2` was true of
-all of them and one group took everything. An FSDP2 parameter has its own shape. The rewritten program does what
-was meant, and trains otherwise than before (the loss differed by 0.08 with weight_decay 0.5, measured on torch 2.13).
+**Why.** Under FSDP1 a parameter outside forward is a flat slice: every one has one dimension, so `p.ndim < 2` was
+true of all of them and one group took everything. An FSDP2 parameter has its own shape. The rewritten program does
+what was meant, and trains otherwise than before (the loss differed by 0.08 with weight_decay 0.5, measured on torch
+2.13).
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    return torch.optim.AdamW([{"params": decayed}, {"params": others, "weight_decay": 0.0}])
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return torch.optim.AdamW(model.parameters(), weight_decay=0.0)  # as it was trained so far
+```
+
+## Fix safety
+
+Nothing is changed: only you know whether the run should go on as it was, or as it was meant. Groups that are made
+before the model is wrapped saw whole parameters under FSDP1 too, and stay as they are.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
 from __future__ import annotations
@@ -12,23 +49,33 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.tables.leftovers import BY_DIMENSION
-from codemods.vocabulary import File, Finding, Holds, Level, finding
+from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
+
+CODE = "FM404"
 
 _READERS = frozenset({"parameters", "named_parameters"})
 _DIMENSION = re.compile(r"\.ndim\b|\.dim\(\)|\blen\(\w+\.(?:shape|size\(\))\)")
 
 
-def findings(file: File) -> Iterator[Finding]:
+def find(file: File) -> Iterator[Finding]:
     """One finding for each loop over a wrapped model's parameters that asks for their dimensions."""
-    for call in file.all_calls():
+    for call in file.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _READERS:
             continue
         loop = _loop(call, file)
         if loop is None or not _DIMENSION.search(file.code(loop)):
             continue
         if Holds.FSDP in file.holds(call.func.value):
-            yield finding(BY_DIMENSION.code, Level.MANUAL, file, call, BY_DIMENSION.message, BY_DIMENSION.cure)
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                file,
+                call,
+                "a wrapped model's parameters are told apart by their dimensions:"
+                " FSDP1's were flat, FSDP2's have their own shapes",
+                "decide whether to train as it was meant, or to put all parameters into the group that FSDP1 put them"
+                " into",
+            )
 
 
 def _loop(call: cst.Call, file: File) -> cst.CSTNode | None:
@@ -39,3 +86,6 @@ def _loop(call: cst.Call, file: File) -> cst.CSTNode | None:
         if isinstance(node, cst.SimpleStatementLine):
             return None
     return None
+
+
+CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=("parameters", "named_parameters"), find=find)

@@ -72,6 +72,8 @@ class Import:
         return self.alias or self.name or self.module
 
 
+N = TypeVar("N", bound=cst.CSTNode)
+
 SUPPORT = "fsdp2_support"
 """Stands for the program's support module in an `Import`; the engine knows where it lies."""
 
@@ -220,8 +222,8 @@ class File(Protocol):
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         """The calls that stand in a function, class or module itself, in the order of the text."""
 
-    def all_calls(self) -> Sequence[cst.Call]:
-        """Every call in the file, in the order of the text."""
+    def nodes(self, kind: type[N]) -> Sequence[N]:
+        """All nodes of exactly this type in the file, in the order of the text."""
 
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         """Every name that is used or bound in the function (or module) a node stands in."""
@@ -263,6 +265,18 @@ class Rule(Generic[M]):
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
     match: Callable[[cst.CSTNode, File], M | None]
     edit: Callable[[M, File], Outcome]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule that only looks, at a whole file: what it finds is for a person to decide."""
+
+    code: str
+    name: str
+    docs: str
+    words: tuple[str, ...]
+    """Identifiers: only files that hold one of them are looked at."""
+    find: Callable[[File], Iterable[Finding]]
 
 
 def finding(rule: str, level: Level, file: File, node: cst.CSTNode, message: str, cure: str = "") -> Finding:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import RULES, configuration, gradient_collectives, leftover, parameter_groups
+from codemods import CONTRACT, RULES, TRAPS, configuration, leftover
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
@@ -31,6 +31,8 @@ class Options:
 
     torch_version: tuple[int, int] = (2, 6)
     """The oldest torch that the output has to run on. All that is written today runs on 2.6, the oldest there is."""
+    contract: bool = False
+    """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
 
 
 class BrokenText(Exception):
@@ -68,6 +70,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
         run.apply_rules(facts.file(tree))
     for tree in trees:
         run.report_leftovers(facts.file(tree))
+    run.report_traps(trees)
     findings = run.findings
     changes: tuple[Change, ...] = ()
     obstacle = _obstacle(facts)
@@ -82,8 +85,24 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
         FileError(path, message, "mend the syntax error, or leave the file out with --exclude")
         for path, message in sorted(program.errors.items())
     )
+    if options.contract:
+        findings = findings | broken_contracts(facts)
     ordered = tuple(sorted(findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
     return Report(ordered, changes, errors, len(sources))
+
+
+def broken_contracts(facts: Facts) -> set[Finding]:
+    """What is wrong with the program's FSDP2 code."""
+    return {
+        finding
+        for check in CONTRACT
+        for tree in _holding(facts.program, check.words)
+        for finding in check.find(facts.file(tree))
+    }
+
+
+def _holding(program: Program, words: Iterable[str]) -> list[Tree]:
+    return [tree for tree in program.mentioning(*words) if not support_file.is_support_file(tree.path)]
 
 
 def _obstacle(facts: Facts) -> str | None:
@@ -111,8 +130,7 @@ def _trees_using_models(program: Program) -> list[Tree]:
     """The files that call a method which means something else on a wrapped model, whether they name FSDP1 or not."""
     methods = {word for rule in RULES for word in rule.methods} | BY_NAME
     calls = re.compile(rf"\.(?:{'|'.join(sorted(methods))})\b|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']")
-    by_hand = re.compile(r"\.grad\b(?s:.*)\ball_reduce|\ball_reduce(?s:.*)\.grad\b")
-    paths = [path for path, text in program.texts.items() if calls.search(text) or by_hand.search(text)]
+    paths = [path for path, text in program.texts.items() if calls.search(text)]
     trees = (program.tree(path) for path in paths if not support_file.is_support_file(path))
     return [tree for tree in trees if tree is not None]
 
@@ -146,8 +164,14 @@ class _Run:
             self._take(file.path, leftover.report(node, name, file, migrated))
         attributes = file.tree.nodes(cst.Attribute)
         self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
-        self.findings.update(gradient_collectives.findings(file, attributes))
-        self.findings.update(parameter_groups.findings(file))
+
+    def report_traps(self, trees: Iterable[Tree]) -> None:
+        """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
+        named = set(trees)
+        for trap in TRAPS:
+            for tree in _holding(self.facts.program, trap.words):
+                if self.facts.ways or tree in named:
+                    self.findings.update(trap.find(self.facts.file(tree)))
 
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.program.texts

@@ -67,11 +67,11 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     """Run the engine on a program, and apply what the user wants silenced."""
     from .engine import Options, migrate
     from .findings import FileError
-    from .render.view import View
+    from .render.view import Command, View
     from .rulebook import rulebook
     from .suppress import suppress
 
-    options = Options(config.torch_version)
+    options = Options(config.torch_version, contract=command is Command.CHECK)
     report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.cure) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)

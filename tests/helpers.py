@@ -12,7 +12,7 @@ import builtins
 import symtable
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from codemods.vocabulary import Finding, Level
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
 from fsdp_migrate.project.source import Source
+from fsdp_migrate.render.view import is_contract
 
 SUPPORT = "fsdp2_support.py"
 
@@ -110,7 +111,7 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> R
         folder = Path(name).resolve()
         (folder / ".git").mkdir()  # the root of a project, so that nothing above is looked at
         first = _run(files, folder, options)
-        second = _run(first.after, folder, options)
+        second = _run(first.after, folder, replace(options or Options(), contract=True))
     assert first.report.errors == ()
     assert dict(second.after) == dict(first.after), "a second run must change nothing"
     for path, text in first.after.items():
@@ -119,7 +120,15 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> R
             assert undefined(text) <= undefined(first.before[path]), "a name lost its import"
             assert _unused_imports(text) <= _unused_imports(first.before[path]), "an import that nothing uses"
     check_leftovers(first)
+    assert not [finding for finding in second.findings if is_contract(finding)], "the result breaks FSDP2's contract"
     return first
+
+
+def contract(text: str) -> Result:
+    """Look at a program of one file as `check` does, which changes nothing; findings about FSDP1 are left out."""
+    with TemporaryDirectory() as name:
+        result = _run({"train.py": code(text)}, Path(name).resolve(), Options(contract=True))
+    return replace(result, report=replace(result.report, findings=tuple(filter(is_contract, result.findings))))
 
 
 def check_noop(text: str) -> Result:

@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-from codemods import RULES, leftover
-from codemods.vocabulary import Level
+from codemods import CONTRACT, RULES, TRAPS, leftover
+from codemods.vocabulary import Check, Level
 from fsdp_migrate import suppress
 from fsdp_migrate.rulebook import rulebook
 
-from .helpers import rewrite
+from .helpers import contract, rewrite
 
+CHECKS = [*TRAPS, *CONTRACT]
 DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
 HEADINGS = ["**What it does.**", "**Why.**", "## Example", "## Use instead", "## Fix safety", "## References"]
 
@@ -29,15 +30,17 @@ def snippet(docs: str, heading: str) -> str:
 
 
 def test_codes_and_names_are_distinct() -> None:
-    assert len({rule.code for rule in RULES}) == len(RULES)
-    assert len({rule.name for rule in RULES}) == len(RULES)
-    assert all(re.fullmatch(r"FM[1-5]\d\d", rule.code) for rule in RULES)
-    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name) for rule in RULES)
+    rules = [*RULES, *CHECKS]
+    assert len({rule.code for rule in rules}) == len(rules)
+    assert len({rule.name for rule in rules}) == len(rules)
+    assert all(re.fullmatch(r"FM[1-4]\d\d", rule.code) for rule in [*RULES, *TRAPS])
+    assert all(re.fullmatch(r"FM5\d\d", rule.code) for rule in CONTRACT)
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name) for rule in rules)
 
 
-@pytest.mark.parametrize("code", [*DOCS, suppress.CODE])
+@pytest.mark.parametrize("code", [*DOCS, *(check.code for check in CHECKS), suppress.CODE])
 def test_headings_are_all_there_in_order(code: str) -> None:
-    docs = DOCS.get(code, suppress.DOCS)
+    docs = ({check.code: check.docs for check in CHECKS} | DOCS).get(code, suppress.DOCS)
     places = [docs.find(heading) for heading in HEADINGS]
     assert -1 not in places
     assert places == sorted(places)
@@ -58,6 +61,16 @@ def test_what_is_to_be_used_instead_is_clean(code: str) -> None:
     result = rewrite(snippet(DOCS[code], "Use instead"))
     assert result.summary == []
     assert result.after == result.before
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_example_is_found_and_what_is_to_be_used_instead_is_not(check: Check) -> None:
+    run = contract if check in CONTRACT else rewrite
+    found = [finding for finding in run(snippet(check.docs, "Example")).findings if finding.rule == check.code]
+    assert found
+    assert all(finding.cure for finding in found)
+    instead = run(snippet(check.docs, "Use instead"))
+    assert check.code not in {finding.rule for finding in instead.findings}
 
 
 def test_example_of_what_is_left_is_reported_and_stopped() -> None:

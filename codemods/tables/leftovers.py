@@ -148,18 +148,6 @@ SHARDED_LOAD = Leftover(
     "load_sharded_optimizer_state_dict returns ShardedTensors, which an FSDP2 optimizer cannot take",
     "get_state_dict(model, optimizer), dcp.load(state, checkpoint_id=path), then set_state_dict",
 )
-BY_DIMENSION = Leftover(
-    "FM404",
-    "parameters-by-dimension",
-    "a wrapped model's parameters are told apart by their dimensions: FSDP1's were flat, FSDP2's have their own shapes",
-    "decide whether to train as it was meant, or to put all parameters into the group that FSDP1 put them into",
-)
-COLLECTIVE = Leftover(
-    "FM402",
-    "collective-on-gradients",
-    "a collective in a function that reads gradients: FSDP2's are DTensors, whose norms can be global",
-    "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms",
-)
 OTHER = Leftover(
     "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
 )

@@ -136,7 +136,7 @@ def _device_is_set(draft: Draft) -> bool:
     if file.mentions_elsewhere("set_device") or file.mentions_elsewhere("set_device_index"):
         return True
     own = file.calls(file.scope(draft.call))
-    calls = [node for node in file.all_calls() if _SETS_DEVICE.search(file.code(node.func))]
+    calls = [node for node in file.nodes(cst.Call) if _SETS_DEVICE.search(file.code(node.func))]
     return any(node not in own or file.span(node)[0] < here for node in calls)
 
 

@@ -16,7 +16,7 @@ from .flow import reaching
 from .program import Program
 from .scopes import Binding, Binds, Scope
 from .symbols import Outside
-from .tree import Tree
+from .tree import N, Tree
 from .values import Values
 
 
@@ -137,7 +137,7 @@ class FileFacts:
         return True if self.fsdp1(test.args[1].value) == WRAPPER else None
 
     def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
-        assignments = (self.parent(call) for call in self.all_calls() if call in self._facts.ways)
+        assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.ways)
         targets = [t.target for a in assignments if isinstance(a, cst.Assign) for t in a.targets]
         return isinstance(node, cst.Attribute) and self.code(node) in map(self.code, targets)
 
@@ -246,8 +246,8 @@ class FileFacts:
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         return [call for call in self.tree.nodes(cst.Call) if self.scope(call) is scope]
 
-    def all_calls(self) -> Sequence[cst.Call]:
-        return self.tree.nodes(cst.Call)
+    def nodes(self, kind: type[N]) -> Sequence[N]:
+        return self.tree.nodes(kind)
 
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         outer = self.scope(node)
