@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit")
+OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit", "markdown")
 OLDEST_TORCH = (2, 6)
 
 

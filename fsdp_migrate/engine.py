@@ -13,7 +13,7 @@ import libcst as cst
 from codemods import CONTRACT, RULES, TRAPS, configuration, leftover
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
-from codemods.vocabulary import Edit, Finding, Import, Level, Outcome, Way
+from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Way
 
 from . import imports, support_file, ways
 from .analysis.facts import Facts, FileFacts
@@ -88,7 +88,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     if options.contract:
         findings = findings | broken_contracts(facts)
     ordered = tuple(sorted(findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
-    return Report(ordered, changes, errors, len(sources))
+    return Report(ordered, changes, errors, len(sources), frozenset(run.through_support))
 
 
 def broken_contracts(facts: Facts) -> set[Finding]:
@@ -143,6 +143,7 @@ class _Run:
         self.options = options
         self.groups = groups
         self.findings: set[Finding] = set()
+        self.through_support: set[Finding] = set()
         self.pending: dict[Path, _Pending] = defaultdict(_Pending)
 
     def apply_rules(self, file: FileFacts) -> None:
@@ -208,6 +209,8 @@ class _Run:
 
     def _take(self, path: Path, outcome: Outcome) -> None:
         self.findings.update(outcome.findings)
+        if any(item.module == SUPPORT for item in outcome.imports):
+            self.through_support.update(outcome.findings)
         self.pending[path].edits.update(outcome.edits)
         self.pending[path].imports.update(outcome.imports)
 

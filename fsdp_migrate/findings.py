@@ -35,6 +35,8 @@ class Report:
     changes: tuple[Change, ...] = ()
     errors: tuple[FileError, ...] = ()
     files_read: int = 0
+    through_support: frozenset[Finding] = frozenset()
+    """What was rewritten by calls of `fsdp2_support.py`, because only run time knows a value."""
 
     def count(self, level: Level) -> int:
         return Counter(finding.level for finding in self.findings)[level]

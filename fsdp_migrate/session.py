@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .config import Config
 from .project.discover import discover, speaks_of_fsdp
-from .project.imports import connected, import_graph, real
+from .project.imports import connected, import_graph, programs, real
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
 from .render.nothing import Remains
 
@@ -86,6 +86,8 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
         mention=mention,
         ignored=silenced + deselected,
         rules=rulebook(),
+        programs=programs(program.imports) or (tuple(program.sources),),
+        scripts=frozenset(program.sources) - {path for found in program.imports.values() for path in found},
     )
 
 

@@ -34,6 +34,7 @@ def _document(view: View) -> dict[str, Any]:
                 "column": finding.column,
                 "message": finding.message,
                 "cure": finding.cure,
+                "through_support": finding in report.through_support,
             }
             for finding in report.findings
         ],

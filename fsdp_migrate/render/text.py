@@ -81,8 +81,10 @@ def _constructs(view: View) -> str:
     found = f"Found {len(levels)} FSDP1 {_plural(len(levels), 'construct')}"
     review_part = f"{review} {'needs' if review == 1 else 'need'} review"
     manual_part = f"{manual} {'needs' if manual == 1 else 'need'} you"
+    through = sum(finding in view.report.through_support for finding in view.report.findings)
+    how = f" ({through} through fsdp2_support.py)" if through else ""
     if view.command is Command.REWRITE:
-        return f"{found}: {done} rewritten, {review_part}, {manual_part}."
+        return f"{found}: {done} rewritten{how}, {review_part}, {manual_part}."
     return f"{found}: `fsdp-migrate rewrite` can do {done}, {review_part}, {manual_part}."
 
 

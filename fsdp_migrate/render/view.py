@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -43,6 +43,10 @@ class View:
     ignored: int = 0
     """Findings that a comment in the code or `--select`/`--ignore` keeps out of the report."""
     rules: Mapping[str, RuleInfo] = field(default_factory=dict)
+    programs: Sequence[Sequence[Path]] = ()
+    """The files that were read, split where nothing connects them."""
+    scripts: frozenset[Path] = frozenset()
+    """Those that a program starts with: no other file imports them."""
 
     def shown(self, path: Path) -> str:
         """A path as the user would type it."""

@@ -147,6 +147,7 @@ def test_json_holds_everything() -> None:
         "column": 1,
         "message": YOURS.message,
         "cure": "use full_tensor()",
+        "through_support": False,
     }
     assert document["changed"] == ["src/train.py"]
     assert document["errors"][0]["path"] == "broken.py"
