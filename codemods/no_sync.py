@@ -37,7 +37,8 @@ The flag is set by hand only where this is the program's only backward pass, so 
 switched off. Anywhere else the `with` stays and enters `no_sync(model)` of the support module, which sets the flag
 back even when the body raises. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
 FSDP1 accumulated in bf16. Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped
-them: a loop that can end between two synchronisations is reported.
+them: where a loop can end between two synchronisations, `discard_unsynced_gradients(model)` of the support module is
+put behind each `zero_grad()` that does not directly follow a step. Where that cannot be seen, it is reported.
 
 ## References
 
@@ -46,15 +47,18 @@ them: a loop that can end between two synchronisations is reported.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
 from codemods.layout import replace_head
-from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+from codemods.unsynced import discard_gradients
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
 
 CODE = "FM201"
 
+_FLAG = "no_sync becomes set_requires_gradient_sync"
 _THROUGH_SUPPORT = "no_sync becomes no_sync of the support module"
 
 _OPPOSITE = {
@@ -92,33 +96,45 @@ def edit(found: Match, file: File) -> Outcome:
         return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
     if isinstance(call, cst.AssignTarget):
         return _manual(found, file, f"`{model}.no_sync` is replaced by something else")
+    block = _conditional_block(call, file) if isinstance(call, cst.Call) else None
+    if block is not None and found.held <= {Holds.FSDP, Holds.OTHER}:
+        edits = replace_head(file, block[0], f"{model}.set_requires_gradient_sync({block[1]})")
+        if _ends_synchronised(block[1], block[0], file):
+            return _rewritten(found, file, edits, [], _FLAG)
+        return _with_discards(found, file, edits, [], _FLAG)
     item = file.named(Import(SUPPORT, "no_sync"), found.attribute)
-    if not isinstance(call, cst.Call) or call.func is not found.attribute:
-        partial = file.named(Import("functools", "partial"), found.attribute)
-        return Outcome(
-            edits=[Edit(*file.span(found.attribute), f"{partial.local}({item.local}, {model})")],
-            findings=[finding(CODE, Level.REWRITTEN, file, found.attribute, _THROUGH_SUPPORT)],
-            imports=[item, partial],
+    if isinstance(call, cst.Call) and call.func is found.attribute:
+        edits = [Edit(*file.span(call), f"{item.local}({model})")]
+        return _with_discards(found, file, edits, [item], _THROUGH_SUPPORT)
+    partial = file.named(Import("functools", "partial"), found.attribute)
+    edits = [Edit(*file.span(found.attribute), f"{partial.local}({item.local}, {model})")]
+    return _with_discards(found, file, edits, [item, partial], _THROUGH_SUPPORT)
+
+
+def _with_discards(found: Match, file: File, edits: list[Edit], imports: list[Import], message: str) -> Outcome:
+    """A loop that can end between two synchronisations: FSDP1's `zero_grad` dropped what was left over."""
+    try:
+        discards, support = discard_gradients(found.model, file)
+    except Undecided as reason:
+        message += (
+            "; gradients that the last turn left unsynchronised survive zero_grad() in FSDP2, FSDP1 dropped them"
+            f" ({reason})"
         )
-    block = _conditional_block(call, file)
-    if block is not None and Holds.DDP not in found.held:
-        return _flag(found, block[0], block[1], file)
-    return Outcome(
-        edits=[Edit(*file.span(call), f"{item.local}({model})")],
-        findings=[finding(CODE, Level.REWRITTEN, file, found.attribute, _THROUGH_SUPPORT)],
-        imports=[item],
-    )
-
-
-def _flag(found: Match, block: cst.With, synchronised: str, file: File) -> Outcome:
-    model = file.code(found.model)
-    edits = replace_head(file, block, f"{model}.set_requires_gradient_sync({synchronised})")
-    level, message, cure = Level.REWRITTEN, "no_sync becomes set_requires_gradient_sync", ""
-    if not _ends_synchronised(synchronised, block, file):
-        level = Level.MANUAL
-        message += "; gradients that the last turn left unsynchronised survive zero_grad() in FSDP2, FSDP1 dropped them"
         cure = "synchronise on the last batch too, or make the number of batches a multiple of the accumulation steps"
-    return Outcome(edits=edits, findings=[finding(CODE, level, file, found.attribute, message, cure)])
+        return _rewritten(found, file, edits, imports, message, Level.MANUAL, cure)
+    return _rewritten(found, file, [*edits, *discards], [*imports, *support], message)
+
+
+def _rewritten(
+    found: Match,
+    file: File,
+    edits: list[Edit],
+    imports: list[Import],
+    message: str,
+    level: Level = Level.REWRITTEN,
+    cure: str = "",
+) -> Outcome:
+    return Outcome(edits, [finding(CODE, level, file, found.attribute, message, cure)], imports)
 
 
 def _conditional_block(call: cst.Call, file: File) -> tuple[cst.With, str] | None:
@@ -163,18 +179,45 @@ def _negated(test: cst.BaseExpression, file: File) -> str:
 
 
 def _ends_synchronised(synchronised: str, block: cst.With, file: File) -> bool:
-    """Whether the last turn of `for i in range(n)` around the block is seen to synchronise."""
+    """Whether the last turn of the loop around the block is seen to synchronise."""
     loop = next((node for node in file.ancestors(block) if isinstance(node, cst.For)), None)
-    if loop is None or not isinstance(loop.target, cst.Name) or not isinstance(loop.iter, cst.Call):
+    if loop is None:
         return False
-    if file.code(loop.iter.func) != "range" or len(loop.iter.args) != 1:
+    turns = _turns(loop, file)
+    if turns is None:
         return False
-    count = "".join(file.code(loop.iter.args[0]).split())
-    index = loop.target.value
+    index, count = turns
     last = [f"{index}=={count}-1", f"{index}>={count}-1", f"{index}+1=={count}", f"{index}+1>={count}"]
     if count.isdigit():
         last += [f"{index}=={int(count) - 1}", f"{index}>={int(count) - 1}"]
-    return "".join(_resolved(synchronised, block, file).split()).strip("()") in last
+    condition = cst.parse_expression(_resolved(synchronised, block, file))
+    for part in _alternatives(condition):
+        text = "".join(cst.Module([]).code_for_node(part.with_changes(lpar=(), rpar=())).split())
+        if text.replace(f"({index}+1)", f"{index}+1").replace(f"({count}-1)", f"{count}-1") in last:
+            return True
+    return False
+
+
+def _turns(loop: cst.For, file: File) -> tuple[str, str] | None:
+    """The index and the number of turns of `for i in range(n)` and `for i, x in enumerate(xs)`."""
+    call, target = loop.iter, loop.target
+    if not isinstance(call, cst.Call) or len(call.args) != 1 or call.args[0].keyword is not None:
+        return None
+    argument = "".join(file.code(call.args[0]).split())
+    if file.code(call.func) == "range" and isinstance(target, cst.Name):
+        return target.value, argument
+    if file.code(call.func) == "enumerate" and isinstance(target, cst.Tuple):
+        return file.code(target.elements[0].value), f"len({argument})"
+    return None
+
+
+def _alternatives(condition: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """`a` and `b` of `a or b`."""
+    if isinstance(condition, cst.BooleanOperation) and isinstance(condition.operator, cst.Or):
+        yield from _alternatives(condition.left)
+        yield from _alternatives(condition.right)
+    else:
+        yield condition
 
 
 def _resolved(condition: str, block: cst.With, file: File) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import check_marked, check_noop, code, rewrite
+from ..helpers import check_marked, check_noop, code, rewrite, rewrite_files
 
 HEAD = """\
 from contextlib import nullcontext
@@ -86,9 +88,180 @@ NEGATED = [
 
 
 @pytest.mark.parametrize(("context", "flag"), NEGATED)
-def test_gradients_left_at_the_end_need_a_person(context: str, flag: str) -> None:
-    result = check_marked(HEAD + code(LOOP.format(context=context)), "FM201", Level.MANUAL, "survive zero_grad()")
+def test_without_zero_grad_left_over_gradients_go_on_as_before(context: str, flag: str) -> None:
+    result = rewrite(HEAD + code(LOOP.format(context=context)))
+    assert result.text.endswith(
+        f"        model.set_requires_gradient_sync({flag})\n        model(batches[i]).sum().backward()\n"
+    )
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+ENUMERATED = [
+    "(i + 1) % 4 == 0 or (i + 1) == len(batches)",
+    "i == (len(batches) - 1) or not i",
+    "i >= len(batches) - 1",
+]
+
+
+@pytest.mark.parametrize("flag", ENUMERATED)
+def test_last_turn_of_an_enumeration(flag: str) -> None:
+    text = LOOP.replace("range(n)", "enumerate(batches)").replace("for i in", "for i, x in")
+    text = text.replace("    for", "    optimizer.zero_grad()\n    for")
+    result = rewrite(HEAD + code(text.format(context=f"nullcontext() if {flag} else model.no_sync()")))
     assert f"        model.set_requires_gradient_sync({flag})\n" in result.text
+    assert result.support == set()
+
+
+# What zero_grad drops
+
+
+EPOCH = """
+def train(net, batches, optimizer, schedule, epochs):
+    model = FSDP(net)
+    for epoch in range(epochs):
+{before}
+        for i, x in enumerate(batches):
+            with nullcontext() if i % 4 == 3 else model.no_sync():
+                model(x).sum().backward()
+            if i % 4 == 3:
+{step}
+"""
+STEP = "optimizer.step()\noptimizer.zero_grad()"
+DISCARD = "discard_unsynced_gradients(model)"
+
+
+def indented(text: str, by: int) -> str:
+    return textwrap.indent(text, " " * by)
+
+
+DROPS = [
+    ("optimizer.zero_grad()", f"optimizer.zero_grad()\n{DISCARD}"),
+    ("optimizer.zero_grad()  # all", f"optimizer.zero_grad()  # all\n{DISCARD}"),
+    ("model.zero_grad(set_to_none=True)", f"model.zero_grad(set_to_none=True)\n{DISCARD}"),
+    ("model.train(); optimizer.zero_grad()", f"model.train(); optimizer.zero_grad(); {DISCARD}"),
+    ("if epoch: optimizer.zero_grad()", f"if epoch: optimizer.zero_grad(); {DISCARD}"),
+    ("schedule.step()\noptimizer.zero_grad()", f"schedule.step()\noptimizer.zero_grad()\n{DISCARD}"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), DROPS)
+def test_what_zero_grad_dropped_is_discarded(before: str, after: str) -> None:
+    result = rewrite(HEAD + code(EPOCH.format(before=indented(before, 8), step=indented(STEP, 16))))
+    assert f"range(epochs):\n{indented(after, 8)}\n        for" in result.text
+    assert result.text.count(DISCARD) == 1
+    assert result.support == {"discard_unsynced_gradients"}
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+SYNCED = [
+    STEP,
+    "scaler.step(optimizer)\nscaler.update()\noptimizer.zero_grad()",
+    "if epoch:\n    scaler.step(optimizer)\nelse:\n    optimizer.step()\nschedule.step()\noptimizer.zero_grad()",
+    "optimizer.step()\nif epoch:\n    model.zero_grad()",
+]
+
+
+@pytest.mark.parametrize("step", SYNCED)
+def test_what_stepped_was_synchronised(step: str) -> None:
+    result = rewrite(HEAD + code(EPOCH.format(before="        pass", step=indented(step, 16))))
+    assert result.support == set()
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+UNSURE = [
+    "schedule.step()\noptimizer.zero_grad()",
+    "if epoch:\n    optimizer.step()\noptimizer.zero_grad()",
+    "if epoch:\n    optimizer.step()\nelif i:\n    pass\nelse:\n    optimizer.step()\noptimizer.zero_grad()",
+    "optimizer.step()\nmodel(x).sum().backward()\noptimizer.zero_grad()",
+    "for _ in x:\n    optimizer.zero_grad()\n    optimizer.step()",
+]
+
+
+@pytest.mark.parametrize("step", UNSURE)
+def test_a_step_that_may_not_have_been(step: str) -> None:
+    text = EPOCH.format(before="        pass", step=indented(step, 16)).replace("nullcontext() if i % 4 == 3 else ", "")
+    result = rewrite(HEAD + code(text))
+    assert result.text.count(DISCARD) == 1
+    assert result.support == {"discard_unsynced_gradients", "no_sync"}
+
+
+def test_optimizer_of_another_method() -> None:
+    text = code(
+        """
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.optimizer = SGD(self.model.parameters())
+
+            def start(self):
+                self.optimizer.zero_grad()
+
+            def step(self, x):
+                with self.model.no_sync():
+                    self.model(x).sum().backward()
+        """
+    )
+    result = rewrite(HEAD + text)
+    assert "        self.optimizer.zero_grad()\n        discard_unsynced_gradients(self.model)\n" in result.text
+
+
+def test_each_model_has_its_own_optimizer() -> None:
+    text = code(
+        """
+        def train(nets, x):
+            a, b = FSDP(nets[0]), FSDP(nets[1])
+            first, second = SGD(a.parameters()), SGD(b.parameters())
+            first.zero_grad()
+            second.zero_grad()
+            with a.no_sync(), b.no_sync():
+                b(a(x)).sum().backward()
+        """
+    )
+    result = rewrite(HEAD + text)
+    assert (
+        "    first.zero_grad()\n    discard_unsynced_gradients(a)\n"
+        "    second.zero_grad()\n    discard_unsynced_gradients(b)\n"
+        "    with no_sync(a), no_sync(b):\n"
+    ) in result.text
+
+
+NOT_SEEN = [
+    pytest.param("reset = lambda: optimizer.zero_grad()", "drops them", id="in an expression"),
+    pytest.param("for p in net.parameters():\n            p.grad = None", "by hand", id="by hand"),
+]
+
+
+@pytest.mark.parametrize(("before", "words"), NOT_SEEN)
+def test_what_is_dropped_out_of_sight_needs_a_person(before: str, words: str) -> None:
+    text = HEAD + code(EPOCH.format(before="        " + before, step=indented(STEP, 16)))
+    result = check_marked(text, "FM201", Level.MANUAL, words)
+    assert "            model.set_requires_gradient_sync(i % 4 == 3)\n" in result.text
+
+
+def test_zero_grad_where_the_model_is_not_known() -> None:
+    text = code(
+        """
+        def start(optimizer):
+            optimizer.zero_grad()
+
+
+        def train(net, x):
+            model = FSDP(net)
+            with model.no_sync():
+                model(x).sum().backward()
+        """
+    )
+    check_marked(HEAD + text, "FM201", Level.MANUAL, "`optimizer.zero_grad()` drops them")
+
+
+def test_zero_grad_of_another_file() -> None:
+    loop = HEAD + code(EPOCH.format(before="        start(optimizer)", step=indented(STEP, 16)))
+    files = {
+        "train.py": "from other import start\n" + loop,
+        "other.py": "def start(optimizer):\n    optimizer.zero_grad()\n",
+    }
+    result = rewrite_files(files)
+    assert [f.rule for f in result.findings if f.level is Level.MANUAL] == ["FM201"]
 
 
 def test_name_that_says_which_turn_is_the_last() -> None:

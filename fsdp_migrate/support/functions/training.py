@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -32,21 +33,22 @@ def reshard_all(model: nn.Module) -> None:
 
 
 # The units inside of `no_sync`: FSDP2 cannot be asked whether a unit synchronises.
-UNSYNCED: WeakSet[nn.Module] = WeakSet()
+UNSYNCED: WeakSet[FSDPModule] = WeakSet()
 
 
 @contextmanager
-def no_sync(model: nn.Module) -> Generator[None, None, None]:
+def no_sync(model: Any) -> Generator[None, None, None]:
     """Accumulate gradients without communication. What counts is where the backward runs.
 
     FSDP2 only has a switch that stays as it was set. This one is turned back after an exception, and not by the inner
     one of two contexts.
     """
-    if isinstance(model, DistributedDataParallel):
+    sharded = [m for m in model.modules() if isinstance(m, FSDPModule)]
+    if not sharded:  # DDP has a method of its own
         with model.no_sync():
             yield
         return
-    units = [m for m in model.modules() if isinstance(m, FSDPModule) and m not in UNSYNCED]
+    units = [m for m in sharded if m not in UNSYNCED]
     for unit in units:
         unit.set_requires_gradient_sync(False, recurse=False)
     UNSYNCED.update(units)
