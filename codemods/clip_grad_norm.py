@@ -32,7 +32,9 @@ def step(net, batch):
 ## Fix safety
 
 Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank
-with an empty shard, and for a norm type that only run time knows, the support module's `clip_grad_norm_` is called.
+with an empty shard, for a norm type that only run time knows, and for a model with ignored or offloaded parameters, the
+support module's `clip_grad_norm_` is called. It is called as well where the model runs between the backward and the
+clipping: until it is resharded, `parameters()` of an FSDP2 model has copies without gradients, and nothing is clipped.
 
 ## References
 
@@ -45,70 +47,75 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.clipping import STALE, STALE_CURE, follows_forward, has_plain_norm, needs_support
 from codemods.layout import call_text
-from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import SUPPORT, Edit, File, Finding, Holds, Import, Level, Outcome, Rule, finding
 
 CODE = "FM202"
 
 _FUNCTION = "clip_grad_norm_"
+_THROUGH_SUPPORT = f"{_FUNCTION} becomes {_FUNCTION} of the support module"
+
+
+_WRAPPERS = f"{WRAPPER}.{_FUNCTION}"
 
 
 @dataclass(frozen=True)
 class Match:
-    """One `model.clip_grad_norm_` in the source."""
+    """One `model.clip_grad_norm_`, or the wrapper's `FSDP.clip_grad_norm_` with the model as its first argument."""
 
     attribute: cst.Attribute
+    model: cst.BaseExpression
     held: frozenset[Holds]
 
 
 def match(node: cst.CSTNode, file: File) -> Match | None:
     if not isinstance(node, cst.Attribute) or node.attr.value != _FUNCTION:
         return None
+    if file.fsdp1(node) == _WRAPPERS:
+        call = file.parent(node)
+        given = call.args[0] if isinstance(call, cst.Call) and call.func is node and call.args else None
+        if given is None or given.star or given.keyword is not None:
+            return None
+        return Match(node, given.value, frozenset({Holds.FSDP}))
     if file.dotted(node) is not None:
         return None
     held = file.holds(node.value)
-    return Match(node, held) if held & {Holds.FSDP, Holds.UNKNOWN} else None
+    return Match(node, node.value, held) if held & {Holds.FSDP, Holds.UNKNOWN} else None
 
 
 def edit(found: Match, file: File) -> Outcome:
     call = file.parent(found.attribute)
-    model = file.code(found.attribute.value)
+    model = file.code(found.model)
     if Holds.FSDP not in found.held:
         return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
+    item = file.named(Import(SUPPORT, _FUNCTION), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
-        return _manual(found, file, f"`{model}.{_FUNCTION}` is kept for later, and an FSDP2 model has no such method")
+        partial = file.named(Import("functools", "partial"), found.attribute)
+        edits = [Edit(*file.span(found.attribute), f"{partial.local}({item.local}, {model})")]
+        return Outcome(edits, [_becomes(found, file, _THROUGH_SUPPORT)], [item, partial])
     start, end = file.span(call)
-    callee_start, callee_end = file.span(found.attribute)
-    arguments = file.text[callee_end:end].lstrip()[1:]
-    if not _plain_norm(call) or file.may_ignore_parameters(found.attribute.value):
-        item = file.named(Import(SUPPORT, _FUNCTION), call)
-        return Outcome(
-            edits=[Edit(callee_start, end, f"{item.local}({model}, {arguments.lstrip()}")],
-            findings=[
-                finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {_FUNCTION} of the support module")
-            ],
-            imports=[item],
-        )
+    by_class = found.model is not found.attribute.value
+    arguments = file.text[file.span(found.attribute)[1] : end].lstrip()[1:].lstrip()
+    if follows_forward(call, found.model, file):
+        edits = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
+        message = f"{_THROUGH_SUPPORT}; {STALE}"
+        return Outcome(edits, [finding(CODE, Level.MANUAL, file, found.attribute, message, STALE_CURE)], [item])
+    if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, file):
+        edits = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
+        return Outcome(edits, [_becomes(found, file, _THROUGH_SUPPORT)], [item])
     torch = file.named(Import("torch"), call)
     function = f"{torch.local}.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"
-    inner = f"{model}.parameters(), {arguments.lstrip()[:-1]}"
-    written = call_text(file, call, function, inner, suffix)
-    return Outcome(
-        edits=[Edit(start, end, written)],
-        findings=[finding(CODE, Level.REWRITTEN, file, call, f"{_FUNCTION} becomes {function}")],
-        imports=[torch],
-    )
+    if by_class:
+        arguments = arguments[len(model) :].lstrip(", ")
+    written = call_text(file, call, function, f"{model}.parameters(), {arguments[:-1]}", suffix)
+    return Outcome([Edit(start, end, written)], [_becomes(found, file, f"{_FUNCTION} becomes {function}")], [torch])
 
 
-def _plain_norm(call: cst.Call) -> bool:
-    """Whether the norm type is left out or a finite number in the source."""
-    if any(argument.star for argument in call.args):
-        return False
-    positional = [argument.value for argument in call.args if argument.keyword is None]
-    named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
-    norm = positional[1] if len(positional) > 1 else named.get("norm_type")
-    return norm is None or isinstance(norm, (cst.Integer, cst.Float))
+def _becomes(found: Match, file: File, message: str) -> Finding:
+    return finding(CODE, Level.REWRITTEN, file, found.attribute, message)
 
 
 def _manual(found: Match, file: File, message: str) -> Outcome:

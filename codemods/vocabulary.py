@@ -191,6 +191,9 @@ class File(Protocol):
     def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether some parameters of the model that an expression holds may stay plain tensors (`ignored_modules`)."""
 
+    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
+        """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
+
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 

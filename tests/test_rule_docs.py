@@ -15,6 +15,8 @@ from .helpers import contract, rewrite
 
 CHECKS = [*TRAPS, *CONTRACT]
 DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
+# Rewritten as well as can be, and yet the losses are others: FSDP1 was wrong there.
+TRAINS_OTHERWISE = {"FM206"}
 HEADINGS = ["**What it does.**", "**Why.**", "## Example", "## Use instead", "## Fix safety", "## References"]
 
 
@@ -52,7 +54,8 @@ def test_headings_are_all_there_in_order(code: str) -> None:
 def test_example_becomes_what_is_to_be_used_instead(rule) -> None:  # type: ignore[no-untyped-def]
     result = rewrite(snippet(rule.docs, "Example"))
     assert rule.code in {finding.rule for finding in result.findings}
-    assert all(finding.level is not Level.MANUAL for finding in result.findings)
+    decided_by_a_person = {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
+    assert decided_by_a_person == ({rule.code} if rule.code in TRAINS_OTHERWISE else set())
     assert result.text == snippet(rule.docs, "Use instead")
 
 

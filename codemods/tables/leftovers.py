@@ -41,6 +41,12 @@ _MANUAL_WRAP = Leftover(
 )
 
 LEFTOVERS = {
+    "FullyShardedDataParallel.clip_grad_norm_": Leftover(
+        "FM202",
+        "clip-grad-norm-method",
+        "FSDP1's clip_grad_norm_ is called through the class, with a model that is not seen",
+        "call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)",
+    ),
     "FullyShardedDataParallel.fsdp_modules": Leftover(
         "FM107",
         "fsdp-modules",

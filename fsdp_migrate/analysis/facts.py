@@ -146,6 +146,11 @@ class FileFacts:
         arguments = [argument for call in calls for argument in call.args if self.way(call) is Way.SUPPORT]
         return any(a.star == "**" or (a.keyword and a.keyword.value.startswith("ignored_")) for a in arguments)
 
+    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
+        made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
+        given = [(file, a) for file, call in made for a in call.args if a.keyword and a.keyword.value == "cpu_offload"]
+        return any(not _stays_on_device(origin) for file, a in given for origin in file.origins(a.value))
+
     def way(self, call: cst.Call) -> Way:
         return self._facts.ways.get(call, Way.SUPPORT)
 
@@ -281,6 +286,14 @@ class FileFacts:
         if isinstance(parent, (cst.FunctionDef, cst.ClassDef, cst.Param)):
             return parent.name is not name
         return not isinstance(parent, (cst.AssignTarget, cst.ImportAlias, cst.AsName, cst.Global, cst.Nonlocal))
+
+
+def _stays_on_device(origin: Origin) -> bool:
+    """Whether a value of `cpu_offload` is seen to offload nothing: None, `CPUOffload()`, `CPUOffload(False)`."""
+    if not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != "CPUOffload":
+        return origin.is_none
+    given = origin.node.args
+    return not given or (isinstance(given[0].value, cst.Name) and given[0].value.value == "False")
 
 
 def _held(origin: Origin) -> Holds:

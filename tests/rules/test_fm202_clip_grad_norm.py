@@ -145,20 +145,166 @@ def test_parameter_called_torch() -> None:
     assert "    fsdp2_torch.nn.utils.clip_grad_norm_(model.parameters(), torch)\n" in result.text
 
 
-MARKED = [
-    pytest.param("def clip(model):\n    model.clip_grad_norm_(1.0)\n", "cannot tell", id="nobody calls it"),
-    pytest.param("clip = FSDP(net).clip_grad_norm_\n", "kept for later", id="not called"),
+def test_nobody_calls_it() -> None:
+    text = HEAD + "    return model\n\n\ndef clip(model):\n    model.clip_grad_norm_(1.0)\n"
+    check_marked(text, "FM202", Level.MANUAL, "cannot tell")
+
+
+KEPT = ["clip = {}\n    clip(1.0)", "return {}", "clips = [{}]", "args.clip({}, 1.0)"]
+
+
+@pytest.mark.parametrize("statement", KEPT)
+def test_method_kept_for_later(statement: str) -> None:
+    result = rewrite(HEAD + f"    {statement}\n".format("model.clip_grad_norm_"))
+    assert result.text.endswith(f"    {statement}\n".format("partial(clip_grad_norm_, model)"))
+    assert result.support == {"clip_grad_norm_"}
+
+
+BY_CLASS = [
+    ("FSDP.clip_grad_norm_(model, 1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
+    ("norm = FSDP.clip_grad_norm_(model, max_norm=1.0)", f"norm = {NORM.replace('1.0', 'max_norm=1.0')}"),
+    ("FSDP.clip_grad_norm_(model, 1.0, args.norm)", "clip_grad_norm_(model, 1.0, args.norm)"),
+    ("FSDP.clip_grad_norm_(model, 1.0, 2)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, 2)"),
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), MARKED)
-def test_marked(text: str, words: str) -> None:
-    check_marked(HEAD + "    return model\n\n\n" + text, "FM202", Level.MANUAL, words)
+@pytest.mark.parametrize(("before", "after"), BY_CLASS)
+def test_called_through_the_class(before: str, after: str) -> None:
+    assert body(f"    {before}\n") == f"    {after}\n"
 
 
-def test_clipping_by_a_local_norm_is_reported() -> None:
-    text = HEAD + "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-    result = check_marked(text, "FM206", Level.REVIEW, "global norm", line=7)
-    assert result.text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(
-        "FSDP(", "fully_shard("
+@pytest.mark.parametrize("arguments", ["*args", "module=args", ""])
+def test_called_through_the_class_with_a_model_out_of_sight(arguments: str) -> None:
+    check_marked(HEAD + f"    FSDP.clip_grad_norm_({arguments})\n", "FM202", Level.MANUAL)
+
+
+OFFLOADED = [
+    ("CPUOffload(offload_params=True)", True),
+    ("CPUOffload(args.offload)", True),
+    ("args.offload", True),
+    ("None", False),
+    ("CPUOffload()", False),
+    ("CPUOffload(offload_params=False)", False),
+]
+
+
+@pytest.mark.parametrize(("value", "support"), OFFLOADED)
+def test_gradients_kept_on_the_cpu(value: str, support: bool) -> None:
+    head = HEAD.replace("as FSDP", "as FSDP, CPUOffload").replace("FSDP(net)", f"FSDP(net, cpu_offload={value})")
+    assert ("clip_grad_norm_" in rewrite(head + "    model.clip_grad_norm_(1.0)\n").support) == support
+
+
+# A forward in between
+
+FORWARDS = [
+    "model(args)",
+    "loss = model.generate(args)",
+    "evaluate(model, args)",
+    "if args:\n        with torch.no_grad():\n            args.validate(model)",
+]
+
+
+CLIPS = ["model.clip_grad_norm_(1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"]
+
+
+@pytest.mark.parametrize("forward", FORWARDS)
+@pytest.mark.parametrize(
+    "clip", ["model.clip_grad_norm_(1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"]
+)
+def test_forward_between_backward_and_clipping(forward: str, clip: str) -> None:
+    text = HEAD + f"    model(args).sum().backward()\n    {forward}\n    {clip}\n"
+    rule = "FM202" if clip.startswith("model") else "FM206"
+    result = check_marked(text, rule, Level.MANUAL, "stale weights of its root")
+    assert result.text.endswith("    clip_grad_norm_(model, 1.0)\n")
+
+
+def test_evaluation_by_a_method_of_the_trainer() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+
+            def step(self, x):
+                self.model(x).sum().backward()
+                self.evaluate()
+                self.model.clip_grad_norm_(1.0)
+        """
     )
+    check_marked(text, "FM202", Level.MANUAL, "stale weights")
+
+
+QUIET = [
+    "model(args).sum().backward()\n    model.train()",
+    "model(args).sum().backward()\n    args.unscale_(model.parameters())",
+    "evaluate(model)\n    model(args).sum().backward()",
+    "model(args).sum().backward()\n    log(model)",
+    "model(args)",
+]
+
+
+@pytest.mark.parametrize("before", QUIET)
+def test_nothing_runs_in_between(before: str) -> None:
+    text = f"    {before}\n    model.clip_grad_norm_(1.0)\n"
+    assert body(text).endswith("    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+
+
+# FM206
+
+DIRECT = [
+    "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    "params = [p for p in model.parameters() if p.requires_grad]\n    torch.nn.utils.clip_grad_norm_(params, 1.0)",
+    "torch.nn.utils.clip_grad_norm_([p for n, p in model.named_parameters()], 1.0)",
+    "torch.nn.utils.clip_grad_norm_(filter(args, model.parameters()), 1.0)",
+    "torch.nn.utils.clip_grad_norm(model.parameters(), 1.0)",
+]
+
+
+@pytest.mark.parametrize("statement", DIRECT)
+def test_clipping_by_a_local_norm_is_reported(statement: str) -> None:
+    result = check_marked(HEAD + f"    {statement}\n", "FM206", Level.MANUAL, "global norm")
+    assert result.text.endswith(f"    model = fully_shard(net)\n    {statement}\n")
+
+
+@pytest.mark.parametrize("use", USED)
+def test_local_norm_that_is_used_becomes_a_plain_tensor(use: str) -> None:
+    before = f"    {use}\n".format("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
+    assert body(before) == f"    {use}\n".format(NORM)
+
+
+def test_local_norm_of_a_model_that_may_be_ddp() -> None:
+    text = HEAD.replace("FSDP(net)", "FSDP(net) if args else torch.nn.parallel.DistributedDataParallel(net)")
+    result = rewrite(text + "    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+    assert "return full_tensor(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))\n" in result.text
+
+
+OTHER_NORMS = [
+    ("model.parameters(), 1.0, float('inf')", "model, 1.0, float('inf')"),
+    ("model.parameters(), max_norm=1.0, norm_type=args", "model, max_norm=1.0, norm_type=args"),
+    ("model.parameters(), 1.0, norm_type=args, foreach=False", "model, 1.0, norm_type=args"),
+    ("list(model.parameters()), 1.0, 'inf'", "list(model.parameters()), 1.0, 'inf'"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), OTHER_NORMS)
+def test_other_norms_of_torchs_function(before: str, after: str) -> None:
+    assert body(f"    return torch.nn.utils.clip_grad_norm_({before})\n") == f"    return clip_grad_norm_({after})\n"
+
+
+def test_argument_that_only_torch_has() -> None:
+    text = "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, args, error_if_nonfinite=True)\n"
+    assert body(text).startswith('    raise NotImplementedError("fsdp-migrate FM206: ')
+
+
+STAY = [
+    "torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)",
+    "if not isinstance(model, FSDP):\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+]
+
+
+@pytest.mark.parametrize("statement", STAY)
+def test_nothing_to_say_about(statement: str) -> None:
+    assert "FM206" not in {rule for rule, _, _ in rewrite(HEAD + f"    {statement}\n").summary}
