@@ -5,7 +5,8 @@
 3. The class itself comes last, because a constructor call or a static method holds its name too.
 
 What no rule claims is reported by `leftover`. `TRAPS` change nothing: they find what trains otherwise, or breaks, once
-the program is FSDP2. `CONTRACT` is for any FSDP2 code: what `fully_shard` needs and does not check.
+the program is FSDP2. `LEFT_ALONE` say which files are not rewritten, and why. `CONTRACT` is for any FSDP2 code: what
+`fully_shard` needs and does not check.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 from codemods import (
     class_check,
     clip_grad_norm,
+    fairscale,
+    fsdp_subclass,
+    generated,
     grad_scaler,
     gradient_collectives,
     local_clipping,
@@ -25,8 +29,10 @@ from codemods import (
     parameter_groups,
     policy_definition,
     precision_definition,
+    side_by_side,
     state_dict,
     summon_full_params,
+    vendored,
     wrap,
 )
 from codemods.vocabulary import Check, Rule
@@ -50,6 +56,14 @@ RULES: tuple[Rule[Any], ...] = (
 TRAPS: tuple[Check, ...] = (
     gradient_collectives.CHECK,
     parameter_groups.CHECK,
+)
+
+LEFT_ALONE: tuple[Check, ...] = (
+    side_by_side.CHECK,
+    fsdp_subclass.CHECK,
+    vendored.CHECK,
+    generated.CHECK,
+    fairscale.CHECK,
 )
 
 CONTRACT: tuple[Check, ...] = ()

@@ -41,11 +41,9 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.tables.names import PACKAGE, WRAPPER
-from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
+from codemods.vocabulary import Edit, File, Import, Level, Outcome, Reference, Rule, finding
 
 CODE = "FM105"
-
-Reference = cst.Name | cst.Attribute
 
 
 def match(node: cst.CSTNode, file: File) -> Reference | None:

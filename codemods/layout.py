@@ -175,7 +175,26 @@ def removal(file: File, statement: cst.CSTNode) -> Edit:
 
 def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
     """Raise before the statement that holds `node`: what FSDP2 would silently ignore must not be reached."""
-    marker = f'raise NotImplementedError("fsdp-migrate {code}: '
+    if is_stopped(file, node, code):
+        return []
+    start, first = _statement_start(file, node)
+    indent = file.text[first:start]
+    text = why.replace('"', "'")
+    return [Edit(start, start, f'{_marker(code)}{text}"){file.newline}{indent}')]
+
+
+def is_stopped(file: File, node: cst.CSTNode, code: str) -> bool:
+    """Whether an earlier run has put a `raise` before the statement that holds `node`."""
+    first = _statement_start(file, node)[1]
+    return file.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(_marker(code))
+
+
+def _marker(code: str) -> str:
+    return f'raise NotImplementedError("fsdp-migrate {code}: '
+
+
+def _statement_start(file: File, node: cst.CSTNode) -> tuple[int, int]:
+    """Where the statement that holds a node starts, decorators included, and where its line does."""
     statement = node
     for ancestor in file.ancestors(node):
         if isinstance(ancestor, (cst.IndentedBlock, cst.Module)):
@@ -184,12 +203,7 @@ def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
     start = file.span(statement)[0]
     if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and statement.decorators:
         start = file.span(statement.decorators[0])[0]
-    first = file.text.rfind("\n", 0, start) + 1
-    if file.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(marker):
-        return []
-    indent = file.text[first:start]
-    text = why.replace('"', "'")
-    return [Edit(start, start, f'{marker}{text}"){file.newline}{indent}')]
+    return start, file.text.rfind("\n", 0, start) + 1
 
 
 def _behind_comments(file: File, block: cst.With, extra: int) -> int:

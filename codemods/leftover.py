@@ -55,7 +55,6 @@ from codemods.tables.leftovers import (
     PRIVATE,
     SHARDED_LOAD,
     STATIC,
-    SUBCLASS,
     Leftover,
 )
 from codemods.tables.names import SILENT_ON_FSDP2, WRAPPER
@@ -119,9 +118,7 @@ def _row(node: cst.BaseExpression, name: str, file: File) -> Leftover:
     if name in LEFTOVERS:
         return LEFTOVERS[name]
     if name == WRAPPER:
-        holder = file.parent(node)
-        is_base = isinstance(holder, cst.Arg) and isinstance(file.parent(holder), cst.ClassDef)
-        return SUBCLASS if is_base else CLASS
+        return CLASS
     if any(part.startswith("_") for part in name.split(".")):
         return PRIVATE
     return OTHER

@@ -29,6 +29,8 @@ class Level(str, Enum):
     """Replaced; what differs does not change what is trained (memory, speed, logging, checkpoint dtype)."""
     MANUAL = "manual"
     """Not replaced, or what trains may differ, or only a person can decide."""
+    KEPT = "kept"
+    """Not replaced, because the program keeps it on purpose beside an FSDP2 path of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,9 @@ class Import:
 
 N = TypeVar("N", bound=cst.CSTNode)
 
+Reference = cst.Name | cst.Attribute
+"""An expression that can name something: `FSDP`, `fsdp.FullyShardedDataParallel`."""
+
 SUPPORT = "fsdp2_support"
 """Stands for the program's support module in an `Import`; the engine knows where it lies."""
 
@@ -118,6 +123,28 @@ class Way(Enum):
     """`shard_model` of the support module, which decides at run time."""
     LEFT = "left"
     """Not at all: it stays FSDP1."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why FSDP1 stays where it is.
+
+    Either what chooses between it and an FSDP2 path of the program's own (a condition, the subject of a `match`, a
+    table of functions), or a subclass of FSDP.
+    """
+
+    file: File
+    node: cst.CSTNode
+
+    @property
+    def place(self) -> str:
+        """The file and line, for a message."""
+        return f"{self.file.path.name}:{self.file.position(self.node)[0]}"
+
+    @property
+    def text(self) -> str:
+        """The source on one line, cut to sixty characters."""
+        return Origin(self.file, self.node).text
 
 
 class File(Protocol):
@@ -193,6 +220,23 @@ class File(Protocol):
 
     def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
+
+    def switch(self, call: cst.Call) -> Cause | None:
+        """What chooses between a constructor call of this file and an FSDP2 path of the program's own, if anything."""
+
+    @property
+    def beside(self) -> Cause | None:
+        """The switch whose FSDP1 path this file serves, so that nothing in it is rewritten; None for most files."""
+
+    @property
+    def subclass(self) -> Cause | None:
+        """The subclass of FSDP whose models this file serves, so that nothing in it is rewritten."""
+
+    def references(self) -> Iterable[tuple[Reference, str]]:
+        """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
+
+    def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterable[tuple[File, Reference]]:
+        """Where the program names a function or class of this file, its own definition left out."""
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import CONTRACT, RULES, TRAPS, configuration, leftover
+from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, configuration, leftover
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Way
 
-from . import imports, support_file, ways
+from . import imports, support_file, untouched, ways
 from .analysis.facts import Facts, FileFacts
 from .analysis.program import Program
 from .analysis.symbols import Resolve
@@ -61,15 +61,19 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     facts = Facts(program)
-    trees = _trees_naming_fsdp1(program)
+    naming = _trees_naming_fsdp1(program)
+    untouched.decide(facts, naming, _trees_using_models(program), graph or {})
+    trees = [tree for tree in naming if tree.path not in facts.untouched]
     ways.decide(facts, trees)
     if facts.ways:
-        trees = list(dict.fromkeys([*trees, *_trees_using_models(program)]))
+        using = (tree for tree in _trees_using_models(program) if tree.path not in facts.untouched)
+        trees = list(dict.fromkeys([*trees, *using]))
     run = _Run(facts, options, programs(graph) if graph else (tuple(program.texts),))
     for tree in trees:
         run.apply_rules(facts.file(tree))
     for tree in trees:
         run.report_leftovers(facts.file(tree))
+    run.report_untouched(naming)
     run.report_traps(trees)
     findings = run.findings
     changes: tuple[Change, ...] = ()
@@ -115,7 +119,7 @@ def _obstacle(facts: Facts) -> str | None:
 
 
 def _left(finding: Finding, cure: str) -> Finding:
-    if finding.level is Level.MANUAL:
+    if finding.level in (Level.MANUAL, Level.KEPT):
         return finding
     message = finding.message.replace(" becomes ", " would become ")
     return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", cure=cure)
@@ -155,23 +159,35 @@ class _Run:
                         self._take(file.path, rule.edit(found, file))
 
     def report_leftovers(self, file: FileFacts) -> None:
-        migrated = any(way is not Way.LEFT for way in self.facts.ways.values())
-        for node, name in _references(file):
+        untouched = file.path in self.facts.untouched
+        migrated = not untouched and any(way is not Way.LEFT for way in self.facts.ways.values())
+        for node, name in file.references():
             if self._is_handled(file, node) or isinstance(file.parent(node), cst.AssignTarget):
                 continue
-            if imports.is_vocabulary(name) and self.facts.ways:
+            if imports.is_vocabulary(name) and self.facts.ways and not untouched:
                 self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
+        if file.beside is not None:
+            return
         attributes = file.tree.nodes(cst.Attribute)
         self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
+
+    def report_untouched(self, naming: Iterable[Tree]) -> None:
+        """What is not rewritten, and why; nothing about the inside of a file that is not the user's."""
+        for tree in naming:
+            file = self.facts.file(tree)
+            self.findings.update(finding for check in LEFT_ALONE for finding in check.find(file))
+        for tree in naming:
+            if tree.path in self.facts.untouched - self.facts.foreign:
+                self.report_leftovers(self.facts.file(tree))
 
     def report_traps(self, trees: Iterable[Tree]) -> None:
         """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
         named = set(trees)
         for trap in TRAPS:
             for tree in _holding(self.facts.program, trap.words):
-                if self.facts.ways or tree in named:
+                if tree.path not in self.facts.untouched and (self.facts.ways or tree in named):
                     self.findings.update(trap.find(self.facts.file(tree)))
 
     def changes(self) -> tuple[Change, ...]:
@@ -179,7 +195,7 @@ class _Run:
         edited = {
             path: apply(texts[path], pending.edits)
             for path, pending in self.pending.items()
-            if pending.edits or PACKAGE in texts[path]
+            if path not in self.facts.untouched and (pending.edits or PACKAGE in texts[path])
         }
         tidied = {path: self._tidy(path, text) for path, text in edited.items()}
         needs = {path: result.support for path, result in tidied.items() if result.support}
@@ -221,20 +237,6 @@ class _Run:
             return True
         line, column = file.position(node)
         return any(f.path == file.path and (f.line, f.column) == (line, column) for f in self.findings)
-
-
-def _references(file: FileFacts) -> Iterable[tuple[cst.BaseExpression, str]]:
-    """The outermost names that mean FSDP1, import statements left out."""
-    for kind in (cst.Name, cst.Attribute):
-        for node in file.tree.nodes(kind):
-            parent = file.parent(node)
-            if isinstance(parent, cst.Attribute) and (parent.attr is node or file.fsdp1(parent) is not None):
-                continue
-            if any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in file.ancestors(node)):
-                continue
-            name = file.fsdp1(node)
-            if name is not None:
-                yield node, name
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codemods import CONTRACT, RULES, TRAPS, leftover
+from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, leftover
 from codemods.tables import leftovers
 
 from . import suppress
@@ -12,7 +12,7 @@ from .render.view import RuleInfo
 def rulebook() -> dict[str, RuleInfo]:
     """All rules by code, in the order of their codes."""
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
-    rules += [RuleInfo(check.code, check.name, check.docs) for check in (*TRAPS, *CONTRACT)]
+    rules += [RuleInfo(check.code, check.name, check.docs) for check in (*TRAPS, *LEFT_ALONE, *CONTRACT)]
     rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
     rules.append(RuleInfo(leftover.CODE, leftovers.OTHER.name, leftover.__doc__ or ""))
     rows = [*leftovers.LEFTOVERS.values(), *vars(leftovers).values()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import symtable
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -175,7 +176,8 @@ def check_leftovers(result: Result) -> None:
             if used.split(".")[0] in DATA and not changed:
                 continue
             line = text.splitlines()[node.lineno - 1].strip()
-            at = next((text for text in named if text.startswith(ast.unparse(node))), None)
+            name_there = re.compile(re.escape(ast.unparse(node)) + r"(?![\w.])")
+            at = next((text for text in named if name_there.match(text)), None)
             assert at is not None, f"{used} is left in `{line}` and no finding names it"
             named.remove(at)
             if used.rsplit(".", 1)[-1] in SILENT and result.report.changes:
@@ -292,7 +294,7 @@ def _is_dotted(node: ast.expr) -> bool:
 
 
 def _is_manual(finding: Finding, name: str) -> bool:
-    return finding.level is Level.MANUAL and finding.path.as_posix().endswith(f"/{name}")
+    return finding.level in (Level.MANUAL, Level.KEPT) and finding.path.as_posix().endswith(f"/{name}")
 
 
 def _is_stopped(tree: ast.Module, node: ast.expr) -> bool:

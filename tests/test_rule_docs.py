@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from codemods import CONTRACT, RULES, TRAPS, leftover
+from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, leftover
 from codemods.vocabulary import Check, Level
 from fsdp_migrate import suppress
 from fsdp_migrate.rulebook import rulebook
 
 from .helpers import contract, rewrite
 
-CHECKS = [*TRAPS, *CONTRACT]
+CHECKS = [*TRAPS, *LEFT_ALONE, *CONTRACT]
 DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
 # Rewritten as well as can be, and yet the losses are others: FSDP1 was wrong there.
 TRAINS_OTHERWISE = {"FM206"}
@@ -35,7 +35,7 @@ def test_codes_and_names_are_distinct() -> None:
     rules = [*RULES, *CHECKS]
     assert len({rule.code for rule in rules}) == len(rules)
     assert len({rule.name for rule in rules}) == len(rules)
-    assert all(re.fullmatch(r"FM[1-4]\d\d", rule.code) for rule in [*RULES, *TRAPS])
+    assert all(re.fullmatch(r"FM[1-4]\d\d", rule.code) for rule in [*RULES, *TRAPS, *LEFT_ALONE])
     assert all(re.fullmatch(r"FM5\d\d", rule.code) for rule in CONTRACT)
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name) for rule in rules)
 

@@ -74,12 +74,6 @@ LEFTOVERS = {
     "wrap": _MANUAL_WRAP,
 }
 
-SUBCLASS = Leftover(
-    "FM108",
-    "fsdp-subclass",
-    "a subclass of FullyShardedDataParallel has no FSDP2 counterpart",
-    "move the overridden methods to the wrapped module, and shard it with fully_shard",
-)
 CLASS = Leftover(
     "FM109",
     "fsdp-class-as-value",

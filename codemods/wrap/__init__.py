@@ -52,7 +52,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.layout import removal, stop
+from codemods.layout import is_stopped, removal, stop
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
@@ -92,7 +92,7 @@ def propose(file: File, call: cst.Call) -> Proposal:
     reads = frozenset(
         origin.node for argument in call.args for origin in file.origins(argument.value) if origin.node is not None
     )
-    module = _module(file, call)
+    module = wrapped_module(file, call)
     if module is not None and has_optimizer_before(file, call, module):
         return Proposal(Way.LEFT, "an optimizer is built before it", frozenset(), frozenset(), reads)
     try:
@@ -100,6 +100,11 @@ def propose(file: File, call: cst.Call) -> Proposal:
     except Undecided as undecided:
         return Proposal(Way.SUPPORT, str(undecided), frozenset(), frozenset(), reads)
     return Proposal(Way.IDIOMATIC, "", frozenset(made.definitions), frozenset(made.inlined), reads)
+
+
+def is_left(file: File, call: cst.Call) -> bool:
+    """Whether an earlier run left a constructor call as it is, and put a `raise` before it."""
+    return is_stopped(file, call, CODE)
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
@@ -209,7 +214,7 @@ def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
 
 
-def _module(file: File, call: cst.Call) -> cst.BaseExpression | None:
+def wrapped_module(file: File, call: cst.Call) -> cst.BaseExpression | None:
     """What the call wraps, also when its other arguments are not seen."""
     named = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "module")
     first = call.args[0] if call.args and not call.args[0].star and call.args[0].keyword is None else None

@@ -9,9 +9,10 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.tables.names import WRAPPER, fsdp1_name
-from codemods.vocabulary import File, Holds, Import, Origin, Way
+from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
 
 from .calls import argument_for, parameters
+from .definitions import last_name
 from .flow import reaching
 from .program import Program
 from .scopes import Binding, Binds, Scope
@@ -29,6 +30,11 @@ class Facts:
         self.ways: dict[cst.Call, Way] = {}
         self.changed: set[cst.CSTNode] = set()
         self.kept: set[cst.CSTNode] = set()
+        self.switches: dict[cst.Call, Cause] = {}
+        self.beside: dict[Path, Cause] = {}
+        self.subclassed: dict[Path, Cause] = {}
+        self.foreign: frozenset[Path] = frozenset()
+        self.untouched: frozenset[Path] = frozenset()
         self.constructors = 0
         self.state_dicts_at_run_time = False
         self._files: dict[Path, FileFacts] = {}
@@ -172,6 +178,51 @@ class FileFacts:
     def is_for_shard_model(self, node: cst.CSTNode) -> bool:
         return node in self._facts.kept
 
+    def switch(self, call: cst.Call) -> Cause | None:
+        return self._facts.switches.get(call)
+
+    @property
+    def beside(self) -> Cause | None:
+        return self._facts.beside.get(self.path)
+
+    @property
+    def subclass(self) -> Cause | None:
+        return self._facts.subclassed.get(self.path)
+
+    def references(self) -> Iterator[tuple[Reference, str]]:
+        for node in self._named():
+            parent = self.parent(node)
+            if isinstance(parent, cst.Attribute) and (parent.attr is node or self.fsdp1(parent) is not None):
+                continue
+            if any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)):
+                continue
+            name = self.fsdp1(node)
+            if name is not None:
+                yield node, name
+
+    def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileFacts, Reference]]:
+        name = definition.name.value
+        for tree in self._program.mentioning(name):
+            file = self._facts.file(tree)
+            known = {name, *_aliases(tree, name)}
+            for node in file._named():
+                if last_name(node) not in known or not file._is_whole(node):
+                    continue
+                if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
+                    yield file, node
+
+    def _named(self) -> Iterator[Reference]:
+        yield from self.tree.nodes(cst.Name)
+        yield from self.tree.nodes(cst.Attribute)
+
+    def _is_whole(self, node: Reference) -> bool:
+        """Whether a name is an expression by itself: not the `b` of `a.b`, not where it is bound or imported."""
+        if isinstance(node, cst.Name):
+            return self._is_use(node) and not any(
+                isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)
+            )
+        return not isinstance(self.parent(node), cst.AssignTarget)
+
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         several = self.tree.scope_of[node].bindings.values()
         bound = {binding for bindings in several for binding in bindings if binding.node is node}
@@ -294,6 +345,13 @@ def _stays_on_device(origin: Origin) -> bool:
         return origin.is_none
     given = origin.node.args
     return not given or (isinstance(given[0].value, cst.Name) and given[0].value.value == "False")
+
+
+def _aliases(tree: Tree, name: str) -> Iterator[str]:
+    """What a file calls a name that it imports: `S` for `from sharding import Sharded as S`."""
+    for alias in tree.nodes(cst.ImportAlias):
+        if alias.asname is not None and last_name(alias.name) == name:
+            yield cst.ensure_type(alias.asname.name, cst.Name).value
 
 
 def _held(origin: Origin) -> Holds:

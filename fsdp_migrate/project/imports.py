@@ -73,8 +73,20 @@ def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tup
     for path, known in importers.items():
         if path.name == "__init__.py" and len(known) > FRONT_DOOR:
             known.clear()
-    related = _reachable(_reachable(hits, importers), graph)
+    related = reachable(reachable(hits, importers), graph)
     return tuple(path for path in graph if path in related)
+
+
+def reachable(starts: Iterable[Path], graph: Mapping[Path, Iterable[Path]]) -> set[Path]:
+    """Some files, and all that lies behind them in a graph."""
+    seen = set(starts)
+    stack = list(seen)
+    while stack:
+        for target in graph.get(stack.pop(), ()):
+            if target not in seen:
+                seen.add(target)
+                stack.append(target)
+    return seen
 
 
 def programs(graph: Mapping[Path, Sequence[Path]]) -> tuple[tuple[Path, ...], ...]:
@@ -90,7 +102,7 @@ def programs(graph: Mapping[Path, Sequence[Path]]) -> tuple[tuple[Path, ...], ..
     placed: set[Path] = set()
     for path in graph:
         if path not in placed:
-            together = _reachable([path], links)
+            together = reachable([path], links)
             placed |= together
             found.append(tuple(known for known in graph if known in together))
     return tuple(found)
@@ -199,17 +211,6 @@ class _Search:
             return self._known[key]
 
         return find
-
-
-def _reachable(starts: Iterable[Path], graph: Mapping[Path, Iterable[Path]]) -> set[Path]:
-    seen = set(starts)
-    stack = list(seen)
-    while stack:
-        for target in graph.get(stack.pop(), ()):
-            if target not in seen:
-                seen.add(target)
-                stack.append(target)
-    return seen
 
 
 def _parsed(paths: Sequence[Path], jobs: int) -> dict[Path, tuple[Imported, ...]]:

@@ -6,7 +6,7 @@ from codemods.vocabulary import Level
 
 from .view import View
 
-KINDS = {Level.REWRITTEN: "warning", Level.REVIEW: "warning", Level.MANUAL: "error"}
+KINDS = {Level.REWRITTEN: "warning", Level.REVIEW: "warning", Level.MANUAL: "error", Level.KEPT: "notice"}
 
 
 def render(view: View) -> str:

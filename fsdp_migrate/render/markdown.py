@@ -41,6 +41,8 @@ def _sections(view: View, findings: Sequence[Finding]) -> Iterator[list[str]]:
     yield from _section("To review", [f for f in findings if f.level is Level.REVIEW], view, _task)
     yield from _section(f"{verb} as FSDP2 code", idiomatic, view, _item)
     yield from _section(f"{verb} through `fsdp2_support.py`", at_run_time, view, _item)
+    kept = [finding for finding in findings if finding.level is Level.KEPT]
+    yield from _section("Kept beside FSDP2", kept, view, _item)
 
 
 def _section(

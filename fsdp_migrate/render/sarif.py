@@ -13,7 +13,7 @@ from fsdp_migrate.findings import FileError
 from .view import View
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-LEVELS = {Level.REWRITTEN: "warning", Level.REVIEW: "warning", Level.MANUAL: "error"}
+LEVELS = {Level.REWRITTEN: "warning", Level.REVIEW: "warning", Level.MANUAL: "error", Level.KEPT: "note"}
 
 
 def render(view: View) -> str:

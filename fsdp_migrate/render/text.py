@@ -12,12 +12,12 @@ from codemods.vocabulary import Finding, Level
 from fsdp_migrate.findings import FileError
 
 from .nothing import not_done, nothing_found
-from .view import Command, View, is_construct, is_contract
+from .view import NEEDS_NOBODY, Command, View, is_construct, is_contract
 
 Paint = Callable[[str, str], str]
 Detail = Literal["full", "concise", "quiet"]
 
-STYLES = {Level.REWRITTEN: "green", Level.REVIEW: "yellow", Level.MANUAL: "bold red"}
+STYLES = {Level.REWRITTEN: "green", Level.REVIEW: "yellow", Level.MANUAL: "bold red", Level.KEPT: "blue"}
 
 
 def plain(text: str, style: str) -> str:
@@ -36,7 +36,7 @@ def render(view: View, detail: Detail = "full", paint: Paint = plain, done: Sequ
     """Findings, then what was `done` with files, then the line that counts. Quiet leaves out what needs nobody."""
     lines: list[str] = []
     for finding in view.report.findings:
-        if detail == "quiet" and finding.level is Level.REWRITTEN and view.command is Command.REWRITE:
+        if detail == "quiet" and finding.level in NEEDS_NOBODY and view.command is Command.REWRITE:
             continue
         lines += _finding(view, finding, detail, paint)
     return "\n".join([*lines, *([] if detail == "quiet" else done), closing(view)]) + "\n"
@@ -77,15 +77,16 @@ def _counts(view: View) -> list[str]:
 
 def _constructs(view: View) -> str:
     levels = [finding.level for finding in view.report.findings if is_construct(finding)]
-    done, review, manual = (levels.count(level) for level in (Level.REWRITTEN, Level.REVIEW, Level.MANUAL))
+    done, review, manual, kept = (levels.count(level) for level in Level)
     found = f"Found {len(levels)} FSDP1 {_plural(len(levels), 'construct')}"
     review_part = f"{review} {'needs' if review == 1 else 'need'} review"
     manual_part = f"{manual} {'needs' if manual == 1 else 'need'} you"
     through = sum(finding in view.report.through_support for finding in view.report.findings)
+    kept_part = f", {kept} kept beside FSDP2" if kept else ""
     how = f" ({through} through fsdp2_support.py)" if through else ""
     if view.command is Command.REWRITE:
-        return f"{found}: {done} rewritten{how}, {review_part}, {manual_part}."
-    return f"{found}: `fsdp-migrate rewrite` can do {done}, {review_part}, {manual_part}."
+        return f"{found}: {done} rewritten{how}, {review_part}, {manual_part}{kept_part}."
+    return f"{found}: `fsdp-migrate rewrite` can do {done}, {review_part}, {manual_part}{kept_part}."
 
 
 def _nothing(view: View) -> str:

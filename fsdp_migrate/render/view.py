@@ -66,6 +66,10 @@ class View:
         return level.value
 
 
+NEEDS_NOBODY = frozenset({Level.REWRITTEN, Level.KEPT})
+"""Levels of what a rewrite leaves for nobody to do."""
+
+
 def is_construct(finding: Finding) -> bool:
     """FM1xx to FM4xx are about FSDP1 code. FM0xx is about comments for this tool, FM5xx about any FSDP2 code."""
     return finding.rule[2:3] in "1234"
@@ -85,6 +89,6 @@ def exit_code(view: View, strict: bool) -> int:
 
 def _fails(finding: Finding, command: Command, strict: bool) -> bool:
     if finding.level is Level.MANUAL or strict:
-        return finding.level is not Level.REWRITTEN or command is Command.CHECK
+        return finding.level not in NEEDS_NOBODY or command is Command.CHECK
     # For the gate, FSDP1 that could be rewritten is FSDP1 that is left; advice on FSDP2 code is not.
     return command is Command.CHECK and not is_contract(finding)

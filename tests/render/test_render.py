@@ -157,6 +157,7 @@ def test_json_holds_everything() -> None:
         "rewritten": 1,
         "review": 0,
         "manual": 1,
+        "kept": 0,
         "ignored": 1,
         "errors": 1,
         "remains": "nothing",

@@ -25,7 +25,7 @@ POLICY_AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net impor
         pytest.param("from torch.nn import Module as FSDP\nmodel = FSDP()\n", id="another class called FSDP"),
         pytest.param("def FSDP(model):\n    return model\n\n\nmodel = FSDP(1)\n", id="a function called FSDP"),
         pytest.param(
-            "from fairscale.nn.data_parallel import FullyShardedDataParallel as FSDP\nmodel = FSDP(1)\n",
+            "from sharding.nn.data_parallel import FullyShardedDataParallel as FSDP\nmodel = FSDP(1)\n",
             id="the class of another library",
         ),
         pytest.param("from .torch.distributed.fsdp import FSDP\nmodel = FSDP(1)\n", id="a relative import"),

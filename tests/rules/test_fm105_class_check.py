@@ -14,7 +14,7 @@ WRAP = "\n\n\ndef wrap(net):\n    return {}(net)\n"
 
 NOOP = [
     "from torch.distributed.fsdp import FSDPModule\nisinstance(model, FSDPModule)\n",
-    "from fairscale.nn import FullyShardedDataParallel as FSDP\nisinstance(model, FSDP)\n",
+    "from sharding.nn import FullyShardedDataParallel as FSDP\nisinstance(model, FSDP)\n",
     "isinstance(model, FSDP)\n",
     "from torch.nn.parallel import DistributedDataParallel as FSDP\nisinstance(model, (FSDP, int))\n",
 ]

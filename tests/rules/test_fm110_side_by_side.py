@@ -1,0 +1,354 @@
+"""A program that keeps FSDP1 beside FSDP2, behind a switch of its own, is recognised and left as it is: FM110."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codemods.vocabulary import Level
+from fsdp_migrate.config import Config
+from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.render.view import Command, exit_code
+from fsdp_migrate.session import examine, gather
+
+from ..helpers import Result, code, rewrite, rewrite_files
+
+HEAD = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision, StateDictType, fully_shard
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+"""
+
+UNRELATED = {
+    "a branch that does not wrap": """\
+        def shard(model, config):
+            if config.fsdp:
+                model = FSDP(model)
+            else:
+                model = model.cuda()
+            return model
+        """,
+    "FSDP2 for another model": """\
+        def shard(model, other, config):
+            if config.teacher:
+                fully_shard(other)
+            else:
+                model = FSDP(model)
+            return model
+        """,
+    "FSDP2 behind it, not instead of it": """\
+        def shard(model, teacher, config):
+            if config.fsdp:
+                model = FSDP(model)
+            fully_shard(teacher)
+            return model
+        """,
+    "a script with two commands": """\
+        def train(config):
+            model = FSDP(build(config))
+            return model
+
+
+        def bench(config):
+            net = build(config)
+            fully_shard(net)
+            return net
+
+
+        def main(config):
+            if config.command == "train":
+                train(config)
+            else:
+                bench(config)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
+def test_fsdp2_elsewhere_does_not_keep_fsdp1(text: str) -> None:
+    result = rewrite(HEAD + code(text))
+    assert "FM110" not in {finding.rule for finding in result.findings}
+    assert "FSDP(" not in result.text
+
+
+SWITCHES = {
+    "if and elif": """\
+        def shard(model, strategy):
+            if strategy == "fsdp":
+                wrapped = FSDP(model, use_orig_params=True)
+            elif strategy == "fsdp2":
+                for block in model.blocks:
+                    fully_shard(block)
+                fully_shard(model)
+                wrapped = model
+            else:
+                raise ValueError(strategy)
+            return wrapped
+        """,
+    "else": """\
+        def shard(self):
+            if self.version == 2:
+                fully_shard(self.model)
+            else:
+                self.model = FSDP(self.model)
+        """,
+    "an early return": """\
+        def shard(model, config):
+            if config.v2:
+                return fully_shard(model)
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            return FSDP(model, auto_wrap_policy=policy)
+        """,
+    "an early return of FSDP1": """\
+        def shard(model, config):
+            if not config.v2:
+                return FSDP(model, mixed_precision=MixedPrecision())
+            return fully_shard(model)
+        """,
+    "a conditional expression": """\
+        def shard(model, config):
+            return fully_shard(model) if config.v2 else FSDP(model)
+        """,
+    "match": """\
+        def shard(model, strategy):
+            match strategy:
+                case "fsdp":
+                    model = FSDP(model)
+                case "fsdp2":
+                    fully_shard(model)
+            return model
+        """,
+    "a helper": """\
+        def apply_fsdp2(model, config):
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+
+
+        class Trainer:
+            def build(self, module):
+                inner = module.model if self.wrapped else module
+                if self.strategy == "fsdp":
+                    result = FSDP(module.model if self.wrapped else module)
+                elif self.strategy == "fsdp2":
+                    apply_fsdp2(inner, self.config)
+                    result = inner
+                return result
+        """,
+    "two functions": """\
+        def parallelize_v1(model, config):
+            model = FSDP(model)
+            return model
+
+
+        def parallelize_v2(model, mesh):
+            return fully_shard(model, mesh=mesh)
+
+
+        def build(net, config):
+            if config.mesh is None:
+                net = parallelize_v1(net, config)
+            else:
+                net = parallelize_v2(net, config.mesh)
+            return net
+        """,
+    "models that are made inside": """\
+        def build_v1(config):
+            return FSDP(Net(config))
+
+
+        def build_v2(config):
+            net = Net(config)
+            return fully_shard(net)
+
+
+        def main(config):
+            model = build_v2(config) if config.v2 else build_v1(config)
+            return model
+        """,
+    "methods far from the call": """\
+        class Accelerator:
+            def prepare(self, *args):
+                if self.is_fsdp2:
+                    result = self._prepare_v2(*args)
+                else:
+                    result = tuple(self._prepare_one(each) for each in args)
+                return result
+
+            def _prepare_v2(self, *args):
+                return [fully_shard(each) for each in args]
+
+            def _prepare_one(self, each):
+                return self.prepare_model(each)
+
+            def prepare_model(self, model):
+                if self.is_fsdp2:
+                    raise ValueError("call prepare")
+                elif self.is_fsdp:
+                    model = FSDP(model, **self.kwargs)
+                return model
+        """,
+    "a table of functions": """\
+        def v1(model):
+            return FSDP(model)
+
+
+        def v2(model):
+            return fully_shard(model)
+
+
+        SHARD = {"fsdp": v1, "fsdp2": v2}
+        """,
+    "classes": """\
+        class V1:
+            def setup(self, model):
+                self.model = FSDP(model)
+
+
+        class V2:
+            def setup(self, model):
+                self.model = fully_shard(model)
+
+
+        def strategy(config):
+            if config.v2:
+                return V2()
+            return V1()
+        """,
+}
+
+
+@pytest.mark.parametrize("text", SWITCHES.values(), ids=SWITCHES)
+def test_switch_is_recognised(text: str) -> None:
+    before = HEAD + code(text)
+    result = rewrite(before)
+    assert result.text == before
+    assert {(finding.rule, finding.level) for finding in result.findings} == {("FM110", Level.KEPT)}
+    (call,) = (finding for finding in result.findings if "constructor call" in finding.message)
+    assert "pyproject" in call.cure or "tool.fsdp-migrate" in call.cure
+
+
+LIBRARY = {
+    "shard.py": HEAD
+    + code(
+        """
+        def shard(model, config):
+            if config.strategy == "fsdp2":
+                return fully_shard(model)
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+            return FSDP(model, auto_wrap_policy=policy, mixed_precision=MixedPrecision())
+        """
+    ),
+    "saving.py": code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp import StateDictType
+
+
+        def save(model):
+            if not isinstance(model, FSDP):
+                return model.state_dict()
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                return model.state_dict()
+        """
+    ),
+    "train.py": code(
+        """
+        from saving import save
+        from shard import shard
+
+
+        def main(net, config):
+            model = shard(net, config)
+            model(1).backward()
+            if config.strategy == "fsdp":
+                model.clip_grad_norm_(1.0)
+            save(model)
+        """
+    ),
+}
+
+
+def test_what_serves_the_kept_path_is_left_with_it() -> None:
+    result = rewrite_files(LIBRARY)
+    assert dict(result.after) == dict(result.before)
+    assert {finding.level for finding in result.findings} == {Level.KEPT}
+    assert {finding.path.name for finding in result.findings} == {"shard.py", "saving.py"}
+
+
+def _migrate(folder: Path, files: dict[str, str]) -> Result:
+    (folder / ".git").mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    program = gather([folder], Config())
+    report = migrate(tuple(program.sources.values()), Options(), program.imports)
+    after = files | {change.path.name: change.after for change in report.changes}
+    return Result(files, after, report)
+
+
+ALONE = code(
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    def main(net):
+        model = FSDP(net)
+        model(1).backward()
+        model.clip_grad_norm_(1.0)
+    """
+)
+
+
+def test_script_that_shares_nothing_is_rewritten(tmp_path: Path) -> None:
+    result = _migrate(tmp_path, LIBRARY | {"alone.py": ALONE})
+    assert "model = fully_shard(net)" in result.after["alone.py"]
+    assert "torch.nn.utils.clip_grad_norm_" in result.after["alone.py"]
+    assert {change.path.name for change in result.report.changes} == {"alone.py"}
+
+
+def test_script_that_shares_code_is_left_and_says_so(tmp_path: Path) -> None:
+    shares = ALONE.replace("\n\n\ndef", "\nfrom saving import save\n\n\ndef") + "    save(model)\n"
+    result = _migrate(tmp_path, LIBRARY | {"shares.py": shares})
+    assert result.after["shares.py"] == shares
+    (found,) = (finding for finding in result.findings if finding.level is Level.MANUAL)
+    assert found.path.name == "shares.py"
+    assert "shares code" in found.message
+
+
+def test_gate_fails_until_the_rule_is_ignored_and_rewrite_has_nothing_to_do(tmp_path: Path) -> None:
+    for name, text in LIBRARY.items():
+        (tmp_path / name).write_text(text)
+    program = gather([tmp_path], Config())
+    assert exit_code(examine(program, Config(), Command.REWRITE, tmp_path), strict=False) == 0
+    assert exit_code(examine(program, Config(), Command.CHECK, tmp_path), strict=False) == 1
+    ignored = examine(program, Config(ignore=("FM110",)), Command.CHECK, tmp_path)
+    assert exit_code(ignored, strict=False) == 0
+
+
+def test_second_run_after_a_call_that_was_left_is_not_taken_for_a_switch() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def shard(model, config):
+            if config.late:
+                model = FSDP(model)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            else:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                model = FSDP(model)
+            return model, optimizer
+        """
+    )
+    first = rewrite(text)
+    assert "raise NotImplementedError" in first.text
+    assert "fully_shard(model)" in first.text
+    second = rewrite(first.text)
+    assert [finding.rule for finding in second.findings] == ["FM101"]
