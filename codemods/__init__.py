@@ -16,6 +16,7 @@ from typing import Any
 from codemods import (
     class_check,
     clip_grad_norm,
+    dcp_functions,
     fairscale,
     fsdp_subclass,
     generated,
@@ -29,6 +30,7 @@ from codemods import (
     parameter_groups,
     policy_definition,
     precision_definition,
+    sharded_optimizer_load,
     side_by_side,
     state_dict,
     summon_full_params,
@@ -50,6 +52,8 @@ RULES: tuple[Rule[Any], ...] = (
     state_dict.RULE,
     model_state.RULE,
     optimizer_state.RULE,
+    sharded_optimizer_load.RULE,
+    dcp_functions.RULE,
     class_check.RULE,
 )
 

@@ -53,7 +53,6 @@ from codemods.tables.leftovers import (
     ON_MODEL,
     OTHER,
     PRIVATE,
-    SHARDED_LOAD,
     STATIC,
     Leftover,
 )
@@ -85,9 +84,6 @@ def internals(file: File, attributes: Sequence[cst.Attribute], calls: Sequence[c
         if row is not None:
             found.append(finding(row.code, Level.MANUAL, file, attribute, row.message, row.cure))
     for call in calls:
-        if (file.dotted(call.func) or "").endswith(".load_sharded_optimizer_state_dict"):
-            row = SHARDED_LOAD
-            found.append(finding(row.code, Level.MANUAL, file, call, row.message, row.cure))
         if _looks_up(call, file):
             found.append(finding(NAMED.code, Level.MANUAL, file, call, NAMED.message, NAMED.cure))
     return Outcome(findings=found)

@@ -48,19 +48,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.layout import call_text, is_inside
-from codemods.tables.state_dicts import CONTEXT, DCP
-from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+from codemods.model_loading import loading
+from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
 
 CODE = "FM304"
 
-_METHODS = {"state_dict": ("get_model_state_dict", 0), "load_state_dict": ("set_model_state_dict", 1)}
+_METHODS = {"state_dict": "get_model_state_dict", "load_state_dict": "set_model_state_dict"}
 _MODEL = re.compile(
     r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
 )
-_OPTIONS = {
-    "state_dict": "full_state_dict=True",
-    "load_state_dict": "full_state_dict=True, broadcast_from_rank0=True",
-}
 
 
 @dataclass(frozen=True)
@@ -95,30 +92,46 @@ def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, file:
 
 
 def edit(found: Match, file: File) -> Outcome:
-    dcp_name, count = _METHODS[found.method]
-    item = file.named(Import(DCP, dcp_name), found.call)
-    options_class = file.named(Import(DCP, "StateDictOptions"), found.call)
-    function = item.local
-    model = file.code(found.model)
-    if Holds.FSDP not in file.holds(found.model) and not file.state_dicts_at_run_time:
+    held = file.holds(found.model)
+    if Holds.FSDP not in held and not file.state_dicts_at_run_time:
         return _manual(found, file, "it cannot be seen whether this model is wrapped")
-    if file.state_dicts_at_run_time or Holds.DDP in file.holds(found.model):
+    if file.state_dicts_at_run_time or Holds.DDP in held:
         return _through_support(found, file)
-    if len(found.call.args) != count:
-        return _manual(found, file, "it takes arguments that the new function does not have")
-    arguments = [model, *(file.code(argument.value) for argument in found.call.args)]
-    options = f"options={options_class.local}({_OPTIONS[found.method]})"
-    text = call_text(file, found.call, function, ", ".join([*arguments, options]))
+    try:
+        return _read(found, file) if found.method == "state_dict" else _load(found, file)
+    except Undecided as undecided:
+        return _manual(found, file, str(undecided))
+
+
+def _read(found: Match, file: File) -> Outcome:
+    if found.call.args:
+        raise Undecided("it takes arguments that the new function does not have")
+    return _rewritten(found, file, "get_model_state_dict", "", "full_state_dict=True")
+
+
+def _load(found: Match, file: File) -> Outcome:
+    load = loading(found.call, file)
+    state = f", {file.code(load.state)}"
+    if load.is_lenient and load.result_is_used:
+        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+        return _through_support(found, file, "load_full_state_dict")
+    strict = f", strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    return _rewritten(found, file, "set_model_state_dict", state, FULL_LOAD + strict)
+
+
+def _rewritten(found: Match, file: File, function: str, state: str, options: str) -> Outcome:
+    imports = [file.named(Import(DCP, name), found.call) for name in (function, "StateDictOptions")]
+    arguments = f"{file.code(found.model)}{state}, options={imports[1].local}({options})"
+    text = call_text(file, found.call, imports[0].local, arguments)
+    message = f"{found.method} becomes {function}"
     return Outcome(
-        edits=[Edit(*file.span(found.call), text)],
-        findings=[finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {function}")],
-        imports=[item, options_class],
+        [Edit(*file.span(found.call), text)], [finding(CODE, Level.REWRITTEN, file, found.call, message)], imports
     )
 
 
-def _through_support(found: Match, file: File) -> Outcome:
+def _through_support(found: Match, file: File, name: str = "") -> Outcome:
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
-    name = {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
+    name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     item = file.named(Import(SUPPORT, name), found.call)
     arguments = [file.code(found.model), *(file.code(argument) for argument in found.call.args)]
     text = call_text(file, found.call, item.local, ", ".join(text.rstrip(", \n") for text in arguments))
@@ -133,7 +146,7 @@ def _through_support(found: Match, file: File) -> Outcome:
 
 def _manual(found: Match, file: File, reason: str) -> Outcome:
     message = f"{file.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
-    cure = f"use {_METHODS[found.method][0]} of torch.distributed.checkpoint.state_dict"
+    cure = f"use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
     return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.call, message, cure)])
 
 

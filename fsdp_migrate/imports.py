@@ -17,7 +17,7 @@ from .analysis.symbols import dotted_name
 from .analysis.tree import Tree
 from .import_layout import Layout, Statement
 
-_VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS
+_VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS | {"OptimStateKeyType"}
 
 
 def is_vocabulary(name: str) -> bool:

@@ -54,11 +54,11 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.layout import append_argument, removal, replace_head, stop
+from codemods.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
 from .calls import PREFIX, Body, rewrite_calls
-from .config import settings
 
 CODE = "FM301"
 
@@ -114,11 +114,9 @@ def _rewrite(call: cst.Call, file: File) -> Outcome:
     written = rewrite_calls(block, chosen, file)
     _check_rest(block, chosen.model, file, written)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
-    if chosen.differs:
-        message = f"{message}; {chosen.differs}"
     return Outcome(
         edits=[*_edits(written, file, block), *(removal(file, statement) for statement in chosen.dead)],
-        findings=[finding(CODE, Level.REVIEW if chosen.differs else Level.REWRITTEN, file, call, message)],
+        findings=[finding(CODE, Level.REWRITTEN, file, call, message)],
         imports=sorted(written.imports),
     )
 
@@ -135,19 +133,16 @@ def _block(call: cst.Call, file: File) -> cst.With:
 
 def _edits(written: Body, file: File, block: cst.With) -> list[Edit]:
     """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
-    texts = {text for _, text, _ in written.options}
+    texts = {text for _, text in written.options}
     several = len(written.options) > 1
-    name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text, _ in written.options))
+    name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text in written.options))
     options = []
-    for node, text, bare in written.options:
+    for node, text in written.options:
         argument = f"options={_fresh('options', block, file) if name else text}"
-        end = file.span(node)[1] - 1
-        options.append(Edit(end, end, f", {argument}") if bare else append_argument(file, node, argument, block))
+        options.append(append_argument(file, node, argument, block))
     variable = _fresh("options", block, file)
     head = replace_head(file, block, f"{variable} = {texts.pop()}" if name else "")
-    gone = [removal(file, statement) for statement in written.emptied]
-    kept = [edit for edit in head if not any(g.start <= edit.start and edit.end <= g.end for g in gone)]
-    return [*kept, *gone, *written.edits, *options]
+    return [*head, *written.edits, *options]
 
 
 def _fresh(name: str, block: cst.With, file: File) -> str:

@@ -1,4 +1,4 @@
-"""The calls in the body of a `state_dict_type` context, and what each becomes."""
+"""The model's calls in the body of a `state_dict_type` context, and what each becomes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from codemods.optimizer_loading import arguments_by_name, optimizer_loading
-from codemods.tables.state_dicts import DCP
+from codemods.layout import argument_removal
+from codemods.model_loading import loading
+from codemods.state_dict_settings import Settings
+from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Undecided
-
-from .config import Settings
 
 PREFIX = "FullyShardedDataParallel."
 
@@ -22,34 +22,28 @@ class Body:
 
     edits: list[Edit] = field(default_factory=list)
     imports: set[Import] = field(default_factory=set)
-    options: list[tuple[cst.Call, str, bool]] = field(default_factory=list)
-    """Calls that take `options=`, its value, and whether the call's own arguments were written anew."""
-    emptied: list[cst.SimpleStatementLine] = field(default_factory=list)
-    """Statements that have nothing left to do."""
+    options: list[tuple[cst.Call, str]] = field(default_factory=list)
+    """Calls that take `options=`, and its value."""
 
-    def call(self, function: str, node: cst.Call, options: str, bare: bool = False) -> None:
+    def call(self, function: str, node: cst.Call, options: str) -> None:
         """`node` becomes a call of a DCP function that takes these options."""
         self.imports.add(Import(DCP, function))
         if options:
-            self.options.append((node, options, bare))
+            self.options.append((node, f"StateDictOptions({options})"))
             self.imports.add(Import(DCP, "StateDictOptions"))
 
 
 def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
-    """Raises Undecided when the body does something with state dicts that has no counterpart."""
+    """Raises Undecided when the body does something with state dicts that has no counterpart.
+
+    FSDP1's static methods that deal in optimizers are left to their own rule.
+    """
     written = Body()
     for node in _calls(block.body):
         static = (file.fsdp1(node.func) or "").removeprefix(PREFIX)
-        if static == "optim_state_dict":
-            _read_optimizer(node, chosen, file, written)
-        elif static == "optim_state_dict_to_load":
-            loading = optimizer_loading(node, file)
-            written.edits.append(loading.edit(file, "load_optim_state_dict"))
-            written.imports.add(Import(SUPPORT, "load_optim_state_dict"))
-            written.emptied += loading.emptied
-        elif static:
+        if static and static not in OPTIMIZER_CALLS:
             raise Undecided(f"its body calls `{file.code(node.func)}`")
-        elif isinstance(node.func, cst.Attribute) and file.code(node.func.value) == file.code(chosen.model):
+        if isinstance(node.func, cst.Attribute) and file.code(node.func.value) == file.code(chosen.model):
             _rewrite_method(node, node.func.attr.value, chosen, file, written)
     return written
 
@@ -65,29 +59,30 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
     model = file.code(chosen.model)
     start, end = file.span(node)
     if method == "state_dict" and not node.args:
-        written.edits.append(Edit(start, end - 1, f"get_model_state_dict({model}"))
-        written.call("get_model_state_dict", node, chosen.reading)
-    elif method == "load_state_dict" and len(node.args) == 1:
-        written.edits.append(Edit(start, file.span(node.args[0].value)[0], f"set_model_state_dict({model}, "))
-        written.call("set_model_state_dict", node, chosen.loading)
-    elif method in {"state_dict", "load_state_dict"}:
-        raise Undecided(f"`{model}.{method}` takes arguments of its own")
+        options = chosen.reading
+        if options is None:
+            written.edits.append(Edit(start, end - 1, f"full_state_dict({model}{chosen.full_arguments}"))
+            written.imports.add(Import(SUPPORT, "full_state_dict"))
+        else:
+            written.edits.append(Edit(start, end - 1, f"get_model_state_dict({model}"))
+            written.call("get_model_state_dict", node, options)
+    elif method == "load_state_dict":
+        _load(node, chosen, file, written)
+    elif method == "state_dict":
+        raise Undecided(f"`{model}.state_dict` takes arguments of its own")
 
 
-def _read_optimizer(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
-    """`FSDP.optim_state_dict(m, o)`; a third argument may only be what it is anyway, `o.state_dict()`."""
-    arguments = arguments_by_name(node)
-    if not {"model", "optim"} <= set(arguments):
-        raise Undecided("optim_state_dict takes arguments that are not followed")
-    optimizer = file.code(arguments["optim"])
-    state = arguments.get("optim_state_dict")
-    if state is not None and file.code(state) != f"{optimizer}.state_dict()":
-        raise Undecided("optim_state_dict converts a state that is not the optimizer's own")
-    plain = len(node.args) == 2 and all(argument.keyword is None for argument in node.args)
-    if plain:
-        written.edits.append(Edit(*file.span(node.func), "get_optimizer_state_dict"))
-    else:
-        start, end = file.span(node)
-        head = f"get_optimizer_state_dict({file.code(arguments['model'])}, {optimizer}"
-        written.edits.append(Edit(start, end - 1, head))
-    written.call("get_optimizer_state_dict", node, chosen.reading, bare=not plain)
+def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
+    model = file.code(chosen.model)
+    load = loading(node, file)
+    start, first = file.span(node)[0], file.span(load.state)[0]
+    if load.is_lenient and chosen.is_full and load.result_is_used:
+        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+        written.edits.append(Edit(start, first, f"load_full_state_dict({model}, "))
+        written.imports.add(Import(SUPPORT, "load_full_state_dict"))
+        return
+    written.edits.append(Edit(start, first, f"set_model_state_dict({model}, "))
+    if load.strict is not None:
+        written.edits += argument_removal(file, node, load.strict)
+    strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    written.call("set_model_state_dict", node, ", ".join(filter(None, [chosen.loading, strict])))

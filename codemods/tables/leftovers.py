@@ -142,12 +142,6 @@ APPLY = Leftover(
     "model.apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random initialisation differs",
     "apply it before the model is sharded",
 )
-SHARDED_LOAD = Leftover(
-    "FM305",
-    "sharded-optimizer-load",
-    "load_sharded_optimizer_state_dict returns ShardedTensors, which an FSDP2 optimizer cannot take",
-    "get_state_dict(model, optimizer), dcp.load(state, checkpoint_id=path), then set_state_dict",
-)
 OTHER = Leftover(
     "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
 )

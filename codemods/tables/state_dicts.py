@@ -1,4 +1,4 @@
-"""FSDP1's state-dict types and configs, and the `StateDictOptions` that give the same dictionary.
+"""FSDP1's state-dict functions, and where each of their arguments goes.
 
 Measured on torch 2.13 (gloo, 2 ranks): same keys, order, dtypes and values. `cpu_offload=True` together with
 `full_state_dict=True` leaves the dictionary on rank 0 only, as `rank0_only=True` did.
@@ -15,36 +15,52 @@ SETTINGS = frozenset({"FullyShardedDataParallel.get_state_dict_type", "FullyShar
 
 DCP = "torch.distributed.checkpoint.state_dict"
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What one combination of `(offload_to_cpu, rank0_only)` of a full state-dict config becomes."""
-
-    cpu_offload: bool
-    differs: str = ""
-    """What is not the same; empty when everything is."""
-
-
-FULL = {
-    (False, False): Options(cpu_offload=False),
-    (True, True): Options(cpu_offload=True),
-    (False, True): Options(cpu_offload=True, differs="rank 0 gets the state dict on the CPU, not on its device"),
-    (True, False): Options(cpu_offload=False, differs="every rank gets the state dict on its device, not on the CPU"),
-}
+FULL_LOAD = "full_state_dict=True, broadcast_from_rank0=True"
+"""The options to load a full state dict with: only broadcasting finds out about missing keys."""
 
 CONFIGS = {
-    "state_dict_config": "FullStateDictConfig",
-    "optim_state_dict_config": "FullOptimStateDictConfig",
+    "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),
+    "SHARDED_STATE_DICT": ("ShardedStateDictConfig", "ShardedOptimStateDictConfig"),
 }
+"""The configs of each kind of state dict: the model's and the optimizer's."""
 
-TO_LOAD = "FullyShardedDataParallel.optim_state_dict_to_load"
-
-OPTIMIZER_READS = {
-    # Full, on the CPU of rank 0, whatever the context.
-    "FullyShardedDataParallel.full_optim_state_dict": "full_state_dict=True, cpu_offload=True",
-    # Full on every rank, where no context or setting says otherwise.
-    "FullyShardedDataParallel.optim_state_dict": "full_state_dict=True",
-    "FullyShardedDataParallel.sharded_optim_state_dict": "",
+CONFIG_FIELDS = {
+    "FullStateDictConfig": {"offload_to_cpu": "False", "rank0_only": "False"},
+    "FullOptimStateDictConfig": {"offload_to_cpu": "True", "rank0_only": "False"},
+    "ShardedStateDictConfig": {"offload_to_cpu": "False", "_use_dtensor": "False"},
+    "ShardedOptimStateDictConfig": {"offload_to_cpu": "True", "_use_dtensor": "False"},
 }
-"""FSDP1's functions that read an optimizer's state, called as `(model, optimizer)`, and the arguments of their
-`StateDictOptions`."""
+"""The fields of the configs in their order, and their defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerCall:
+    """A static method of FSDP1 that deals in an optimizer's state. The support module has one of the same name."""
+
+    parameters: tuple[str, ...]
+    """FSDP1's, in their order."""
+    dropped: tuple[str, ...] = ()
+    """Those that the support module's does not have."""
+
+
+OPTIMIZER_CALLS = {
+    "full_optim_state_dict": OptimizerCall(
+        ("model", "optim", "optim_input", "rank0_only", "group"), ("optim_input", "group")
+    ),
+    "sharded_optim_state_dict": OptimizerCall(("model", "optim", "group"), ("group",)),
+    "optim_state_dict": OptimizerCall(("model", "optim", "optim_state_dict", "group"), ("optim_state_dict", "group")),
+    "optim_state_dict_to_load": OptimizerCall(
+        ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group"),
+        ("is_named_optimizer", "group"),
+    ),
+    "shard_full_optim_state_dict": OptimizerCall(
+        ("full_optim_state_dict", "model", "optim_input", "optim"), ("optim_input",)
+    ),
+    "scatter_full_optim_state_dict": OptimizerCall(
+        ("full_optim_state_dict", "model", "optim_input", "optim", "group"), ("optim_input", "group")
+    ),
+    "flatten_sharded_optim_state_dict": OptimizerCall(("sharded_optim_state_dict", "model", "optim")),
+    "rekey_optim_state_dict": OptimizerCall(
+        ("optim_state_dict", "optim_state_key_type", "model", "optim_input", "optim"), ("optim_input",)
+    ),
+}

@@ -37,45 +37,52 @@ def test_noop(text: str) -> None:
 
 
 CONFIGS = [
-    pytest.param("", "full_state_dict=True", Level.REWRITTEN, id="no config"),
-    pytest.param(", None", "full_state_dict=True", Level.REWRITTEN, id="None"),
-    pytest.param(", FullStateDictConfig()", "full_state_dict=True", Level.REWRITTEN, id="default config"),
+    pytest.param("", "full_state_dict=True", id="no config"),
+    pytest.param(", None", "full_state_dict=True", id="None"),
+    pytest.param(", FullStateDictConfig()", "full_state_dict=True", id="default config"),
     pytest.param(
         ", FullStateDictConfig(offload_to_cpu=True, rank0_only=True)",
         "full_state_dict=True, cpu_offload=True",
-        Level.REWRITTEN,
         id="CPU of rank 0",
     ),
-    pytest.param(
-        ", FullStateDictConfig(True, True)", "full_state_dict=True, cpu_offload=True", Level.REWRITTEN, id="by position"
-    ),
-    pytest.param(
-        ", state_dict_config=FullStateDictConfig(rank0_only=True)",
-        "full_state_dict=True, cpu_offload=True",
-        Level.REVIEW,
-        id="device of rank 0",
-    ),
-    pytest.param(
-        ", FullStateDictConfig(offload_to_cpu=True)", "full_state_dict=True", Level.REVIEW, id="CPU of every rank"
-    ),
+    pytest.param(", FullStateDictConfig(True, True)", "full_state_dict=True, cpu_offload=True", id="by position"),
     pytest.param(
         ", FullStateDictConfig(offload_to_cpu=rank, rank0_only=True)",
         "full_state_dict=True, cpu_offload=rank",
-        Level.REWRITTEN,
         id="offloading known at run time",
     ),
 ]
 
 
-@pytest.mark.parametrize(("config", "options", "level"), CONFIGS)
-def test_reading_a_full_state_dict(config: str, options: str, level: Level) -> None:
+@pytest.mark.parametrize(("config", "options"), CONFIGS)
+def test_reading_a_full_state_dict(config: str, options: str) -> None:
     head = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT{config}):\n"
-    result = rewrite(HEAD + head + "        s = model.state_dict()\n")
-    text = result.text.split("    model = fully_shard(net)\n")[1]
+    text = body(head + "        s = model.state_dict()\n")
     inline = f"    s = get_model_state_dict(model, options=StateDictOptions({options}))\n"
     named = f"    options = StateDictOptions({options})\n    s = get_model_state_dict(model, options=options)\n"
     assert text in {inline, named}
-    assert [finding.level for finding in result.findings if finding.rule == "FM301"] == [level]
+
+
+THROUGH_SUPPORT = [
+    pytest.param("state_dict_config=FullStateDictConfig(rank0_only=True)", "rank0_only=True", id="device of rank 0"),
+    pytest.param("FullStateDictConfig(offload_to_cpu=True)", "offload_to_cpu=True", id="CPU of every rank"),
+    pytest.param("FullStateDictConfig(rank, path)", "offload_to_cpu=rank, rank0_only=path", id="known at run time"),
+]
+
+
+@pytest.mark.parametrize(("config", "arguments"), THROUGH_SUPPORT)
+def test_what_no_options_give_comes_from_the_support_module(config: str, arguments: str) -> None:
+    head = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n"
+    result = rewrite(HEAD + head + "        s = model.state_dict()\n")
+    assert result.text.endswith(f"    s = full_state_dict(model, {arguments})\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_config_that_is_made_of_local_values_elsewhere() -> None:
+    head = HEAD.replace("def use", "def config(cpu):\n    return FullStateDictConfig(cpu, True)\n\n\ndef use")
+    inside = "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config(rank)):\n"
+    result = rewrite(head + inside + "        s = model.state_dict()\n")
+    assert "    with state_dict_type(model, StateDictType.FULL_STATE_DICT, config(rank)):\n" in result.text
 
 
 def test_sharded_state_dict_needs_no_options() -> None:
@@ -86,22 +93,30 @@ def test_sharded_state_dict_needs_no_options() -> None:
     )
 
 
-def test_model_and_optimizer_share_the_options() -> None:
+def test_sharded_state_dict_on_the_cpu() -> None:
+    configs = "ShardedStateDictConfig(offload_to_cpu=True)"
+    head = f"    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, {configs}):\n"
+    text = body(head + "        s = model.state_dict()\n        model.load_state_dict(s)\n")
+    options = "options=StateDictOptions(cpu_offload=True)"
+    assert text == f"    s = get_model_state_dict(model, {options})\n    set_model_state_dict(model, s)\n"
+
+
+def test_calls_share_the_options() -> None:
     configs = "FullStateDictConfig(True, True), FullOptimStateDictConfig(True, True)"
     head = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {configs}):\n"
-    inside = "        s = model.state_dict()\n        o = FSDP.optim_state_dict(model, optimizer)\n"
+    inside = "        s = model.state_dict()\n        t = model.state_dict()\n"
     assert meaning(body(head + inside)) == meaning(
         """
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         s = get_model_state_dict(model, options=options)
-        o = get_optimizer_state_dict(model, optimizer, options=options)
+        t = get_model_state_dict(model, options=options)
         """
     )
 
 
 def test_name_options_is_taken() -> None:
     head = HEAD.replace("rank)", "options)")
-    inside = f"    with {FULL}:\n        s = model.state_dict(), FSDP.optim_state_dict(model, optimizer), options\n"
+    inside = f"    with {FULL}:\n        s = model.state_dict(), model.state_dict(), options\n"
     text = rewrite(head + inside).text
     assert "    state_dict_options = StateDictOptions(full_state_dict=True)\n" in text
     assert "options=state_dict_options), options\n" in text
@@ -122,26 +137,32 @@ def test_loading() -> None:
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         saved = torch.load(path)
         set_model_state_dict(model, saved["model"], options=options)
-        load_optim_state_dict(model, optimizer, saved["optimizer"])
+        loaded = optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+        optimizer.load_state_dict(loaded)
         """
     )
 
 
-TO_LOAD = [
-    "optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved))",
-    "optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model=model, optim=optimizer, optim_state_dict=saved))",
-    "optimizer.load_state_dict(FSDP.optim_state_dict_to_load(optim_state_dict=saved, model=model, optim=optimizer))",
-    "o = FSDP.optim_state_dict_to_load(model, optimizer, saved)\n        optimizer.load_state_dict(o)",
-    "o = FSDP.optim_state_dict_to_load(model, optimizer, saved)\n    optimizer.load_state_dict(o)",
+LENIENT = [
+    ("FULL", "model.load_state_dict(path, strict=False)", "full_state_dict=True, broadcast_from_rank0=True, strict=False"),
+    ("FULL", "model.load_state_dict(path, False)", "full_state_dict=True, broadcast_from_rank0=True, strict=False"),
+    ("FULL", "model.load_state_dict(path, strict=rank)", "full_state_dict=True, broadcast_from_rank0=True, strict=rank"),
+    ("FULL", "model.load_state_dict(path, strict=True)", "full_state_dict=True, broadcast_from_rank0=True"),
+    ("SHARDED", "model.load_state_dict(path, strict=False)", "strict=False"),
 ]
 
 
-@pytest.mark.parametrize("text", TO_LOAD)
-def test_loading_an_optimizer(text: str) -> None:
-    head = HEAD.replace("rank)", "saved)")
-    result = rewrite(head + f"    with {FULL}:\n        {text}\n")
-    assert result.text.endswith("    model = fully_shard(net)\n    load_optim_state_dict(model, optimizer, saved)\n")
-    assert result.support == {"load_optim_state_dict"}
+@pytest.mark.parametrize(("kind", "call", "options"), LENIENT)
+def test_loading_what_does_not_fit(kind: str, call: str, options: str) -> None:
+    text = body(f"    with FSDP.state_dict_type(model, StateDictType.{kind}_STATE_DICT):\n        {call}\n")
+    named = f"options = StateDictOptions({options})\nset_model_state_dict(model, path, options=options)"
+    inline = f"set_model_state_dict(model, path, options=StateDictOptions({options}))"
+    assert meaning(text) in {named, inline}
+
+
+def test_keys_that_do_not_fit_are_asked_for() -> None:
+    text = body(f"    with {FULL}:\n        missing = model.load_state_dict(path, strict=False)\n")
+    assert text == "    missing = load_full_state_dict(model, path, strict=False)\n"
 
 
 BODIES = [
@@ -355,14 +376,3 @@ def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
 def test_local_state_dict_needs_a_person() -> None:
     text = HEAD + "    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n        model.state_dict()\n"
     check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
-
-
-TO_LOAD_LEFT = [
-    ("o = FSDP.optim_state_dict_to_load(model, optimizer, path)\n    return o", "not loaded in one place"),
-    ("o = FSDP.optim_state_dict_to_load(model, optimizer, path)\n    rank.load_state_dict(o)", ""),
-]
-
-
-@pytest.mark.parametrize(("statement", "words"), TO_LOAD_LEFT)
-def test_state_that_is_not_loaded_in_one_place_needs_a_person(statement: str, words: str) -> None:
-    check_marked(HEAD + f"    with {FULL}:\n        {statement}\n", "FM303", Level.MANUAL, words)

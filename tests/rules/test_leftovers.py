@@ -81,8 +81,7 @@ def test_quotes_and_windows_newlines() -> None:
 NAMED = [
     ("FSDP.fsdp_modules(model)", "FM107"),
     ("FSDP.summon_full_params(model)", "FM203"),
-    ("FSDP.scatter_full_optim_state_dict(x, model)", "FM303"),
-    ("FSDP.rekey_optim_state_dict(x, x, model)", "FM303"),
+    ("FSDP.optim_state_dict(*x)", "FM303"),
     ("model._fsdp_wrapped_module", "FM401"),
     ("model._handle.flat_param", "FM401"),
     ("[p._local_shard for p in x]", "FM401"),

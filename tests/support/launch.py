@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
-def run(module: str, world: int, folder: Path) -> list[dict[str, Any]]:
+def run(module: str, world: int, folder: Path, package: str = "tests.support") -> list[dict[str, Any]]:
     """The results of each rank.
 
     gloo sometimes aborts when the interpreter exits, after all the work is done: what counts is the end marker of each
@@ -25,7 +25,7 @@ def run(module: str, world: int, folder: Path) -> list[dict[str, Any]]:
         for path in paths:
             path.unlink(missing_ok=True)
         done = subprocess.run(
-            [*TORCHRUN, f"--nproc-per-node={world}", "-m", f"tests.support.{module}", str(folder)],
+            [*TORCHRUN, f"--nproc-per-node={world}", "-m", f"{package}.{module}", str(folder)],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
             stdout=subprocess.PIPE,

@@ -415,17 +415,16 @@ def full_state_dicts_equal_fsdp1() -> None:
     old, new = trained(FSDP1), trained(FSDP2)
     model, optim = fsdp1_full(*old)
     equal(model, support.full_state_dict(new[0]))
-    optim["state"] = {name: optim["state"][name] for name in support.full_optim_state_dict(*new)["state"]}
-    equal(optim["state"], support.full_optim_state_dict(*new)["state"])
+    equal(optim["state"], support.full_optim_state_dict(*new, rank0_only=False)["state"])
     groups = [
         [{k: g[k] for k in ("params", "lr", "weight_decay")} for g in s["param_groups"]]
-        for s in (optim, support.full_optim_state_dict(*new))
+        for s in (optim, support.full_optim_state_dict(*new, rank0_only=False))
     ]
     equal(*groups)
     first = dist.get_rank() == 0
     for offload in (False, True):
         assert bool(support.full_state_dict(new[0], offload, rank0_only=True)) == first
-        assert bool(support.full_optim_state_dict(*new, offload, rank0_only=True)) == first
+        assert bool(support.full_optim_state_dict(*new, offload_to_cpu=offload)) == first
 
 
 @check()
@@ -450,7 +449,7 @@ def full_checkpoint_of_fsdp1_goes_on_as_in_fsdp1() -> None:
         new = trained(FSDP2, steps=1)
         first = dist.get_rank() == 0
         support.load_full_state_dict(new[0], model_state if first else {})
-        support.load_full_optim_state_dict(*new, optim_state if first else None)
+        support.optim_state_dict_to_load(*new, optim_state if first else None, load_directly=True)
         equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
 
 
@@ -481,7 +480,7 @@ def state_dict_type_decides() -> None:
         other = trained(FSDP2, steps=1)
         with support.state_dict_type(other[0], kind):
             support.load_model_state_dict(other[0], state)
-            support.load_optim_state_dict(*other, optim)
+            other[1].load_state_dict(support.optim_state_dict_to_load(*other, optim))
         equal(expected, continue_training(*other, seed=1))
     first = dist.get_rank() == 0
     config = support.FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
@@ -502,8 +501,29 @@ def checkpoint_round_trip_by_type() -> None:
     state, optim = support.model_state_dict(old[0]), support.optim_state_dict(*old)
     new = trained(FSDP2, steps=1)
     support.load_model_state_dict(new[0], state)
-    support.load_optim_state_dict(*new, optim)
+    new[1].load_state_dict(support.optim_state_dict_to_load(*new, optim))
     equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
+
+
+@check()
+def optimizer_state_that_does_not_fit_is_refused() -> None:
+    model, optimizer = trained(FSDP2)
+    named = support.full_optim_state_dict(model, optimizer, rank0_only=False)
+    ids = support.rekey_optim_state_dict(named, support.OptimStateKeyType.PARAM_ID, model, optimizer)
+    raises(ValueError, lambda: support.optim_state_dict_to_load(model, optimizer, ids), "parameter ids")
+    back = support.rekey_optim_state_dict(ids, support.OptimStateKeyType.PARAM_NAME, model, optimizer)
+    assert back["state"].keys() == named["state"].keys()
+    named["param_groups"][0]["params"].pop()
+    raises(ValueError, lambda: support.optim_state_dict_to_load(model, optimizer, named), "no parameter group")
+    raises(ValueError, lambda: support.optim_state_dict_to_load(model, optimizer, None), "first rank")
+
+
+@check()
+def reading_leaves_the_optimizer_as_it_is() -> None:
+    model, optimizer = trained(FSDP2, steps=0)
+    assert support.full_optim_state_dict(model, optimizer, rank0_only=False)["state"] == {}
+    assert support.sharded_optim_state_dict(model, optimizer)["state"] == {}
+    assert not optimizer.state
 
 
 @check()

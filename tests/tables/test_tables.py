@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +14,14 @@ from codemods.tables import leftovers
 from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS, Argument
 from codemods.tables.leftovers import LEFTOVERS, Leftover
 from codemods.tables.names import FSDP1, SILENT_ON_FSDP2, fsdp1_name
-from codemods.tables.state_dicts import CONFIGS, FULL, OPTIMIZER_READS
+from codemods.tables.state_dicts import CONFIG_FIELDS, OPTIMIZER_CALLS
 from codemods.tables.strategies import STRATEGIES
 
 from ..helpers import FSDP1 as KNOWN
-from ..helpers import SILENT, meaning, rewrite
+from ..helpers import SILENT, rewrite
 
+CHECKPOINT = Path(__file__).parents[2] / "fsdp_migrate" / "support" / "functions" / "checkpoint.py"
+SUPPORT_FUNCTIONS = [node for node in ast.parse(CHECKPOINT.read_text()).body if isinstance(node, ast.FunctionDef)]
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 
 # The signature of FullyShardedDataParallel.__init__ in torch 2.13.
@@ -80,42 +86,26 @@ def test_no_other_strategy_exists() -> None:
     assert set(STRATEGIES) == {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"}
 
 
-@pytest.mark.parametrize("flags", FULL, ids=str)
-def test_full_state_dict_config(flags: tuple[bool, bool]) -> None:
-    head = (
-        HEAD + "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\n"
-        "def save(net):\n    model = FSDP(net)\n"
-    )
-    config = f"FullStateDictConfig(offload_to_cpu={flags[0]}, rank0_only={flags[1]})"
-    use = (
-        f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n"
-        f"        return model.state_dict()\n"
-    )
-    result = rewrite(head + use)
-    row = FULL[flags]
-    assert ("cpu_offload=True" in result.text) == row.cpu_offload
-    (found,) = [finding for finding in result.findings if finding.rule == "FM301"]
-    assert found.level.value == ("review" if row.differs else "rewritten")
-    assert row.differs in found.message
+@pytest.mark.parametrize("name", CONFIG_FIELDS)
+def test_fields_of_a_config(name: str) -> None:
+    api = pytest.importorskip("torch.distributed.fsdp.api")
+    fields = dataclasses.fields(getattr(api, name))
+    assert CONFIG_FIELDS[name] == {field.name: str(field.default) for field in fields}
 
 
-@pytest.mark.parametrize("keyword", CONFIGS)
-def test_config_by_keyword(keyword: str) -> None:
-    head = (
-        HEAD + f"from torch.distributed.fsdp import {CONFIGS[keyword]}, StateDictType\n\n\n"
-        f"def save(net):\n    model = FSDP(net)\n"
-    )
-    context = f"FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {keyword}={CONFIGS[keyword]}(True, True))"
-    result = rewrite(head + f"    with {context}:\n        return model.state_dict()\n")
-    assert "cpu_offload=True" in result.text
-
-
-@pytest.mark.parametrize("name", OPTIMIZER_READS)
-def test_function_that_reads_an_optimizer(name: str) -> None:
-    call = f"{name.replace('FullyShardedDataParallel', 'FSDP')}(model, optimizer)"
-    text = rewrite(HEAD + f"def read(net, optimizer):\n    model = FSDP(net)\n    return {call}\n").text
-    options = f", options=StateDictOptions({OPTIMIZER_READS[name]})" if OPTIMIZER_READS[name] else ""
-    assert meaning(text).endswith(f"return get_optimizer_state_dict(model, optimizer{options})")
+@pytest.mark.parametrize("name", OPTIMIZER_CALLS)
+def test_parameters_of_an_optimizer_method(name: str) -> None:
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    row = OPTIMIZER_CALLS[name]
+    old = inspect.signature(getattr(fsdp.FullyShardedDataParallel, name)).parameters
+    assert list(row.parameters) == list(old)
+    kept = [parameter for parameter in row.parameters if parameter not in row.dropped]
+    (function,) = [node for node in SUPPORT_FUNCTIONS if node.name == name]
+    ours = [argument.arg for argument in function.args.args]
+    assert ours[: len(kept)] == kept
+    defaults = {a: ast.unparse(d) for a, d in zip(reversed(ours), reversed(function.args.defaults), strict=False)}
+    expected = {n: str(old[n].default) for n in kept if old[n].default is not inspect.Parameter.empty}
+    assert {n: defaults.get(n) for n in expected} == expected
 
 
 @pytest.mark.parametrize("name", sorted(FSDP1))

@@ -56,6 +56,13 @@ class StateDictType(Enum):
     SHARDED_STATE_DICT = auto()
 
 
+class OptimStateKeyType(Enum):
+    """FSDP1's kinds of keys of an optimizer state dict."""
+
+    PARAM_NAME = auto()
+    PARAM_ID = auto()
+
+
 @dataclass
 class StateDictConfig:
     """What FSDP1's model state dict settings have in common."""

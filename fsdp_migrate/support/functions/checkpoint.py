@@ -9,20 +9,20 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import LoadPlanner, StorageReader
+from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from .api import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     OptimStateDictConfig,
+    OptimStateKeyType,
     ShardedOptimStateDictConfig,
     ShardedStateDictConfig,
     StateDictConfig,
@@ -63,32 +63,193 @@ def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict
     Broadcasting is also what makes a missing key an error: without it, torch says that all keys matched.
     """
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=strict)
-    return set_model_state_dict(model, dict(state_dict), options=options)
+    keys = [list(state_dict)]
+    dist.broadcast_object_list(keys, src=0)
+    result = set_model_state_dict(model, dict(state_dict), options=options)
+    own = get_model_state_dict(model)
+    # Torch fills what is missing in from the model, and then finds nothing missing.
+    return type(result)([key for key in own if key not in keys[0]], [key for key in keys[0] if key not in own])
+
+
+def parameter_names(model: nn.Module) -> dict[nn.Parameter, str]:
+    """The names that checkpoints have for the parameters, whatever activation checkpointing puts in between."""
+    return {param: name.replace("_checkpoint_wrapped_module.", "") for name, param in model.named_parameters()}
+
+
+def param_groups(model: nn.Module, optim: torch.optim.Optimizer | None) -> list[dict[str, Any]]:
+    """An optimizer's groups; without one, those of an optimizer over all parameters, which FSDP1 took for granted."""
+    return optim.param_groups if optim is not None else [{"params": list(model.parameters())}]
+
+
+def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's state with parameter names for keys, sorted as FSDP1 sorted them.
+
+    Torch's `get_optimizer_state_dict` makes an optimizer that has not stepped yet take a step, and that one counts.
+    """
+    names = parameter_names(model)
+    keys = [names[param] for group in optim.param_groups for param in group["params"]]
+    own = optim.state_dict()
+    state = {keys[key]: values for key, values in own["state"].items()}
+    groups = [{**group, "params": [keys[key] for key in group["params"]]} for group in own["param_groups"]]
+    return {"state": dict(sorted(state.items())), "param_groups": groups}
 
 
 def full_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True, rank0_only: bool = False
+    model: nn.Module, optim: torch.optim.Optimizer, rank0_only: bool = True, offload_to_cpu: bool = True
 ) -> dict[str, Any]:
-    """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this."""
-    full: dict[str, Any] = gather(get_optimizer_state_dict(model, optim), offload_to_cpu, rank0_only)
+    """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
+
+    With `rank0_only`, the other ranks get an empty dict.
+    """
+    full: dict[str, Any] = gather(named_optim_state(model, optim), offload_to_cpu, rank0_only)
     return {} if rank0_only and dist.get_rank() != 0 else full
 
 
-def load_full_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, optim_state_dict: Mapping[str, Any] | None
-) -> None:
-    """Load a full optimizer state dict. Only the first rank needs to have it.
+def sharded_optim_state_dict(
+    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True
+) -> dict[str, Any]:
+    """FSDP1's sharded optimizer state dict, with DTensors in it, to be saved by `torch.distributed.checkpoint`."""
+    named = named_optim_state(model, optim)
+    return offload(named) if offload_to_cpu else named
 
-    FSDP1 without use_orig_params saved one `step` tensor for all parameters of a unit. Loaded as they are, every
-    parameter would advance it, so each gets its own.
+
+def offload(value: Any) -> Any:
+    """A nested state dict with its tensors on the CPU, sharded as they are."""
+    if isinstance(value, Mapping):
+        return {key: offload(item) for key, item in value.items()}
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def outline(value: Any) -> Any:
+    """A state dict to send to ranks that have none: shapes for plain tensors, None for what each rank has its own of."""
+    if isinstance(value, Mapping):
+        return {key: outline(item) for key, item in value.items()}
+    if isinstance(value, DTensor):
+        return None
+    return value.to("meta") if isinstance(value, torch.Tensor) and value.dim() else value
+
+
+def shard_like(param: torch.Tensor, value: Any, outlined: Any) -> Any:
+    """This rank's part of one item of a parameter's state. The first rank has the whole of it."""
+    if outlined is None or not isinstance(outlined, torch.Tensor):
+        return value if outlined is None else outlined
+    if not outlined.dim():
+        # FSDP1 without use_orig_params saved one `step` for all parameters of a unit, and each of them would advance it.
+        return outlined.clone()
+    device = param.device_mesh.device_type if isinstance(param, DTensor) else param.device
+    full = torch.empty_like(outlined, device=device) if value is None else value.to(device)
+    if isinstance(param, DTensor) and full.shape == param.shape:
+        return distribute_tensor(full, param.device_mesh, param.placements).to(param.device)
+    dist.broadcast(full, src=0)
+    return full
+
+
+def optim_state_dict_to_load(
+    model: nn.Module,
+    optim: torch.optim.Optimizer | None,
+    optim_state_dict: Mapping[str, Any] | None,
+    load_directly: bool = False,
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.optim_state_dict_to_load`: from a state dict keyed by parameter name to one for `load_state_dict`.
+
+    Only the first rank needs to have a full one. Every rank has to call this.
     """
-    state = {
-        name: {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in values.items()}
-        for name, values in (optim_state_dict or {}).get("state", {}).items()
+    saved = [outline(optim_state_dict)]
+    dist.broadcast_object_list(saved, src=0)
+    outlined, own = saved[0], (optim_state_dict or {}).get("state", {})
+    if not outlined:
+        raise ValueError("the first rank has no optimizer state to load")
+    if any(isinstance(name, int) for name in outlined["state"]):
+        raise ValueError("this optimizer state has parameter ids for keys: re-save it with FSDP.optim_state_dict first")
+    names = parameter_names(model)
+    result: dict[str, Any] = {"state": {}, "param_groups": []}
+    first = 0
+    for group in param_groups(model, optim):
+        keys = [names[param] for param in group["params"]]
+        same = [other for other in outlined["param_groups"] if set(other["params"]) == set(keys)]
+        if not same:
+            raise ValueError(f"the checkpoint has no parameter group of {keys}")
+        result["param_groups"].append({**same[0], "params": list(range(first, first + len(keys)))})
+        for index, (name, param) in enumerate(zip(keys, group["params"]), first):
+            if name in outlined["state"]:
+                items = outlined["state"][name].items()
+                values = {key: shard_like(param, own.get(name, {}).get(key), item) for key, item in items}
+                result["state"][index] = values
+        first += len(keys)
+    if load_directly and optim is not None:
+        optim.load_state_dict(result)
+    return result
+
+
+def shard_full_optim_state_dict(
+    full_optim_state_dict: Mapping[str, Any] | None, model: nn.Module, optim: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.shard_full_optim_state_dict`. Every rank has to call this."""
+    return optim_state_dict_to_load(model, optim, full_optim_state_dict)
+
+
+def scatter_full_optim_state_dict(
+    full_optim_state_dict: Mapping[str, Any] | None, model: nn.Module, optim: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.scatter_full_optim_state_dict`: only the first rank has the state dict."""
+    return optim_state_dict_to_load(model, optim, full_optim_state_dict)
+
+
+def flatten_sharded_optim_state_dict(
+    sharded_optim_state_dict: Mapping[str, Any], model: nn.Module, optim: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.flatten_sharded_optim_state_dict`. There is nothing flat about it any more."""
+    return optim_state_dict_to_load(model, optim, sharded_optim_state_dict)
+
+
+def rekey_optim_state_dict(
+    optim_state_dict: Mapping[str, Any],
+    optim_state_key_type: OptimStateKeyType,
+    model: nn.Module,
+    optim: torch.optim.Optimizer | None = None,
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.rekey_optim_state_dict`: from parameter names to the ids of an unsharded model's optimizer, or back."""
+    names = parameter_names(model)
+    keys = [names[param] for group in param_groups(model, optim) for param in group["params"]]
+    ids = {name: index for index, name in enumerate(keys)}
+    by_name = optim_state_key_type is OptimStateKeyType.PARAM_NAME
+
+    def rekey(key: Any) -> Any:
+        if isinstance(key, int):
+            return keys[key] if by_name else key
+        return key if by_name else ids[key]
+
+    return {
+        "state": {rekey(key): values for key, values in optim_state_dict["state"].items()},
+        "param_groups": [
+            {**group, "params": sorted(map(rekey, group["params"]))} for group in optim_state_dict["param_groups"]
+        ],
     }
-    own = {**optim_state_dict, "state": state} if optim_state_dict else {}
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    set_optimizer_state_dict(model, optim, own, options=options)
+
+
+def load_sharded_optim_state_dict(
+    model_state_dict: Mapping[str, Any],
+    optimizer_key: str,
+    storage_reader: StorageReader,
+    planner: LoadPlanner | None = None,
+) -> dict[str, Any]:
+    """Torch's `load_sharded_optimizer_state_dict` makes ShardedTensors: here each tensor is sharded as its parameter is."""
+    metadata = storage_reader.read_metadata()
+    state: dict[str, Any] = {}
+    for key, saved in metadata.state_dict_metadata.items():
+        path = metadata.planner_data[key]
+        if path[0] != optimizer_key:
+            continue
+        if not isinstance(saved, TensorStorageMetadata):
+            state[key] = None
+            continue
+        param = model_state_dict.get(path[2])
+        if isinstance(param, torch.Tensor) and param.shape == saved.size:
+            state[key] = torch.empty_like(param, dtype=saved.properties.dtype)
+        else:
+            state[key] = torch.empty(saved.size, dtype=saved.properties.dtype)
+    dcp.load(state, storage_reader=storage_reader, planner=planner)
+    return unflatten_state_dict(state, metadata.planner_data)
 
 
 def get_state_dict_type(model: nn.Module) -> StateDictSettings:
@@ -162,15 +323,5 @@ def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str
     """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
     config = get_state_dict_type(model).optim_state_dict_config
     if is_full(model):
-        return full_optim_state_dict(model, optim, config.offload_to_cpu, getattr(config, "rank0_only", False))
-    return get_optimizer_state_dict(model, optim, options=StateDictOptions(cpu_offload=config.offload_to_cpu))
-
-
-def load_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, optim_state_dict: Mapping[str, Any] | None
-) -> None:
-    """FSDP1's `FSDP.optim_state_dict_to_load` and the `optim.load_state_dict` after it, in one."""
-    if is_full(model):
-        load_full_optim_state_dict(model, optim, optim_state_dict)
-    else:
-        set_optimizer_state_dict(model, optim, dict(optim_state_dict or {}))
+        return full_optim_state_dict(model, optim, getattr(config, "rank0_only", False), config.offload_to_cpu)
+    return sharded_optim_state_dict(model, optim, config.offload_to_cpu)

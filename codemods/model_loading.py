@@ -1,0 +1,37 @@
+"""Reading `model.load_state_dict(state, strict=False)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.vocabulary import File, Undecided
+
+_ORDER = ("state_dict", "strict")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What is loaded, and how strictly."""
+
+    state: cst.BaseExpression
+    strict: cst.Arg | None
+    is_lenient: bool
+    """Whether `strict` is anything but True: other keys may be missing or not known."""
+    result_is_used: bool
+
+
+def loading(call: cst.Call, file: File) -> Loading:
+    """Raises Undecided for arguments that only `torch.nn.Module.load_state_dict` has."""
+    found = {}
+    for index, argument in enumerate(call.args):
+        name = argument.keyword.value if argument.keyword is not None else (*_ORDER, "assign")[index]
+        if argument.star or name not in _ORDER:
+            raise Undecided("load_state_dict takes arguments that the new function does not have")
+        found[name] = argument
+    if "state_dict" not in found or call.args[0] is not found["state_dict"]:
+        raise Undecided("load_state_dict does not take the state dict first")
+    strict = found.get("strict")
+    lenient = strict is not None and file.code(strict.value) != "True"
+    return Loading(found["state_dict"].value, strict, lenient, not isinstance(file.parent(call), cst.Expr))

@@ -1,0 +1,293 @@
+"""One row a way of saving and loading with FSDP1: a small program that the test rewrites, and runs before and after."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import dedent, indent
+
+_PROGRAM = """\
+import os
+
+import torch
+import torch.distributed as dist
+{imports}
+from net import Block, Net, train
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictType,
+)
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def save(model, optimizer, path):
+    rank = dist.get_rank()
+{save}
+
+
+def load(model, optimizer, path):
+    rank = dist.get_rank()
+{load}
+
+
+def main(path, resume=False, steps=3):
+    torch.manual_seed(3)
+    net = Net()
+{before}
+    model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), device_id=torch.device("cpu"), {wrap})
+    optimizer = {optimizer}
+    if resume:
+        result = load(model, optimizer, path)
+        return train(model, optimizer, 3, steps), result
+    losses = train(model, optimizer, 0, steps)
+    result = save(model, optimizer, path)
+    dist.barrier()
+    return losses + train(model, optimizer, steps, 2), result
+"""
+
+ADAM = "torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.1)"
+GROUPS = """torch.optim.AdamW(
+        [
+            {"params": [p for n, p in model.named_parameters() if "norm" not in n], "weight_decay": 0.3},
+            {"params": [p for n, p in model.named_parameters() if "norm" in n], "lr": 0.01},
+        ],
+        lr=0.05,
+    )"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A program that saves, and one that resumes: the same, started twice."""
+
+    name: str
+    save: str
+    load: str
+    wrap: str = "use_orig_params=True"
+    imports: str = ""
+    before: str = ""
+    optimizer: str = ADAM
+    keeps_order: bool = True
+    """Whether the keys of the new file come in the order of the old one."""
+    left_out: str = ""
+    """Keys that hold this are not the same in both files, and are not compared."""
+
+    @property
+    def module(self) -> str:
+        return re.sub(r"\W+", "_", self.name)
+
+    @property
+    def program(self) -> str:
+        return _PROGRAM.format(
+            imports=dedent(self.imports).strip(),
+            save=indent(dedent(self.save).strip("\n"), "    "),
+            load=indent(dedent(self.load).strip("\n"), "    "),
+            before=indent(dedent(self.before).strip("\n"), "    "),
+            wrap=self.wrap,
+            optimizer=self.optimizer,
+        )
+
+
+_FULL_SAVE = """
+with FSDP.state_dict_type(
+    model,
+    StateDictType.FULL_STATE_DICT,
+    FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
+    FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
+):
+    state = model.state_dict()
+    optim_state = FSDP.optim_state_dict(model, optimizer)
+if rank == 0:
+    torch.save({"model": state, "optimizer": optim_state}, path)
+"""
+_FULL_LOAD = """
+saved = torch.load(path, map_location="cpu")
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    model.load_state_dict(saved["model"])
+    loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+    optimizer.load_state_dict(loaded)
+"""
+_LEGACY_SAVE = """
+state = model.state_dict()
+optim_state = FSDP.full_optim_state_dict(model, optimizer)
+if rank == 0:
+    torch.save({"model": state, "optimizer": optim_state}, path)
+"""
+_LEGACY_LOAD = """
+saved = torch.load(path, map_location="cpu")
+model.load_state_dict(saved["model"])
+"""
+_DCP = """
+import torch.distributed.checkpoint as dist_cp
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+"""
+_SHARDED_SAVE = """
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+    dist_cp.save_state_dict(
+        state_dict=state,
+        storage_writer=dist_cp.FileSystemWriter(path),
+        planner=DefaultSavePlanner(),
+    )
+"""
+_SHARDED_LOAD = """
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = {"model": model.state_dict()}
+    dist_cp.load_state_dict(
+        state_dict=state,
+        storage_reader=dist_cp.FileSystemReader(path),
+        planner=DefaultLoadPlanner(),
+    )
+    model.load_state_dict(state["model"])
+    optim_state = load_sharded_optimizer_state_dict(
+        model_state_dict=state["model"],
+        optimizer_key="optimizer",
+        storage_reader=dist_cp.FileSystemReader(path),
+    )
+    flattened = FSDP.optim_state_dict_to_load(model, optimizer, optim_state["optimizer"])
+    optimizer.load_state_dict(flattened)
+"""
+_MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+"""
+_WITH_MESH = "use_orig_params=True, device_mesh=init_device_mesh('cpu', (dist.get_world_size(),))"
+
+ROWS = [
+    Row("full, use_orig_params", _FULL_SAVE, _FULL_LOAD),
+    Row("full, flat", _FULL_SAVE, _FULL_LOAD, wrap="use_orig_params=False", keeps_order=False),
+    Row("full, device mesh", _FULL_SAVE, _FULL_LOAD, wrap=_WITH_MESH, imports=_MESH),
+    Row("full, groups", _FULL_SAVE, _FULL_LOAD, optimizer=GROUPS),
+    Row(
+        "full, momentum and frozen parameters",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        before="net.inp.requires_grad_(False)",
+        optimizer="torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05, momentum=0.9)",
+    ),
+    Row(
+        "full, a parameter that has no gradient",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        before="net.unused = torch.nn.Linear(5, 3)",
+        left_out="unused",  # FSDP1 gave it zero gradients, and so weight decay and a state
+    ),
+    Row(
+        "sticky setting",
+        """
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        optim_config = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        before = FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, config, optim_config)
+        state, optim_state = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+        FSDP.set_state_dict_type(
+            model, before.state_dict_type, before.state_dict_config, before.optim_state_dict_config
+        )
+        if rank == 0:
+            torch.save({"model": state, "optimizer": optim_state}, path)
+        """,
+        """
+        saved = torch.load(path)
+        FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+        model.load_state_dict(saved["model"])
+        loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+        optimizer.load_state_dict(loaded)
+        """,
+    ),
+    Row(
+        "scattered from rank 0",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+full = saved["optimizer"] if rank == 0 else None
+sharded = FSDP.scatter_full_optim_state_dict(full, model, optim=optimizer)
+optimizer.load_state_dict(sharded)
+""",
+    ),
+    Row(
+        "scattered from rank 0, flat",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved["optimizer"] if rank == 0 else None, model))
+""",
+        wrap="use_orig_params=False",
+        keeps_order=False,
+    ),
+    Row(
+        "sharded on every rank",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+sharded = FSDP.shard_full_optim_state_dict(saved["optimizer"], model, optim=optimizer)
+optimizer.load_state_dict(sharded)
+""",
+    ),
+    Row(
+        "other keys",
+        """
+        from torch.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
+
+        state = model.state_dict()
+        optim_state = FSDP.full_optim_state_dict(model, optimizer)
+        if rank == 0:
+            plain = Net()
+            ids = FSDP.rekey_optim_state_dict(optim_state, OptimStateKeyType.PARAM_ID, plain)
+            torch.save({"model": state, "optimizer": ids}, path)
+        """,
+        """
+        from torch.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
+
+        saved = torch.load(path)
+        model.load_state_dict(saved["model"])
+        plain = Net()
+        other = torch.optim.AdamW(plain.parameters())
+        named = FSDP.rekey_optim_state_dict(saved["optimizer"], OptimStateKeyType.PARAM_NAME, plain, optim=other)
+        sharded = FSDP.shard_full_optim_state_dict(named, model, optim=optimizer)
+        optimizer.load_state_dict(sharded)
+        """,
+    ),
+    Row("DCP", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP),
+    Row(
+        "DCP, flat",
+        _SHARDED_SAVE,
+        _SHARDED_LOAD,
+        imports=_DCP,
+        wrap="use_orig_params=False",
+        keeps_order=False,
+    ),
+    Row("DCP, device mesh", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH),
+    Row(
+        "DCP, legacy optimizer calls",
+        _SHARDED_SAVE.replace("FSDP.optim_state_dict(", "FSDP.sharded_optim_state_dict("),
+        _SHARDED_LOAD.replace(
+            'FSDP.optim_state_dict_to_load(model, optimizer, optim_state["optimizer"])',
+            'FSDP.flatten_sharded_optim_state_dict(optim_state["optimizer"], model, optimizer)',
+        ),
+        imports=_DCP,
+    ),
+    Row(
+        "keys that are missing and keys that are not known",
+        """
+        state = model.state_dict()
+        state.pop("inp.bias")
+        state["more"] = torch.ones(2)
+        if rank == 0:
+            torch.save(state, path)
+        """,
+        """
+        result = model.load_state_dict(torch.load(path), strict=False)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            again = model.load_state_dict(torch.load(path), strict=False)
+        return sorted(result.missing_keys), sorted(result.unexpected_keys), sorted(again.missing_keys)
+        """,
+    ),
+    Row(
+        "saved before the first step",
+        _FULL_SAVE.replace("if rank == 0:", "if rank == 0 and not os.path.exists(path):"),
+        _FULL_LOAD,
+        before="steps = 0 if not resume else steps",
+    ),
+]

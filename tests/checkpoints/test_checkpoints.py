@@ -1,0 +1,95 @@
+"""Programs that save and resume, as they were and as the tool rewrote them, on 2 gloo processes and on 4.
+
+A row of `rows` is one way of FSDP1 to save and to load. The new program's file is the old one's, key by key; and each
+program goes on from either file as the old one went on from its own, also on other than the 2 processes that saved it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import SUPPORT, rewrite_files
+from ..support.launch import run
+from .rows import ROWS, Row
+
+pytest.importorskip("torch")
+
+NAMES = [row.name for row in ROWS]
+
+
+def write(folder: Path, row: Row) -> None:
+    """The row's program, and what the tool makes of it, each in a folder of its own."""
+    name = f"{row.module}.py"
+    result = rewrite_files({name: row.program})
+    assert all(finding.level is Level.REWRITTEN for finding in result.findings), row.name
+    for side, text in (("before", row.program), ("after", result.text)):
+        (folder / side / row.module).mkdir(parents=True)
+        (folder / side / row.module / name).write_text(text)
+    support = next(text for path, text in result.after.items() if path.endswith(SUPPORT))
+    (folder / "after" / row.module / SUPPORT).write_text(support)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, Any]]]:
+    """What each rank saw, by the number of processes."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    shutil.copy(Path(__file__).with_name("net.py"), folder)
+    for row in ROWS:
+        write(folder, row)
+    ranks = {world: run("run_rows", world, folder, "tests.checkpoints") for world in (2, 4)}
+    return {world: [rank["results"] for rank in results] for world, results in ranks.items()}
+
+
+def of_row(name: str, world: int, seen: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    assert name in seen[world][0], "an earlier row failed on some ranks only"
+    for result in seen[world]:
+        assert "error" not in result[name], result[name]["error"]
+    return [result[name] for result in seen[world]]
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("name", NAMES)
+def test_file_is_the_one_that_fsdp1_wrote(name: str, seen: dict[int, list[dict[str, Any]]]) -> None:
+    row = ROWS[NAMES.index(name)]
+    old, new = (
+        [entry for entry in file if not row.left_out or row.left_out not in entry[0]]
+        for file in of_row(name, 2, seen)[0]["files"]
+    )
+    assert old
+    if not row.keeps_order:
+        old, new = unordered(old), unordered(new)
+    assert [entry[:2] for entry in new] == [entry[:2] for entry in old], "keys, dtypes, shapes"
+    for (key, _, value), (_, _, other) in zip(old, new, strict=True):
+        assert other == (pytest.approx(value, rel=1e-6, abs=1e-6) if isinstance(value, list) else value), key
+
+
+def unordered(entries: list[list[Any]]) -> list[list[Any]]:
+    """The same, whatever the order of keys and of names in a parameter group."""
+    return sorted(([re.sub(r"(/'params')/\d+", r"\1", key), *rest] for key, *rest in entries), key=str)
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("name", NAMES)
+def test_saving_changes_nothing(name: str, seen: dict[int, list[dict[str, Any]]]) -> None:
+    for result in of_row(name, 2, seen):
+        (old, old_answer), (new, new_answer) = result["saving"]
+        assert new == pytest.approx(old, rel=1e-6)
+        assert new_answer == old_answer
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("file", ["old file", "new file"])
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", NAMES)
+def test_training_goes_on(name: str, world: int, file: str, seen: dict[int, list[dict[str, Any]]]) -> None:
+    for result in of_row(name, world, seen):
+        losses, answer = result["reference"]
+        assert result[file][0] == pytest.approx(losses, rel=2e-6)
+        assert result[file][1] == answer

@@ -1,0 +1,89 @@
+"""FM305 and FM311: loading a sharded optimizer, and the old names of DCP's functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_noop, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+IMPORT
+
+
+def use(net, state, reader, planner):
+    model = FSDP(net)
+"""
+
+
+def after(imports: str, text: str) -> str:
+    result = rewrite(HEAD.replace("IMPORT", imports) + f"    {text}\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    return result.text
+
+
+NOOP = [
+    "import torch.distributed.checkpoint as dcp\ndcp.save({}, checkpoint_id='a')\n",
+    "from other import load_sharded_optimizer_state_dict\nload_sharded_optimizer_state_dict({}, 'a', None)\n",
+    "def load_state_dict(path):\n    return path\n\n\nload_state_dict('a')\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+LOADS = [
+    ("from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict as load", "load"),
+    ("import torch.distributed.checkpoint as dcp", "dcp.optimizer.load_sharded_optimizer_state_dict"),
+    ("import torch.distributed.checkpoint as dist_cp", "dist_cp.load_sharded_optimizer_state_dict"),
+]
+
+
+@pytest.mark.parametrize(("imports", "name"), LOADS)
+def test_sharded_optimizer(imports: str, name: str) -> None:
+    text = after(imports, f"return {name}(model_state_dict=state, optimizer_key='o', storage_reader=reader)")
+    new = "load_sharded_optim_state_dict(model_state_dict=state, optimizer_key='o', storage_reader=reader)"
+    assert text.endswith(f"    return {new}\n")
+    assert "load_sharded_optimizer_state_dict" not in text
+
+
+ALIAS = "import torch.distributed.checkpoint as dist_cp"
+OLD = "from torch.distributed._shard.checkpoint import save_state_dict, load_state_dict"
+RENAMED = [
+    (ALIAS, "dist_cp.save_state_dict(state, reader)", "dist_cp.save(state, storage_writer=reader)"),
+    (
+        ALIAS,
+        "dist_cp.save_state_dict(state_dict=state, storage_writer=reader, planner=planner)",
+        "dist_cp.save(state_dict=state, storage_writer=reader, planner=planner)",
+    ),
+    (
+        ALIAS,
+        "dist_cp.load_state_dict(state, reader, None, 0, False, planner)",
+        "dist_cp.load(state, storage_reader=reader, process_group=None, planner=planner)",
+    ),
+    (ALIAS, "dist_cp.load_state_dict(state, storage_reader=reader, no_dist=False)", "dist_cp.load(state, storage_reader=reader)"),
+    (OLD, "load_state_dict(state_dict=state, storage_reader=reader)", "dcp.load(state_dict=state, storage_reader=reader)"),
+    (OLD, "save_state_dict(state, reader)", "dcp.save(state, storage_writer=reader)"),
+]
+
+
+@pytest.mark.parametrize(("imports", "before", "new"), RENAMED)
+def test_new_names(imports: str, before: str, new: str) -> None:
+    assert after(imports, before).endswith(f"    {new}\n")
+
+
+STAYS = [
+    "dist_cp.load_state_dict(state, reader, no_dist=True)",
+    "dist_cp.load_state_dict(state, reader, coordinator_rank=1)",
+    "dist_cp.load_state_dict(*state)",
+]
+
+
+@pytest.mark.parametrize("text", STAYS)
+def test_what_the_new_functions_did_not_always_have_stays(text: str) -> None:
+    assert after(ALIAS, text).endswith(f"    {text}\n")
