@@ -2,7 +2,7 @@
 
 usage: torchrun -m tests.checkpoints.run_rows FOLDER [ROW...], with `net` on the path
 
-In FOLDER lie `before/` and `after/`, a module a row. What a row saves goes to `before/NAME.saved` or `after/NAME.saved`.
+In FOLDER lie `before/` and `after/`, a folder a row. What a row saves goes to NAME.saved beside that.
 """
 
 from __future__ import annotations

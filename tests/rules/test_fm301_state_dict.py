@@ -143,11 +143,20 @@ def test_loading() -> None:
     )
 
 
+BROADCAST = "full_state_dict=True, broadcast_from_rank0=True"
 LENIENT = [
-    ("FULL", "model.load_state_dict(path, strict=False)", "full_state_dict=True, broadcast_from_rank0=True, strict=False"),
-    ("FULL", "model.load_state_dict(path, False)", "full_state_dict=True, broadcast_from_rank0=True, strict=False"),
-    ("FULL", "model.load_state_dict(path, strict=rank)", "full_state_dict=True, broadcast_from_rank0=True, strict=rank"),
-    ("FULL", "model.load_state_dict(path, strict=True)", "full_state_dict=True, broadcast_from_rank0=True"),
+    (
+        "FULL",
+        "model.load_state_dict(path, strict=False)",
+        f"{BROADCAST}, strict=False",
+    ),
+    ("FULL", "model.load_state_dict(path, False)", f"{BROADCAST}, strict=False"),
+    (
+        "FULL",
+        "model.load_state_dict(path, strict=rank)",
+        f"{BROADCAST}, strict=rank",
+    ),
+    ("FULL", "model.load_state_dict(path, strict=True)", BROADCAST),
     ("SHARDED", "model.load_state_dict(path, strict=False)", "strict=False"),
 ]
 

@@ -47,7 +47,10 @@ CALLS = [
         "full_optim_state_dict(model, optimizer, rank)",
     ),
     ("sharded_optim_state_dict(model, optimizer)", "sharded_optim_state_dict(model, optimizer)"),
-    ("sharded_optim_state_dict(model, optimizer, group=dist.group.WORLD)", "sharded_optim_state_dict(model, optimizer)"),
+    (
+        "sharded_optim_state_dict(model, optimizer, group=dist.group.WORLD)",
+        "sharded_optim_state_dict(model, optimizer)",
+    ),
     ("optim_state_dict(model, optimizer)", "full_optim_state_dict(model, optimizer, rank0_only=False)"),
     (
         "optim_state_dict(model, optimizer, optimizer.state_dict())",
@@ -125,7 +128,9 @@ CONTEXTS = [
 
 @pytest.mark.parametrize(("settings", "after"), CONTEXTS)
 def test_context_says_what_is_read(settings: str, after: str) -> None:
-    text = body(f"    with FSDP.state_dict_type(model, {settings}):\n        s = FSDP.optim_state_dict(model, optimizer)\n")
+    text = body(
+        f"    with FSDP.state_dict_type(model, {settings}):\n        s = FSDP.optim_state_dict(model, optimizer)\n"
+    )
     assert text == f"    s = {after}\n"
 
 
@@ -159,7 +164,9 @@ def test_arguments_over_several_lines() -> None:
 
 
 def test_settings_at_run_time() -> None:
-    result = rewrite(HEAD + "    FSDP.set_state_dict_type(model, rank)\n    return FSDP.optim_state_dict(model, optimizer)\n")
+    result = rewrite(
+        HEAD + "    FSDP.set_state_dict_type(model, rank)\n    return FSDP.optim_state_dict(model, optimizer)\n"
+    )
     assert result.text.endswith("    return optim_state_dict(model, optimizer)\n")
     assert result.support == {"optim_state_dict", "set_state_dict_type"}
 

@@ -54,6 +54,7 @@ def test_sharded_optimizer(imports: str, name: str) -> None:
 
 ALIAS = "import torch.distributed.checkpoint as dist_cp"
 OLD = "from torch.distributed._shard.checkpoint import save_state_dict, load_state_dict"
+LOAD = "{}.load(state, storage_reader=reader)"
 RENAMED = [
     (ALIAS, "dist_cp.save_state_dict(state, reader)", "dist_cp.save(state, storage_writer=reader)"),
     (
@@ -66,8 +67,16 @@ RENAMED = [
         "dist_cp.load_state_dict(state, reader, None, 0, False, planner)",
         "dist_cp.load(state, storage_reader=reader, process_group=None, planner=planner)",
     ),
-    (ALIAS, "dist_cp.load_state_dict(state, storage_reader=reader, no_dist=False)", "dist_cp.load(state, storage_reader=reader)"),
-    (OLD, "load_state_dict(state_dict=state, storage_reader=reader)", "dcp.load(state_dict=state, storage_reader=reader)"),
+    (
+        ALIAS,
+        "dist_cp.load_state_dict(state, storage_reader=reader, no_dist=False)",
+        "dist_cp.load(state, storage_reader=reader)",
+    ),
+    (
+        OLD,
+        "load_state_dict(state_dict=state, storage_reader=reader)",
+        "dcp.load(state_dict=state, storage_reader=reader)",
+    ),
     (OLD, "save_state_dict(state, reader)", "dcp.save(state, storage_writer=reader)"),
 ]
 

@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint import LoadPlanner, StorageReader
 from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadPlanner
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -105,6 +106,13 @@ def full_optim_state_dict(
     return {} if rank0_only and dist.get_rank() != 0 else full
 
 
+def offload(value: Any) -> Any:
+    """A nested state dict with its tensors on the CPU, sharded as they are."""
+    if isinstance(value, Mapping):
+        return {key: offload(item) for key, item in value.items()}
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
 def sharded_optim_state_dict(
     model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True
 ) -> dict[str, Any]:
@@ -113,15 +121,8 @@ def sharded_optim_state_dict(
     return offload(named) if offload_to_cpu else named
 
 
-def offload(value: Any) -> Any:
-    """A nested state dict with its tensors on the CPU, sharded as they are."""
-    if isinstance(value, Mapping):
-        return {key: offload(item) for key, item in value.items()}
-    return value.cpu() if isinstance(value, torch.Tensor) else value
-
-
 def outline(value: Any) -> Any:
-    """A state dict to send to ranks that have none: shapes for plain tensors, None for what each rank has its own of."""
+    """A state dict for ranks that have none: shapes of plain tensors, None for what each rank has its own part of."""
     if isinstance(value, Mapping):
         return {key: outline(item) for key, item in value.items()}
     if isinstance(value, DTensor):
@@ -134,7 +135,7 @@ def shard_like(param: torch.Tensor, value: Any, outlined: Any) -> Any:
     if outlined is None or not isinstance(outlined, torch.Tensor):
         return value if outlined is None else outlined
     if not outlined.dim():
-        # FSDP1 without use_orig_params saved one `step` for all parameters of a unit, and each of them would advance it.
+        # FSDP1 without use_orig_params saved one `step` for a unit, and each of its parameters would advance it.
         return outlined.clone()
     device = param.device_mesh.device_type if isinstance(param, DTensor) else param.device
     full = torch.empty_like(outlined, device=device) if value is None else value.to(device)
@@ -170,7 +171,7 @@ def optim_state_dict_to_load(
         if not same:
             raise ValueError(f"the checkpoint has no parameter group of {keys}")
         result["param_groups"].append({**same[0], "params": list(range(first, first + len(keys)))})
-        for index, (name, param) in enumerate(zip(keys, group["params"]), first):
+        for index, (name, param) in enumerate(zip(keys, group["params"], strict=True), first):
             if name in outlined["state"]:
                 items = outlined["state"][name].items()
                 values = {key: shard_like(param, own.get(name, {}).get(key), item) for key, item in items}
@@ -208,7 +209,7 @@ def rekey_optim_state_dict(
     model: nn.Module,
     optim: torch.optim.Optimizer | None = None,
 ) -> dict[str, Any]:
-    """FSDP1's `FSDP.rekey_optim_state_dict`: from parameter names to the ids of an unsharded model's optimizer, or back."""
+    """FSDP1's `FSDP.rekey_optim_state_dict`: from parameter names to ids of an unsharded model's optimizer, or back."""
     names = parameter_names(model)
     keys = [names[param] for group in param_groups(model, optim) for param in group["params"]]
     ids = {name: index for index, name in enumerate(keys)}
@@ -233,7 +234,7 @@ def load_sharded_optim_state_dict(
     storage_reader: StorageReader,
     planner: LoadPlanner | None = None,
 ) -> dict[str, Any]:
-    """Torch's `load_sharded_optimizer_state_dict` makes ShardedTensors: here each tensor is sharded as its parameter is."""
+    """Torch's `load_sharded_optimizer_state_dict`, with each tensor sharded as its parameter is."""
     metadata = storage_reader.read_metadata()
     state: dict[str, Any] = {}
     for key, saved in metadata.state_dict_metadata.items():
@@ -248,7 +249,7 @@ def load_sharded_optim_state_dict(
             state[key] = torch.empty_like(param, dtype=saved.properties.dtype)
         else:
             state[key] = torch.empty(saved.size, dtype=saved.properties.dtype)
-    dcp.load(state, storage_reader=storage_reader, planner=planner)
+    load(state, storage_reader=storage_reader, planner=planner)
     return unflatten_state_dict(state, metadata.planner_data)
 
 
