@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from .scopes import Binding, Binds, Scope
+from .scopes import Binding, Binds, Scope, turns
 from .tree import Tree
 
 State = frozenset[Binding]
@@ -41,6 +41,25 @@ def _inlined(scope: Scope, own: Scope) -> bool:
             return False
         own = own.parent
     return True
+
+
+def comprehension(tree: Tree, use: cst.Name) -> Binding | None:
+    """The binding of a name by the comprehension that it is used in; None when it is not bound there."""
+    inner: cst.CSTNode = use
+    for outer in tree.ancestors(use):
+        if isinstance(outer, (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)):
+            part: cst.CompFor | None = outer.for_in
+            # The first iterable is read outside of the comprehension.
+            outside = part is not None and inner is part and tree.contains(part.iter, use)
+            while part is not None and not outside:
+                for binding in turns(part):
+                    if binding.name == use.value:
+                        return binding
+                part = part.inner_for_in
+        if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
+            return None
+        inner = outer
+    return None
 
 
 class _Reached(Exception):

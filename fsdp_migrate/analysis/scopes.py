@@ -20,11 +20,13 @@ class Binds(Enum):
     """`x = value`, `x: T = value`, `(x := value)`."""
     ITEM = "item"
     """`a, x = value`: the element `index` of the value."""
+    TURN = "turn"
+    """`for x in value`: each element of the value; with an index, `for a, x in value`."""
     IMPORT = "import"
     PARAMETER = "parameter"
     DEFINITION = "definition"
     OTHER = "other"
-    """A loop target, `with … as x`, `del`, an augmented assignment: the value is not followed."""
+    """`with … as x`, `del`, an augmented assignment: the value is not followed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,8 +100,21 @@ def _walrus(node: cst.NamedExpr) -> Iterator[Binding]:
     yield from _assigned(node.target, node, node.value)
 
 
-def _target(node: cst.AugAssign | cst.For | cst.CompFor) -> Iterator[Binding]:
+def _target(node: cst.AugAssign) -> Iterator[Binding]:
     yield from _opaque(node.target, node)
+
+
+def turns(node: cst.For | cst.CompFor) -> Iterator[Binding]:
+    """What a loop binds; what a comprehension binds is seen in it alone, and so belongs to no scope here."""
+    target = node.target
+    if isinstance(target, cst.Name):
+        yield Binding(target.value, Binds.TURN, node, node.iter, -1)
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        for index, element in enumerate(target.elements):
+            if isinstance(element, cst.Element) and isinstance(element.value, cst.Name):
+                yield Binding(element.value.value, Binds.TURN, node, node.iter, index)
+            else:
+                yield from _opaque(element.value, node)
 
 
 def _as_name(node: cst.WithItem) -> Iterator[Binding]:
@@ -129,8 +144,7 @@ _BINDERS: Mapping[type[cst.CSTNode], Callable[[Any], Iterator[Binding]]] = {
     cst.AnnAssign: _annotated,
     cst.NamedExpr: _walrus,
     cst.AugAssign: _target,
-    cst.For: _target,
-    cst.CompFor: _target,
+    cst.For: turns,
     cst.WithItem: _as_name,
     cst.ExceptHandler: _caught,
     cst.FunctionDef: _defined,

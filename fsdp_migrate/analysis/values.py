@@ -14,8 +14,9 @@ import libcst as cst
 from codemods.tables.names import WRAPPER, fsdp1_name
 
 from .calls import argument_for, parameters
+from .containers import Containers, Place, constant
 from .definitions import attribute_values, class_of, first_parameter, is_property, last_name, overrides, returns
-from .flow import reaching
+from .flow import comprehension, reaching
 from .program import Program
 from .scopes import Binding, Binds
 from .symbols import Defined, Outside, OwnModule
@@ -25,6 +26,10 @@ _SAME_MODULE = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"}
 )
 """`nn.Module` methods that return the module they are called on."""
+
+
+_MAPPING = frozenset({"items", "keys", "pop", "update", "values"})
+"""Methods of a `ModuleDict`, whose items are attributes as well."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,7 @@ class Values:
         self._callers: dict[cst.FunctionDef, list[tuple[Tree, cst.Call, bool]]] = {}
         self._active: set[cst.CSTNode] = set()
         self._cut = 0
+        self._containers = Containers(program, self._made)
 
     def origins(self, tree: Tree, expression: cst.BaseExpression) -> tuple[Origin, ...]:
         """Where the value of `expression` can be made. Empty when it only depends on itself (a cycle)."""
@@ -108,6 +114,10 @@ class Values:
             yield Origin(tree, expression)
 
     def _of_name(self, tree: Tree, name: cst.Name) -> Iterator[Origin]:
+        own = comprehension(tree, name)
+        if own is not None:
+            yield from self._of_binding(tree, own)
+            return
         symbol = self.program.symbols.of(tree, name)
         if symbol is None or isinstance(symbol, Outside):
             yield Origin(tree, name)
@@ -128,6 +138,8 @@ class Values:
             yield from self.origins(tree, binding.value)
         elif binding.how is Binds.ITEM and binding.value is not None:
             yield from self._item(tree, binding.value, binding.index)
+        elif binding.how is Binds.TURN and binding.value is not None:
+            yield from self._turn(tree, binding.name, binding.value, binding.index)
         elif binding.how is Binds.DEFINITION:
             yield Origin(tree, binding.node)
         elif binding.how is Binds.PARAMETER:
@@ -144,15 +156,23 @@ class Values:
                 yield Origin(tree, None, "an element of a value that is made elsewhere")
 
     def _of_subscript(self, tree: Tree, expression: cst.Subscript) -> Iterator[Origin]:
-        """`models["actor"]` of a dict display with that key; otherwise the subscript itself."""
-        key = expression.slice[0].slice if len(expression.slice) == 1 else None
-        for origin in self.origins(tree, expression.value):
-            if isinstance(origin.node, cst.Dict) and isinstance(key, cst.Index):
-                text = tree.code(key.value)
-                for element in origin.node.elements:
-                    if isinstance(element, cst.DictElement) and origin.tree.code(element.key) == text:
-                        yield from self.origins(origin.tree, element.value)
+        """`models["actor"]`: what is put there, and the subscript itself, since more can be put there unseen."""
+        index = expression.slice[0].slice if len(expression.slice) == 1 else None
+        if isinstance(index, cst.Index):
+            for where, value in self._containers.contents(tree, expression.value, constant(index.value)):
+                yield from self.origins(where, value)
         yield Origin(tree, expression)
+
+    def _turn(self, tree: Tree, name: str, iterable: cst.BaseExpression, index: int) -> Iterator[Origin]:
+        """The variable of a loop or comprehension: what is put into the iterable, and more that is not seen."""
+        for where, value in self._containers.turns(tree, iterable, index):
+            yield from self.origins(where, value)
+        yield Origin(tree, None, f"`{name}` is set in a way that is not followed")
+
+    def _made(self, tree: Tree, expression: cst.BaseExpression) -> list[Place]:
+        """The expressions that make a value."""
+        found = self.origins(tree, expression)
+        return [(o.tree, o.node) for o in found if isinstance(o.node, cst.BaseExpression)]
 
     def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MODULE:
@@ -253,6 +273,9 @@ class Values:
             for origin in self._member(where, owner, name, method):
                 found = True
                 yield origin
+        if not found and name not in _MAPPING and self._containers.is_module_dict(tree, expression.value):
+            for where, value in self._containers.contents(tree, expression.value, name):
+                yield from self.origins(where, value)
         if not found:
             yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets")
 

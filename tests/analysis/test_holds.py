@@ -101,3 +101,45 @@ def test_what_is_not_seen_is_unknown(text: str) -> None:
 @pytest.mark.parametrize(("text", "found"), CASES)
 def test_holds(text: str, found: set[str]) -> None:
     assert held(HEAD + text) == found
+
+
+STORED = [
+    pytest.param("ms = {}\nms[k] = FSDP(net)\nask(ms[k])\n", id="stored under a name"),
+    pytest.param("ms = {}\nms['a'] = FSDP(net)\nask(ms[k])\n", id="read by a name"),
+    pytest.param("ms = [FSDP(net), net]\nfor m in ms:\n    ask(m)\n", id="loop over a list"),
+    pytest.param("ms = []\nms.append(FSDP(net))\nfor i, m in enumerate(ms):\n    ask(m)\n", id="appended"),
+    pytest.param("ms = {'a': net}\nms['a'] = FSDP(net)\nfor m in ms.values():\n    ask(m)\n", id="values"),
+    pytest.param("ms = {'a': FSDP(net)}\nfor k, m in ms.items():\n    ask(m)\n", id="items"),
+    pytest.param("ms = {'a': FSDP(net)}\nx = [ask(m) for m in ms.values()]\n", id="comprehension"),
+    pytest.param("ms = [FSDP(m) for m in x]\nfor m in ms:\n    ask(m)\n", id="list comprehension"),
+    pytest.param("a = [FSDP(net)]\nb = [net]\nfor m, n in zip(a, b):\n    ask(m)\n", id="zip"),
+    pytest.param("for m in (FSDP(net), net):\n    ask(m)\n", id="loop over a tuple"),
+    pytest.param("ps = [(FSDP(net), 1)]\nfor m, n in ps:\n    ask(m)\n", id="pairs"),
+    pytest.param("ms = torch.nn.ModuleDict({'a': net})\nms['a'] = FSDP(ms['a'])\nask(ms.a)\n", id="module dict"),
+    pytest.param("def f(ms):\n    ms['a'] = FSDP(net)\nd = {'a': net}\nf(d)\nask(d['a'])\n", id="stored by a function"),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.ms = torch.nn.ModuleDict({'a': net})\n"
+        "        for k in self.ms:\n            self.ms[k] = FSDP(self.ms[k])\n"
+        "t = T()\nfor m in t.ms.values():\n    ask(m)\n",
+        id="attribute of another object",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", STORED)
+def test_what_is_put_into_a_container_comes_out(text: str) -> None:
+    assert "FSDP" in held(HEAD + text)
+
+
+NOT_STORED = [
+    pytest.param("ms = {'a': FSDP(net), 'b': net}\nask(ms['b'])\n", id="another key"),
+    pytest.param("ms = {'a': FSDP(net)}\nfor m in ms:\n    ask(m)\n", id="keys"),
+    pytest.param("ms = {'a': FSDP(net)}\nfor m, n in ms.items():\n    ask(m)\n", id="key of items"),
+    pytest.param("a = [net]\na[0] = FSDP(net)\nb = [net]\nask(b[0])\n", id="another container"),
+    pytest.param("ms = [FSDP(net)]\nm = net\nx = [m for m in ms]\nask(m)\n", id="behind a comprehension"),
+]
+
+
+@pytest.mark.parametrize("text", NOT_STORED)
+def test_what_is_put_elsewhere_does_not_come_out(text: str) -> None:
+    assert "FSDP" not in held(HEAD + text)
