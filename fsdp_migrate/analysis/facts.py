@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import libcst as cst
 
@@ -12,6 +13,7 @@ from codemods.tables.names import WRAPPER, fsdp1_name
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
 
 from .calls import argument_for, parameters
+from .conditions import Conditions
 from .definitions import last_name
 from .flow import reaching
 from .program import Program
@@ -27,6 +29,7 @@ class Facts:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.values = Values(program)
+        self.conditions = Conditions(self.values)
         self.ways: dict[cst.Call, Way] = {}
         self.changed: set[cst.CSTNode] = set()
         self.kept: set[cst.CSTNode] = set()
@@ -106,11 +109,29 @@ class FileFacts:
         tested = self._class_test(node)
         if tested is True:
             return frozenset({Holds.FSDP})
-        held = frozenset(_held(origin) for origin in self.origins(node))
+        held = frozenset(_held(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
         if not self._facts.constructors:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {Holds.UNKNOWN}
         return held - {Holds.FSDP} if tested is False else held
+
+    def _is_elsewhere(self, origin: Origin, node: cst.BaseExpression) -> bool:
+        """Whether a model that is wrapped at `origin` never comes to `node`: on another way, or further down."""
+        call = origin.node
+        if not isinstance(call, cst.Call) or _held(origin) not in {Holds.FSDP, Holds.DDP}:
+            return False
+        tree = cast("FileFacts", origin.file).tree
+        return self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call)
+
+    def _is_set_below(self, tree: Tree, call: cst.Call, node: cst.BaseExpression) -> bool:
+        """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function."""
+        if isinstance(node, cst.Name) or tree is not self.tree or tree.scope_of[call] is not tree.scope_of[node]:
+            return False
+        statement = next((n for n in tree.ancestors(call) if isinstance(n, (cst.Assign, cst.AnnAssign))), None)
+        if statement is None or (tree.order[node] > tree.order[call] and not tree.contains(call, node)):
+            return False
+        targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
+        return self.code(node) in map(self.code, targets) and node not in targets
 
     def _class_test(self, node: cst.BaseExpression) -> bool | None:
         """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""

@@ -39,6 +39,8 @@ class Origin:
     tree: Tree
     node: cst.CSTNode | None
     reason: str = ""
+    read: cst.Attribute | None = None
+    """The attribute that only run time sets, where that is the reason."""
 
 
 class Values:
@@ -277,7 +279,7 @@ class Values:
             for where, value in self._containers.contents(tree, expression.value, name):
                 yield from self.origins(where, value)
         if not found:
-            yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets")
+            yield Origin(tree, None, f"`{tree.code(expression)}` is an attribute that run time sets", expression)
 
     def _is_wrapper(self, origin: Origin) -> bool:
         if not isinstance(origin.node, cst.Call):

@@ -143,3 +143,81 @@ NOT_STORED = [
 @pytest.mark.parametrize("text", NOT_STORED)
 def test_what_is_put_elsewhere_does_not_come_out(text: str) -> None:
     assert "FSDP" not in held(HEAD + text)
+
+
+ARGS = "import argparse\nargs = argparse.ArgumentParser().parse_args()\n"
+WAYS = [
+    pytest.param("m = FSDP(net) if args.f else DDP(net)\nif args.f:\n    ask(m)\n", {"FSDP"}, id="same condition"),
+    pytest.param("m = FSDP(net) if args.f else DDP(net)\nif not args.f:\n    ask(m)\n", {"DDP"}, id="its negation"),
+    pytest.param("m = FSDP(net) if args.f else DDP(net)\nx = 0 if args.f else ask(m)\n", {"DDP"}, id="expression"),
+    pytest.param(
+        "m = FSDP(net) if args.f else DDP(net)\nif args.f and x:\n    0\nelse:\n    ask(m)\n",
+        {"FSDP", "DDP"},
+        id="else of and",
+    ),
+    pytest.param(
+        "m = FSDP(net) if args.f else DDP(net)\nif args.g:\n    ask(m)\n", {"FSDP", "DDP"}, id="another condition"
+    ),
+    pytest.param(
+        "def w(a):\n    if a.kind == 'ddp':\n        return DDP(net)\n    return FSDP(net)\n"
+        "m = w(args)\nif args.kind == 'ddp':\n    ask(m)\n",
+        {"DDP"},
+        id="early return",
+    ),
+    pytest.param(
+        "m = FSDP(net) if args.kind == 'fsdp' else DDP(net)\nif args.kind == 'ddp':\n    ask(m)\n",
+        {"DDP"},
+        id="another constant",
+    ),
+    pytest.param(
+        "def w():\n    return FSDP(net)\nm = w() if args.f else DDP(net)\nif not args.f:\n    ask(m)\n",
+        {"DDP"},
+        id="wrapped by a function",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self, m, zero):\n        self.m = m\n        self.zero = zero\n"
+        "    def f(self):\n        if not self.zero:\n            ask(self.m)\n"
+        "T(FSDP(net) if args.f else DDP(net), args.f)\n",
+        {"DDP"},
+        id="flag kept by an object",
+    ),
+    pytest.param(
+        "def f(a, b):\n    if a.f:\n        m = FSDP(net)\n    else:\n        m = DDP(net)\n"
+        "    if not b.f:\n        ask(m)\n",
+        {"FSDP", "DDP"},
+        id="flag of another object",
+    ),
+    pytest.param(
+        "flag = x\nm = FSDP(net) if flag else DDP(net)\nif y:\n    flag = z\nif not flag:\n    ask(m)\n",
+        {"FSDP", "DDP"},
+        id="flag set in between",
+    ),
+    pytest.param(
+        "m = FSDP(net) if args.f else DDP(net)\nargs.f = False\nif not args.f:\n    ask(m)\n",
+        {"FSDP", "DDP"},
+        id="attribute set in between",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), WAYS)
+def test_models_on_other_ways_are_left_out(text: str, found: set[str]) -> None:
+    assert held(HEAD + ARGS + text) == found
+
+
+BELOW = "class T:\n    def __init__(self, net):\n        self.m = Net()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param("        ask(self.m)\n        self.m = FSDP(self.m)\n", {"OTHER"}, id="above"),
+        pytest.param("        self.m = FSDP(ask(self.m))\n", {"OTHER"}, id="in the call"),
+        pytest.param("        self.m = FSDP(self.m)\n        ask(self.m)\n", {"FSDP", "OTHER"}, id="below"),
+        pytest.param(
+            "        self.m = FSDP(self.m)\n    def f(self):\n        ask(self.m)\n", {"FSDP", "OTHER"}, id="elsewhere"
+        ),
+    ],
+)
+def test_an_attribute_is_not_wrapped_yet_above_the_wrap(text: str, found: set[str]) -> None:
+    assert held(HEAD + BELOW + text) == found

@@ -1,0 +1,142 @@
+"""What must hold where code runs, and so what cannot run together.
+
+A model is wrapped under `if args.fsdp:`; in the `else` of `if args.fsdp:` of another file it is not that model. A
+condition is known by the value it asks about, followed through parameters and attributes: `self.zero` is `args.zero`
+where that was passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from .containers import constant
+from .tree import Tree
+from .values import Values
+
+_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+_EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
+_DEPTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value is true or false (`wanted` is None then), or equals a constant or does not."""
+
+    value: Hashable
+    wanted: object
+    holds: bool
+
+    def contradicts(self, other: Fact) -> bool:
+        if self.value != other.value:
+            return False
+        if self.wanted == other.wanted:
+            return self.holds != other.holds
+        return self.holds and other.holds and None not in (self.wanted, other.wanted)
+
+
+class Conditions:
+    """Answers for one program."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._memo: dict[cst.CSTNode, frozenset[Fact]] = {}
+        self._set: dict[str, frozenset[Hashable | None]] = {}
+
+    def exclude(self, tree: Tree, node: cst.CSTNode, other_tree: Tree, other: cst.CSTNode) -> bool:
+        """Whether a run that comes to the one place never comes to the other."""
+        here = self._at(tree, node)
+        return bool(here) and any(a.contradicts(b) for a in here for b in self._at(other_tree, other))
+
+    def _at(self, tree: Tree, node: cst.CSTNode, depth: int = _DEPTH) -> frozenset[Fact]:
+        if node not in self._memo:
+            self._memo[node] = frozenset(self._find(tree, node, depth))
+        return self._memo[node]
+
+    def _find(self, tree: Tree, node: cst.CSTNode, depth: int) -> Iterator[Fact]:
+        inner = node
+        for outer in tree.ancestors(node):
+            if isinstance(outer, cst.ClassDef):
+                return
+            if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+                yield from self._facts(tree, outer.test, inner is outer.body)
+            elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
+                yield from self._left_before(tree, outer.body, inner)
+            if isinstance(outer, cst.FunctionDef):
+                callers = self._values.callers(tree, outer)
+                if len(callers) == 1 and depth:
+                    where, call, _ = callers[0]
+                    yield from self._at(where, call, depth - 1)
+                return
+            inner = outer
+
+    def _left_before(self, tree: Tree, statements: object, inner: cst.CSTNode) -> Iterator[Fact]:
+        """`if test: return …` above: behind it the test is false."""
+        assert isinstance(statements, (list, tuple))
+        for statement in statements:
+            if statement is inner:
+                return
+            if isinstance(statement, cst.If) and statement.orelse is None and _leaves(statement.body):
+                yield from self._facts(tree, statement.test, False)
+
+    def _facts(self, tree: Tree, test: cst.BaseExpression, holds: bool) -> Iterator[Fact]:
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            yield from self._facts(tree, test.expression, not holds)
+        elif isinstance(test, cst.BooleanOperation):
+            if holds is isinstance(test.operator, cst.And):
+                yield from self._facts(tree, test.left, holds)
+                yield from self._facts(tree, test.right, holds)
+        elif isinstance(test, cst.Comparison):
+            target = test.comparisons[0]
+            equal = _EQUAL.get(type(target.operator))
+            wanted = constant(target.comparator)
+            value = self._value(tree, test.left) if len(test.comparisons) == 1 else None
+            if equal is not None and wanted is not None and value is not None:
+                yield Fact(value, wanted, holds is equal)
+        else:
+            value = self._value(tree, test)
+            if value is not None:
+                yield Fact(value, None, holds)
+
+    def _value(self, tree: Tree, expression: cst.BaseExpression) -> Hashable | None:
+        """What an expression reads, the same for every place that reads it; None when that is not one thing."""
+        if not isinstance(expression, (cst.Name, cst.Attribute, cst.Subscript)):
+            return None
+        origins = self._values.origins(tree, expression)
+        if len(origins) != 1:
+            return None
+        (origin,) = origins
+        read = origin.read if origin.node is None else origin.node
+        if isinstance(read, cst.Attribute):
+            owner = self._part(origin.tree, read.value, read.attr.value)
+            return None if owner in self._parts_set(read.attr.value) else owner
+        if isinstance(read, cst.Subscript) and len(read.slice) == 1 and isinstance(read.slice[0].slice, cst.Index):
+            key = constant(read.slice[0].slice.value)
+            return self._part(origin.tree, read.value, key) if key is not None else None
+        if origin.node is None:
+            return (origin.tree.path, origin.reason)
+        return origin.node if isinstance(origin.node, (cst.Call, cst.Comparison, cst.BooleanOperation)) else None
+
+    def _parts_set(self, name: str) -> frozenset[Hashable | None]:
+        """The attributes of this name that some line sets: they need not be the same at two places."""
+        if name not in self._set:
+            targets = [
+                (tree, node)
+                for tree in self._values.program.mentioning(name)
+                for node in tree.nodes(cst.Attribute)
+                if node.attr.value == name and isinstance(tree.parents[node], (cst.AssignTarget, cst.AugAssign))
+            ]
+            self._set[name] = frozenset(self._part(tree, node.value, name) for tree, node in targets)
+        return self._set[name]
+
+    def _part(self, tree: Tree, owner: cst.BaseExpression, name: object) -> Hashable | None:
+        origins = self._values.origins(tree, owner)
+        return (frozenset((o.tree.path, o.node or o.reason) for o in origins), name) if origins else None
+
+
+def _leaves(body: cst.BaseSuite) -> bool:
+    last = body.body[-1] if body.body else None
+    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+    return isinstance(small, _LEAVES)
