@@ -23,6 +23,7 @@ from codemods import (
     grad_scaler,
     gradient_collectives,
     local_clipping,
+    manual_wrap,
     model_state,
     module_attribute,
     no_sync,
@@ -41,6 +42,7 @@ from codemods.vocabulary import Check, Rule
 
 RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,
+    manual_wrap.RULE,
     policy_definition.RULE,
     precision_definition.RULE,
     no_sync.RULE,

@@ -202,6 +202,14 @@ class File(Protocol):
         """Whether the program's state-dict settings are followed at run time, by the support module."""
 
     @property
+    def wraps(self) -> bool:
+        """Whether the program wraps anything at all."""
+
+    @property
+    def wraps_in_sight(self) -> bool:
+        """Whether every `wrap` of the program stands inside of the `with enable_wrap` that it belongs to."""
+
+    @property
     def wraps_several(self) -> bool:
         """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 

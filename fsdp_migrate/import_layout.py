@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import libcst as cst
 
@@ -24,6 +24,7 @@ class Layout:
         self._tree = tree
         self._edits: list[Edit] = []
         self._inserted: dict[int, list[str]] = {}
+        self._filled: set[cst.CSTNode] = set()
         self._top = [
             (line, line.body[0])
             for line in _leading(tree.module)
@@ -53,6 +54,38 @@ class Layout:
             names = _ordered([self._alias_text(alias) for alias in kept], [_name(item) for item in added])
             self._rewrite(statement, names)
 
+    def is_guarded(self, statement: Statement) -> bool:
+        """Whether a statement stands in a `try:` at the top of the file, for libraries that may not be there."""
+        block = self._tree.parents[self._tree.parents[statement]]
+        guard = self._tree.parents.get(block)
+        at_top = isinstance(guard, cst.Try) and self._tree.parents.get(guard) is self._tree.module
+        return at_top and isinstance(guard, cst.Try) and guard.body is block
+
+    def put_before(self, statement: Statement, items: Sequence[Import]) -> None:
+        """New statements above one that is not at the top of the file."""
+        tree = self._tree
+        start = tree.span(statement)[0]
+        offset = tree.line_start(start)
+        indent = tree.text[offset:start]
+        modules = dict.fromkeys(item.module for item in items)
+        for module in modules:
+            names = sorted((_name(item) for item in items if item.module == module), key=_sort_key)
+            text = _wrapped(f"from {module} import ", names, len(indent)).replace("\n", f"\n{indent}")
+            self._inserted.setdefault(offset, []).append(indent + text)
+        self._filled.add(tree.parents[tree.parents[statement]])
+
+    def rename_fallback(self, statement: Statement, gone: Collection[str], names: Collection[str]) -> None:
+        """`except ImportError: FSDP = None`, for the names that the `try:` imports instead."""
+        new = " = ".join(sorted((name for name in names if name not in gone), key=_sort_key))
+        guard = self._tree.parents[self._tree.parents[self._tree.parents[statement]]]
+        for assignment in self._tree.nodes(cst.Assign):
+            target = assignment.targets[0].target
+            if not new or not isinstance(target, cst.Name) or target.value in names or target.value not in gone:
+                continue
+            if self._tree.contains(guard, assignment):
+                self._edits.append(Edit(*self._tree.span(target), new))
+                new = ""
+
     def insert(self, items: Sequence[Import]) -> None:
         """A new statement at the place where the file's own order puts it."""
         first = items[0]
@@ -78,7 +111,7 @@ class Layout:
                 written += edit.text if written.strip() else edit.text.lstrip("\r\n")
                 continue
             # Lines went: blank lines before and behind them would add up.
-            while not written.rstrip(" \t\r\n") or written.endswith(("\n\n", "\n\r\n")):
+            while written.rstrip(" \t\r\n")[-1:] in ("", ":") or written.endswith(("\n\n", "\n\r\n")):
                 line_end = self._tree.line_end(position)
                 if line_end == position or self._tree.text[position:line_end].strip():
                     break
@@ -89,7 +122,7 @@ class Layout:
         line = self._tree.parents[statement]
         start, end = self._tree.span(statement)
         holder = self._tree.parents[line]
-        alone = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1
+        alone = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1 and holder not in self._filled
         shared = isinstance(line, cst.SimpleStatementLine) and len(line.body) > 1
         if alone or shared or not isinstance(line, cst.SimpleStatementLine):
             self._edits.append(Edit(start, end, "pass"))
@@ -153,7 +186,8 @@ class Layout:
         """Offset of the new line, and the blank line it needs before or behind it."""
         tree = self._tree
         if not self._top:
-            return self._after_docstring(), "", "\n"
+            above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
+            return self._after_docstring(), "", "\n\n" if above_definition else "\n"
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         group = [(line, s) for line, s in self._top if _group(_root(s)) == _group(root)]
         if not group:

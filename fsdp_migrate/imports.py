@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from codemods.tables.names import CONFIGS, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
+from codemods.tables.names import CONFIGS, MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
 from codemods.vocabulary import SUPPORT, Import
 
 from .analysis.symbols import dotted_name
 from .analysis.tree import Tree
 from .import_layout import Layout, Statement
 
-_VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS | {"OptimStateKeyType"}
+_VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS | MANUAL_WRAPPING | {"OptimStateKeyType"}
 
 
 def is_vocabulary(name: str) -> bool:
-    """Whether an FSDP1 name is plain data that the support module has too: `ShardingStrategy.FULL_SHARD`."""
+    """Whether the support module has an FSDP1 name too, as plain data mostly: `ShardingStrategy.FULL_SHARD`."""
     return name.split(".")[0] in _VOCABULARY
 
 
@@ -56,6 +56,10 @@ def tidy(before: Tree, text: str, wanted: Iterable[Import], support_module: str)
     return Tidied(_write(tree, removals, located), support)
 
 
+def _is_for_fsdp(item: Import) -> bool:
+    return item.module == PACKAGE or item.module.split(".")[-1] == SUPPORT
+
+
 def _used_names(tree: Tree) -> frozenset[str]:
     used = set()
     for name in tree.nodes(cst.Name):
@@ -68,6 +72,8 @@ def _used_names(tree: Tree) -> frozenset[str]:
             continue
         if any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in tree.ancestors(name)):
             continue
+        if isinstance(parent, cst.AssignTarget) and any(isinstance(n, cst.ExceptHandler) for n in tree.ancestors(name)):
+            continue  # the fallback of an import is no use of it
         used.add(name.value)
     used.update(_exported(tree))
     return frozenset(used)
@@ -128,6 +134,14 @@ def _is_bound(tree: Tree, item: Import) -> bool:
 def _write(tree: Tree, removals: dict[Statement, list[cst.ImportAlias]], additions: Sequence[Import]) -> str:
     layout = Layout(tree)
     names: dict[str, list[Import]] = {}
+    guarded = [statement for statement in removals if layout.is_guarded(statement)]
+    if guarded and not any(layout.is_top_level(statement) for statement in removals):
+        # `try: from torch.distributed.fsdp import …`: what comes instead may be missing too.
+        stays = [item for item in additions if item.name and _is_for_fsdp(item)]
+        layout.put_before(guarded[0], stays)
+        lost = {_bound(alias) for statement in guarded for alias in removals[statement]}
+        layout.rename_fallback(guarded[0], lost, {item.local for item in stays})
+        additions = [item for item in additions if item not in stays]
     for item in additions:
         names.setdefault(item.module if item.name else f"import {item.module}", []).append(item)
     for statement, gone in removals.items():

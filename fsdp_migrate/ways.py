@@ -6,30 +6,36 @@ idiomatically; one that goes through the support module needs it as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import libcst as cst
 
 from codemods import state_dict, wrap
-from codemods.vocabulary import Way
+from codemods.manual import class_given, context_of
+from codemods.vocabulary import Reference, Way
 
-from .analysis.facts import Facts
+from .analysis.facts import Facts, FileFacts
 from .analysis.tree import Tree
 
 
 def decide(facts: Facts, trees: Iterable[Tree]) -> None:
     """Set the way of every constructor call in these files, and which definitions change or stay because of it."""
+    facts.wraps_in_sight = facts.program.mentions("enable_wrap") and all(
+        _is_in_sight(facts.file(tree), node) for tree in trees for node in _wraps(facts, tree)
+    )
     calls = [
         (facts.file(tree), call)
         for tree in trees
         for call in wrap.constructor_calls(facts.file(tree), tree.nodes(cst.Call))
     ]
-    facts.constructors = len(calls)
+    contexts = {call: context_of(file, call) for file, call in calls}
+    facts.constructors = len(calls) + any(class_given(file, call) is not None for file, call in calls)
     facts.state_dicts_at_run_time = any(
         state_dict.is_settled_at_run_time(call, facts.file(tree)) for tree in trees for call in tree.nodes(cst.Call)
     )
     proposals = {call: wrap.propose(file, call) for file, call in calls}
     facts.ways = {call: proposal.way for call, proposal in proposals.items()}
+    _keep_together(facts, contexts)
     settled = False
     while not settled:
         settled = True
@@ -38,6 +44,25 @@ def decide(facts: Facts, trees: Iterable[Tree]) -> None:
             if facts.ways[call] is Way.IDIOMATIC and (proposal.rewrites | proposal.inlines) & facts.kept:
                 facts.ways[call] = Way.SUPPORT
                 settled = False
+        _keep_together(facts, contexts)
     facts.changed = {
         node for call, way in facts.ways.items() if way is Way.IDIOMATIC for node in proposals[call].rewrites
     }
+
+
+def _wraps(facts: Facts, tree: Tree) -> list[Reference]:
+    return [node for node, name in facts.file(tree).references() if name == "wrap"]
+
+
+def _is_in_sight(file: FileFacts, node: Reference) -> bool:
+    call = file.parent(node)
+    return isinstance(call, cst.Call) and call.func is node and context_of(file, call) is not None
+
+
+def _keep_together(facts: Facts, contexts: Mapping[cst.Call, cst.Call | None]) -> None:
+    """An `enable_wrap` goes when every `wrap` inside of it becomes `fully_shard`; else all of them go one way."""
+    for context in {context for context in contexts.values() if context is not None}:
+        inside = [call for call, around in contexts.items() if around is context]
+        ways = {facts.ways[call] for call in inside}
+        way = Way.LEFT if Way.LEFT in ways else Way.SUPPORT if Way.SUPPORT in ways else Way.IDIOMATIC
+        facts.ways.update(dict.fromkeys([context, *inside], way))

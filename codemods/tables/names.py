@@ -39,9 +39,11 @@ STATE_DICT_CONFIGS = frozenset(
     }
 )
 
-HELPERS = frozenset({"FlatParameter", "ShardedGradScaler", "enable_wrap", "wrap", "OptimStateKeyType"})
+MANUAL_WRAPPING = frozenset({"enable_wrap", "wrap"})
 
-FSDP1 = POLICIES | CONFIGS | STATE_DICT_CONFIGS | HELPERS | {WRAPPER}
+HELPERS = frozenset({"FlatParameter", "ShardedGradScaler", "OptimStateKeyType"})
+
+FSDP1 = POLICIES | CONFIGS | STATE_DICT_CONFIGS | HELPERS | MANUAL_WRAPPING | {WRAPPER}
 
 FSDP2 = frozenset(
     {

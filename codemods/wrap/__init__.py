@@ -53,6 +53,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.layout import is_stopped, removal, stop
+from codemods.manual import block_of, class_given, context_of
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
@@ -81,9 +82,9 @@ class Proposal:
 
 
 def constructor_calls(file: File, calls: list[cst.Call]) -> Iterator[cst.Call]:
-    """`FSDP(...)` and `partial(FSDP, ...)`, in the order of the text."""
+    """`FSDP(...)`, `partial(FSDP, ...)` and `enable_wrap(wrapper_cls=FSDP)`, in the order of the text."""
     for call in calls:
-        if is_constructor(file, call) or _is_factory(file, call):
+        if is_constructor(file, call) or _is_factory(file, call) or class_given(file, call) is not None:
             yield call
 
 
@@ -108,9 +109,10 @@ def is_left(file: File, call: cst.Call) -> bool:
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
-    if isinstance(node, cst.Call) and (is_constructor(file, node) or _is_factory(file, node)):
-        return node
-    return None
+    if not isinstance(node, cst.Call) or not (is_constructor(file, node) or _is_factory(file, node)):
+        return None
+    manual = context_of(file, node) is not None
+    return None if manual and file.way(node) is Way.SUPPORT else node
 
 
 def edit(call: cst.Call, file: File) -> Outcome:
@@ -137,6 +139,9 @@ def _draft(file: File, call: cst.Call) -> Draft:
     """Raises Undecided when the call cannot be written idiomatically where it stands."""
     if not is_constructor(file, call):
         raise Undecided("the constructor is passed on as a value")
+    context = context_of(file, call)
+    if context is not None:
+        return _draft_inside(context, call, file)
     made = draft(file, call)
     if not _needs_place(made, file, call):
         return made
@@ -147,6 +152,21 @@ def _draft(file: File, call: cst.Call) -> Draft:
     again = draft(file, call, model)
     again.before.insert(0, f"{model} = {file.code(made.module)}")
     return again
+
+
+def _draft_inside(context: cst.Call, call: cst.Call, file: File) -> Draft:
+    """`wrap(module)` inside of an `enable_wrap` that is taken away: one line in the place of one line."""
+    if block_of(file, context) is None:
+        raise Undecided("enable_wrap is not the only context of its `with`")
+    for argument in context.args:
+        made_each_time = isinstance(argument.value, cst.Call) and file.fsdp1(argument.value.func) is None
+        if made_each_time or not file.same_meaning(argument.value, call):
+            raise Undecided(f"`{file.code(argument.value)}` is made once for several calls of wrap")
+    made = draft(file, call)
+    statement = next(node for node in file.ancestors(call) if isinstance(node, cst.BaseStatement))
+    if made.before or made.targets is not None or made.dead or "\n" in file.code(statement):
+        raise Undecided("wrap needs more than a line in its place")
+    return made
 
 
 def _needs_place(made: Draft, file: File, call: cst.Call) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 
 import libcst as cst
 
+from codemods import manual
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import File, Undecided
@@ -68,7 +69,7 @@ def draft(file: File, call: cst.Call, model: str | None = None) -> Draft:
 def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
     """The arguments by name. Raises Undecided for `*args` and `**kwargs`."""
     found: dict[str, cst.BaseExpression] = {}
-    for index, argument in enumerate(call.args):
+    for index, argument in enumerate(manual.arguments(file, call)):
         if _binds(argument.value):
             raise Undecided("an argument binds a name, which would be gone with it")
         if argument.star:
@@ -85,7 +86,11 @@ def _binds(node: cst.CSTNode) -> bool:
 
 
 def is_constructor(file: File, call: cst.Call) -> bool:
-    return file.fsdp1(call.func) == WRAPPER
+    """`FSDP(...)`, and `wrap(...)` where the `enable_wrap` around it is seen."""
+    if file.fsdp1(call.func) == WRAPPER:
+        return True
+    context = manual.context_of(file, call)
+    return context is not None and file.wraps_in_sight and manual.class_given(file, context) is not None
 
 
 def _note_dropped(name: str, value: cst.BaseExpression, made: Draft) -> None:

@@ -9,6 +9,7 @@ from typing import cast
 
 import libcst as cst
 
+from codemods.manual import context_of
 from codemods.tables.names import WRAPPER, fsdp1_name
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
 
@@ -39,6 +40,7 @@ class Facts:
         self.foreign: frozenset[Path] = frozenset()
         self.untouched: frozenset[Path] = frozenset()
         self.constructors = 0
+        self.wraps_in_sight = False
         self.state_dicts_at_run_time = False
         self._files: dict[Path, FileFacts] = {}
 
@@ -187,6 +189,14 @@ class FileFacts:
     @property
     def state_dicts_at_run_time(self) -> bool:
         return self._facts.state_dicts_at_run_time
+
+    @property
+    def wraps(self) -> bool:
+        return bool(self._facts.ways)
+
+    @property
+    def wraps_in_sight(self) -> bool:
+        return self._facts.wraps_in_sight
 
     @property
     def wraps_several(self) -> bool:
@@ -389,8 +399,10 @@ def _held(origin: Origin) -> Holds:
 
 
 def _held_by_call(file: File, call: cst.Call) -> Holds:
-    if file.fsdp1(call.func) == WRAPPER:
+    if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
         return Holds.FSDP
+    if file.fsdp1(call.func) == "wrap":
+        return Holds.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
         return Holds.DDP if made.endswith(".DistributedDataParallel") else Holds.OTHER

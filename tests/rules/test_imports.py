@@ -289,3 +289,52 @@ def test_form_feeds_and_odd_blank_lines_stay() -> None:
     assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(
         "FSDP(", "fully_shard("
     )
+
+
+def test_guarded_imports_stay_guarded() -> None:
+    check_transformed(
+        """
+        try:
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        except ImportError:
+            FSDP = None
+
+        import os
+
+
+        def units(net):
+            model = FSDP(net)
+            return [module for module in model.modules() if isinstance(module, FSDP)]
+        """,
+        """
+        try:
+            from torch.distributed.fsdp import FSDPModule, fully_shard
+        except ImportError:
+            FSDPModule = fully_shard = None
+
+        import os
+
+
+        def units(net):
+            model = fully_shard(net)
+            return [module for module in model.modules() if isinstance(module, FSDPModule)]
+        """,
+    )
+
+
+def test_blank_line_behind_a_local_import_goes_with_it() -> None:
+    check_transformed(
+        """
+        def shard(net):
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            return FSDP(net)
+        """,
+        """
+        from torch.distributed.fsdp import fully_shard
+
+
+        def shard(net):
+            return fully_shard(net)
+        """,
+    )

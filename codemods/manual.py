@@ -1,0 +1,51 @@
+"""Manual wrapping: `with enable_wrap(wrapper_cls=FSDP, ...)` around calls of `wrap(module)`."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import File
+
+
+def context_of(file: File, call: cst.Call) -> cst.Call | None:
+    """The `enable_wrap(...)` that a `wrap(...)` stands in, in the same function; None for any other call."""
+    if file.fsdp1(call.func) != "wrap":
+        return None
+    for node in file.ancestors(call):
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
+            return None
+        if isinstance(node, cst.With):
+            found = next((item.item for item in node.items if _is_context(file, item.item)), None)
+            if found is not None:
+                return cst.ensure_type(found, cst.Call)
+    return None
+
+
+def _is_context(file: File, expression: cst.BaseExpression) -> bool:
+    return isinstance(expression, cst.Call) and file.fsdp1(expression.func) == "enable_wrap"
+
+
+def class_given(file: File, call: cst.Call) -> cst.BaseExpression | None:
+    """The `FSDP` of `enable_wrap(wrapper_cls=FSDP)`; None for any other call."""
+    if file.fsdp1(call.func) != "enable_wrap":
+        return None
+    given = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "wrapper_cls")
+    return next((value for value in given if file.fsdp1(value) == WRAPPER), None)
+
+
+def block_of(file: File, context: cst.Call) -> cst.With | None:
+    """The `with` statement that enters nothing but this context."""
+    item = file.parent(context)
+    block = file.parent(item) if isinstance(item, cst.WithItem) and item.asname is None else None
+    return block if isinstance(block, cst.With) and len(block.items) == 1 else None
+
+
+def arguments(file: File, call: cst.Call) -> list[cst.Arg]:
+    """What the constructor gets: of `wrap` inside of `enable_wrap` both calls' arguments, the inner one's first."""
+    context = context_of(file, call)
+    if context is None:
+        return list(call.args)
+    own = {argument.keyword.value for argument in call.args if argument.keyword is not None} | {"wrapper_cls"}
+    around = [a for a in context.args if a.keyword is None or a.keyword.value not in own]
+    return [*call.args, *around]

@@ -1,0 +1,218 @@
+"""`enable_wrap` and `wrap`: FM106."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_noop, check_transformed, code, rewrite, rewrite_files
+
+NOOP = [
+    pytest.param("from textwrap import wrap\nwrap('fsdp')\n", id="a function of the same name"),
+    pytest.param("def enable_wrap(wrapper_cls):\n    pass\n\n\nenable_wrap(wrapper_cls='fsdp')\n", id="their own"),
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+HEAD = """\
+from torch import nn
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+"""
+
+
+def test_wraps_in_sight_become_fully_shard() -> None:
+    check_transformed(
+        HEAD
+        + code(
+            """
+            class Net(nn.Module):
+                def __init__(self, mesh):
+                    super().__init__()
+                    with enable_wrap(wrapper_cls=FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP):
+                        # the big ones
+                        self.one = wrap(nn.Linear(8, 8))
+                        self.two = wrap(nn.Linear(8, 8), sharding_strategy=ShardingStrategy.FULL_SHARD)
+                    self.head = nn.Linear(8, 2)
+            """
+        ),
+        """
+        from torch import nn
+        from torch.distributed.fsdp import fully_shard
+
+
+        class Net(nn.Module):
+            def __init__(self, mesh):
+                super().__init__()
+                # the big ones
+                self.one = fully_shard(nn.Linear(8, 8), reshard_after_forward=False)
+                self.two = fully_shard(nn.Linear(8, 8))
+                self.head = nn.Linear(8, 2)
+        """,
+    )
+
+
+SUPPORT = {
+    "arguments from elsewhere": """\
+        def build(net, **kwargs):
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                return wrap(net)
+        """,
+    "casts": """\
+        def build(net):
+            with enable_wrap(wrapper_cls=FSDP, mixed_precision=MixedPrecision()):
+                net.inner = wrap(net.inner)
+                return wrap(net)
+        """,
+    "two contexts": """\
+        def build(net):
+            with timer(), enable_wrap(wrapper_cls=FSDP):
+                return wrap(net)
+        """,
+    "a mesh for all of them": """\
+        def build(net):
+            with enable_wrap(wrapper_cls=FSDP, device_mesh=make_mesh()):
+                net.inner = wrap(net.inner)
+                return wrap(net)
+        """,
+    "a name that changes on the way": """\
+        def build(net, mesh, other):
+            with enable_wrap(wrapper_cls=FSDP, device_mesh=mesh):
+                mesh = other
+                return wrap(net)
+        """,
+    "several lines": """\
+        def build(net):
+            with enable_wrap(wrapper_cls=FSDP):
+                net.inner = wrap(
+                    net.inner,
+                )
+                return wrap(net)
+        """,
+    "only one of them is decided": """\
+        def build(net, strategy):
+            with enable_wrap(wrapper_cls=FSDP):
+                net.inner = wrap(net.inner, sharding_strategy=strategy)
+                return wrap(net)
+        """,
+    "a context that is kept": """\
+        def build(net):
+            context = enable_wrap(wrapper_cls=FSDP)
+            with context:
+                return wrap(net)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", SUPPORT.values(), ids=SUPPORT)
+def test_what_only_run_time_knows_goes_through_the_support_module(text: str) -> None:
+    result = rewrite(HEAD + code(text))
+    assert {"enable_wrap", "shard_model", "wrap"} <= result.support
+    assert "wrapper_cls=shard_model" in result.text
+    assert " wrap(" in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+HELPER = {
+    "utils/__init__.py": "",
+    "utils/sharding.py": code(
+        """
+        import contextlib
+
+        try:
+            import torch.distributed.fsdp
+            from torch.distributed.fsdp.wrap import wrap, enable_wrap
+            from torch.distributed.fsdp.fully_sharded_data_parallel import (
+                FullyShardedDataParallel as FSDP,
+                ShardingStrategy,
+            )
+
+            AVAILABLE = True
+        except ImportError:
+            AVAILABLE = False
+
+            def wrap(module, **kwargs):
+                return module
+
+
+        def is_fsdp(module):
+            return AVAILABLE and isinstance(module, FSDP)
+
+
+        @contextlib.contextmanager
+        def maybe_wrap(options):
+            if not options["shard"]:
+                yield
+                return
+            strategy = ShardingStrategy.FULL_SHARD if options["zero3"] else ShardingStrategy.SHARD_GRAD_OP
+            arguments = dict(sharding_strategy=strategy, limit_all_gathers=False)
+            with enable_wrap(wrapper_cls=FSDP, **arguments):
+                yield
+
+
+        def fsdp_wrap(module):
+            return wrap(module)
+        """
+    ),
+    "model.py": code(
+        """
+        from torch import nn
+
+        from utils.sharding import fsdp_wrap
+
+
+        class Net(nn.Module):
+            def __init__(self, layers):
+                super().__init__()
+                self.layers = nn.ModuleList(fsdp_wrap(nn.Linear(8, 8)) for _ in range(layers))
+        """
+    ),
+    "train.py": code(
+        """
+        from model import Net
+        from utils import sharding
+
+
+        def main(options):
+            with sharding.maybe_wrap(options):
+                model = sharding.fsdp_wrap(Net(2))
+            return model
+        """
+    ),
+}
+
+
+def test_helpers_of_the_project_in_other_files() -> None:
+    result = rewrite_files(HELPER)
+    assert {change.path.name for change in result.report.changes} == {"sharding.py", "fsdp2_support.py"}
+    text = result.after["utils/sharding.py"]
+    assert "with enable_wrap(wrapper_cls=shard_model, **arguments):" in text
+    assert "return wrap(module)" in text
+    assert "isinstance(module, FSDPModule)" in text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_optimizer_above_leaves_all_of_the_context() -> None:
+    text = HEAD + code(
+        """
+        import torch
+
+
+        def build(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            with enable_wrap(wrapper_cls=FSDP):
+                net.inner = wrap(net.inner)
+                net = wrap(net)
+            return net, optimizer
+        """
+    )
+    result = rewrite(text)
+    assert result.text == text
+    assert {finding.level for finding in result.findings} == {Level.MANUAL}
