@@ -22,6 +22,7 @@ from .analysis.symbols import Resolve
 from .analysis.tree import Tree
 from .findings import Change, FileError, Report
 from .project.imports import programs, resolve_module, roots_of
+from .project.search_path import SearchPath
 from .project.source import Source
 
 
@@ -68,7 +69,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     if facts.ways:
         using = (tree for tree in _trees_using_models(program) if tree.path not in facts.untouched)
         trees = list(dict.fromkeys([*trees, *using]))
-    run = _Run(facts, options, programs(graph) if graph else (tuple(program.texts),))
+    run = _Run(facts, options, graph or {})
     for tree in trees:
         run.apply_rules(facts.file(tree))
     for tree in trees:
@@ -142,10 +143,11 @@ def _trees_using_models(program: Program) -> list[Tree]:
 class _Run:
     """The edits and findings of one program, while they are collected."""
 
-    def __init__(self, facts: Facts, options: Options, groups: Sequence[Sequence[Path]]) -> None:
+    def __init__(self, facts: Facts, options: Options, graph: Mapping[Path, Sequence[Path]]) -> None:
         self.facts = facts
         self.options = options
-        self.groups = groups
+        self.groups = programs(graph) or (tuple(facts.program.texts),)
+        self.search = SearchPath(graph)
         self.findings: set[Finding] = set()
         self.through_support: set[Finding] = set()
         self.pending: dict[Path, _Pending] = defaultdict(_Pending)
@@ -202,14 +204,11 @@ class _Run:
         supports: dict[Path, set[str]] = defaultdict(set)
         for group in self.groups:
             users = [path for path in group if path in needs]
-            if not users:
-                continue
             together = {path: texts[path] for path in group if path in texts}
-            home = support_file.home(users, together)
-            for path in users:
-                # Only now is it known where the support module lies, and so how this file imports it.
-                tidied[path] = self._tidy(path, edited[path], support_file.module_name(home, path, together))
-                supports[home].update(needs[path])
+            # Only now is it known who needs the support module, so where it lies, and how each file imports it.
+            for path, place in support_file.places(users, together, self.search).items():
+                tidied[path] = self._tidy(path, edited[path], place.module)
+                supports[place.path].update(needs[path])
         written = (support_file.change(home, names, texts) for home, names in supports.items())
         found = [change for change in written if change is not None]
         found += [Change(path, texts[path], new.text) for path, new in tidied.items() if new.text != texts[path]]

@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import support
 from .findings import Change
+from .project.search_path import SearchPath, is_installed, root_package
 from .project.source import read_source
 
 NAME = "fsdp2_support"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One support module, and what a file writes between `from` and `import` to get at it."""
+
+    path: Path
+    module: str
 
 
 def is_support_file(path: Path) -> bool:
     return path.name == f"{NAME}.py"
 
 
-def home(users: Collection[Path], texts: Mapping[Path, str]) -> Path:
-    """The path of the support module: the one the program has, else a folder from which all its users can import.
+def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPath) -> dict[Path, Place]:
+    """For each of the files of a program that need the support module: where it lies, and how they import it.
 
-    That is the folder above them all, if one of them lies in it (a script finds what lies beside it, and so do the
-    packages it imports) or if it is a package; else the package that most of them belong to.
+    There is one for all that are found from the same folder. Scripts that start elsewhere, and import from there, take
+    that one too: two copies of `ShardingStrategy` would not be equal. One that the program has stays where it is.
     """
-    for path in texts:
-        if is_support_file(path):
-            return path
-    common = Path(os.path.commonpath([path.parent for path in users]))
-    if any(path.parent == common for path in users) or _is_package(common):
-        return common / f"{NAME}.py"
-    packages = Counter(root for path in users if (root := _root_package(path.parent)) is not None)
-    folder = max(packages, key=lambda root: (packages[root], str(root))) if packages else common
-    return folder / f"{NAME}.py"
-
-
-def module_name(path: Path, user: Path, texts: Mapping[Path, str]) -> str:
-    """What the file `user` writes between `from` and `import`.
-
-    A file that imports its neighbours by `from .x` gets a relative import; one whose program imports the package
-    by name gets the full name; a script finds what lies beside it.
-    """
-    root = _root_package(path.parent)
-    if root is not None and user.is_relative_to(root) and _imports_relatively(root, texts):
-        relative = os.path.relpath(path.parent, user.parent).split(os.sep)
-        return "." * (relative.count("..") + 1) + ".".join([p for p in relative if p not in {".", ".."}] + [NAME])
-    for ancestor in (path.parent, *path.parent.parents):
-        if _is_imported_by_name(ancestor, texts):
-            return ".".join([ancestor.name, *path.parent.relative_to(ancestor).parts, NAME])
-    return NAME
+    groups: dict[Path, list[Path]] = defaultdict(list)
+    for user in users:
+        groups[search.folder(user)].append(user)
+    homes = {start: _home(start, known, texts, search) for start, known in groups.items()}
+    # What is installed is found from elsewhere, but not the scripts beside it.
+    shared = {start for start, home in homes.items() if home.parent != start or not is_installed(start)}
+    found = {}
+    for start, known in groups.items():
+        host = _host(start, {each: groups[each] for each in groups if each == start or each in shared}, search)
+        for user in known:
+            found[user] = Place(homes[host], _module_name(homes[host], user, host, texts, search))
+    return found
 
 
 def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Change | None:
@@ -64,26 +60,55 @@ def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Chang
     return Change(path, before, after) if after != before else None
 
 
-def _imports_relatively(package: Path, texts: Mapping[Path, str]) -> bool:
-    return any("\nfrom ." in f"\n{text}" for path, text in texts.items() if path.is_relative_to(package))
+def _host(start: Path, groups: Mapping[Path, Collection[Path]], search: SearchPath) -> Path:
+    """The folder whose support module is used by what is found from `start`: one that it imports from, if it does.
+
+    Of folders that import from each other, one that is installed, or the one with the most users.
+    """
+    ends = [each for each in _reached(start, groups, search) if start in _reached(each, groups, search)]
+    further = [each for each in _reached(start, groups, search) if each not in ends]
+    if further:
+        return _host(further[0], groups, search)
+    return max(ends, key=lambda each: (is_installed(each), len(groups[each]), str(each)))
 
 
-def _is_imported_by_name(folder: Path, texts: Mapping[Path, str]) -> bool:
-    """Whether the program imports this folder as a package, with or without an `__init__.py`."""
-    if not folder.name.isidentifier():
+def _reached(start: Path, groups: Collection[Path], search: SearchPath) -> list[Path]:
+    """The folders with users that modules found from `start` import from, directly or not, and itself."""
+    reached = [start]
+    for folder in reached:
+        reached += [each for each in sorted(search.imported_from(folder)) if each in groups and each not in reached]
+    return reached
+
+
+def _home(start: Path, users: Collection[Path], texts: Mapping[Path, str], search: SearchPath) -> Path:
+    """The one there is; else beside the users, in the folder above them all, or in the package that most belong to."""
+    there = [path for path in texts if is_support_file(path) and path.is_relative_to(start)]
+    if there:
+        return there[0]
+    inside: dict[Path, list[Path]] = defaultdict(list)
+    for user in users:
+        if user.parent != start:
+            inside[start / user.relative_to(start).parts[0]].append(user)
+    loose = any(user.parent == start for user in users)
+    apart = is_installed(start) or search.is_imported_from_elsewhere(start)
+    if inside and (apart or not loose):
+        users = inside[max(inside, key=lambda each: (len(inside[each]), str(each)))]
+    return Path(os.path.commonpath([path.parent for path in users])) / f"{NAME}.py"
+
+
+def _module_name(home: Path, user: Path, start: Path, texts: Mapping[Path, str], search: SearchPath) -> str:
+    """Relative for a file that imports its neighbours by `from .x`, else the name from where the program finds it."""
+    package = root_package(home.parent)
+    if package is not None and user.is_relative_to(package) and _imports_relatively(user, package, texts, search):
+        relative = os.path.relpath(home.parent, user.parent).split(os.sep)
+        return "." * (relative.count("..") + 1) + ".".join([p for p in relative if p not in {".", ".."}] + [NAME])
+    return ".".join([*home.parent.relative_to(start).parts, NAME])
+
+
+def _imports_relatively(user: Path, package: Path, texts: Mapping[Path, str], search: SearchPath) -> bool:
+    """As the file itself does; one that imports nothing of its package, as the others there."""
+    if "\nfrom ." in f"\n{texts[user]}":
+        return True
+    if search.imports(user, package):
         return False
-    pattern = re.compile(rf"^\s*(?:from|import)\s+{re.escape(folder.name)}\b", re.MULTILINE)
-    near = (text for path, text in texts.items() if path.is_relative_to(folder.parent))
-    return any(folder.name in text and pattern.search(text) for text in near)
-
-
-def _is_package(folder: Path) -> bool:
-    return (folder / "__init__.py").is_file()
-
-
-def _root_package(folder: Path) -> Path | None:
-    """The outermost package that a folder lies in."""
-    found = None
-    while _is_package(folder):
-        found, folder = folder, folder.parent
-    return found
+    return any("\nfrom ." in f"\n{text}" for path, text in texts.items() if path.is_relative_to(package))

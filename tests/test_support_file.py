@@ -9,7 +9,7 @@ import pytest
 from fsdp_migrate import support
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options, migrate
-from fsdp_migrate.project.imports import program_files
+from fsdp_migrate.project.imports import import_graph
 from fsdp_migrate.project.source import read_source
 from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather
@@ -24,7 +24,8 @@ ACCUMULATE = (
 
 def run(script: Path) -> dict[str, str]:
     """Migrate a program on disk; what was written, by name."""
-    report = migrate([read_source(path) for path in program_files([script])], Options())
+    graph = import_graph([script])
+    report = migrate([read_source(path) for path in graph], Options(), graph)
     assert not report.errors
     for change in report.changes:
         change.path.write_text(change.after)
@@ -117,3 +118,38 @@ def test_scripts_side_by_side_share_one(tmp_path: Path) -> None:
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
     (written,) = [change.after for change in view.report.changes if change.path.name == "fsdp2_support.py"]
     assert {"shard_model", "no_sync"} <= support.parse(written)
+
+
+def test_script_inside_a_package_that_is_started_from_there(tmp_path: Path) -> None:
+    files = {"pkg/__init__.py": "", "pkg/train.py": "import utils\n" + WRAP, "pkg/utils.py": "x = 1\n"}
+    tree(tmp_path, files)
+    assert "\nfrom fsdp2_support import shard_model\n" in run(tmp_path / "pkg/train.py")["pkg/train.py"]
+
+
+def test_package_that_scripts_of_several_folders_import_has_its_own(tmp_path: Path) -> None:
+    files = {
+        ".git/HEAD": "",
+        "pkg/__init__.py": "",
+        "pkg/par.py": WRAP,
+        "train.py": "from pkg.par import wrap\n" + ACCUMULATE,
+        "jobs/train.py": "from pkg import par\n" + ACCUMULATE,
+        "jobs/other.py": "import train\n",
+        "tools/alone.py": "import shared\n" + ACCUMULATE,
+        "tools/shared.py": "import pkg.par\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert {name for name in written if "fsdp2_support" in name} == {"pkg/fsdp2_support.py"}
+    for name in ("pkg/par.py", "train.py", "jobs/train.py", "tools/alone.py"):
+        assert "from pkg.fsdp2_support import" in written[name]
+
+
+def test_file_of_a_package_imports_as_it_did(tmp_path: Path) -> None:
+    files = {
+        "pkg/__init__.py": "from .data import load\n",
+        "pkg/data.py": "def load(): ...\n",
+        "pkg/train.py": "from pkg.data import load\n" + WRAP,
+    }
+    tree(tmp_path, files)
+    assert "\nfrom pkg.fsdp2_support import shard_model\n" in run(tmp_path / "pkg/train.py")["pkg/train.py"]
