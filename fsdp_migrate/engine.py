@@ -21,7 +21,7 @@ from .analysis.program import Program
 from .analysis.symbols import Resolve
 from .analysis.tree import Tree
 from .findings import Change, FileError, Report
-from .project.imports import programs, resolve_module, roots_of
+from .project.imports import import_graph, programs, resolve_module, roots_of
 from .project.search_path import SearchPath
 from .project.source import Source
 
@@ -61,15 +61,16 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     Never raises for a file that cannot be parsed: it is in `Report.errors`, and the rest goes on.
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
+    graph = import_graph(tuple(program.texts)) if graph is None else graph
     facts = Facts(program)
     naming = _trees_naming_fsdp1(program)
-    untouched.decide(facts, naming, _trees_using_models(program), graph or {})
+    untouched.decide(facts, naming, _trees_using_models(program), graph)
     trees = [tree for tree in naming if tree.path not in facts.untouched]
     ways.decide(facts, trees)
     if facts.ways:
         using = (tree for tree in _trees_using_models(program) if tree.path not in facts.untouched)
         trees = list(dict.fromkeys([*trees, *using]))
-    run = _Run(facts, options, graph or {})
+    run = _Run(facts, options, graph)
     for tree in trees:
         run.apply_rules(facts.file(tree))
     for tree in trees:

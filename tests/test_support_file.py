@@ -9,7 +9,7 @@ import pytest
 from fsdp_migrate import support
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options, migrate
-from fsdp_migrate.project.imports import import_graph
+from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
 from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather
@@ -24,8 +24,7 @@ ACCUMULATE = (
 
 def run(script: Path) -> dict[str, str]:
     """Migrate a program on disk; what was written, by name."""
-    graph = import_graph([script])
-    report = migrate([read_source(path) for path in graph], Options(), graph)
+    report = migrate([read_source(path) for path in program_files([script])], Options())
     assert not report.errors
     for change in report.changes:
         change.path.write_text(change.after)
