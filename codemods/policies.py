@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from codemods.vocabulary import File, Origin, Undecided
@@ -9,14 +11,19 @@ from codemods.vocabulary import File, Origin, Undecided
 _CLASSES_OF = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
 
 
-def policy_classes(origin: Origin) -> cst.BaseExpression:
-    """The expression that holds the layer classes. Raises Undecided when the policy is of another kind."""
+def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
+    """What makes a policy, with its arguments: a class, or a function inside `partial`."""
     node = origin.node
     if not isinstance(node, cst.Call):
-        raise Undecided(f"auto_wrap_policy: {origin.text}")
-    made, arguments = origin.file.fsdp1(node.func), node.args
-    if origin.file.dotted(node.func) == "functools.partial" and arguments:
-        made, arguments = origin.file.fsdp1(arguments[0].value), arguments[1:]
+        return origin.file.fsdp1(node) if isinstance(node, cst.BaseExpression) else None, ()
+    if origin.file.dotted(node.func) == "functools.partial" and node.args:
+        return origin.file.fsdp1(node.args[0].value), node.args[1:]
+    return origin.file.fsdp1(node.func), node.args
+
+
+def policy_classes(origin: Origin) -> cst.BaseExpression:
+    """The expression that holds the layer classes. Raises Undecided when the policy is of another kind."""
+    made, arguments = policy_call(origin)
     keyword = _CLASSES_OF.get(made or "")
     for argument in arguments if keyword is not None else ():
         named = argument.keyword is not None and argument.keyword.value == keyword

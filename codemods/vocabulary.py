@@ -286,6 +286,9 @@ class File(Protocol):
     def mentions(self, *words: str) -> bool:
         """Whether any file of the program holds one of these identifiers."""
 
+    def writes(self, text: str) -> bool:
+        """Whether any file of the program holds this string."""
+
     def has_attribute(self, *names: str) -> bool:
         """Whether any file of the program reads or sets an attribute of one of these names."""
 

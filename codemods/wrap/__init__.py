@@ -59,9 +59,9 @@ from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
 
 from .draft import Draft
-from .emit import edits, is_repeatable, place_of, root_call
+from .emit import edits, factory, is_repeatable, place_of, root_call
 from .order import has_optimizer_before, keeps_parameters_from_before
-from .plan import draft, is_constructor, read_arguments
+from .plan import draft, draft_factory, is_constructor, read_arguments
 
 CODE = "FM101"
 
@@ -125,8 +125,8 @@ def edit(call: cst.Call, file: File) -> Outcome:
     if is_constructor(file, call) and _needs_place(made, file, call):
         written = edits(made, place_of(file, call))
     else:
-        start, end = file.span(call)
-        written = [Edit(start, end, root_call(made))]
+        text = root_call(made) if is_constructor(file, call) else factory(made)
+        written = [Edit(*file.span(call), text)]
     written += [removal(file, statement) for statement in made.dead]
     return Outcome(
         edits=written,
@@ -137,6 +137,8 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 def _draft(file: File, call: cst.Call) -> Draft:
     """Raises Undecided when the call cannot be written idiomatically where it stands."""
+    if _is_factory(file, call):
+        return draft_factory(file, call)
     if not is_constructor(file, call):
         raise Undecided("the constructor is passed on as a value")
     context = context_of(file, call)

@@ -14,11 +14,13 @@ class Targets:
     """Which modules become units of their own."""
 
     test: str
-    """An expression over the loop variable, written `{module}`: `isinstance({module}, Block)`."""
+    """An expression over the loop variable, written `{module}`: `isinstance({module}, Block)`; empty for all."""
     nested: bool
     """Whether a unit may lie inside another one: then children must come first."""
     may_be_root: bool
     """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
+    may_be_container: bool = False
+    """Whether it may pick a list or dict of modules: FSDP1 makes an empty unit of it, FSDP2 refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class Draft:
     targets: Targets | None = None
     device: str = ""
     """The text of `device_id`, where FSDP1 moved the model."""
+    device_type: str = ""
+    """`cuda` or `cpu` where that is seen."""
+    group: str | None = ""
+    """The group of ranks that start from equal values, where that is not all of them; None when it is not one group."""
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""

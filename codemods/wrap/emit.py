@@ -12,7 +12,7 @@ from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 from codemods.vocabulary import Edit, File, Undecided
 
-from .draft import Draft
+from .draft import Draft, Targets
 
 _WIDTH = 100
 """Lines longer than this are broken, one argument a line."""
@@ -87,6 +87,12 @@ def root_call(made: Draft) -> str:
     return _joined(text.split("\n"), line[: len(line) - len(line.lstrip())], file)
 
 
+def factory(made: Draft) -> str:
+    """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`."""
+    arguments = [_fully_shard(made), *(f"{name}={value}" for name, value in made.both.items())]
+    return f"{made.file.code(made.call.func)}({', '.join(arguments)})" if made.both else arguments[0]
+
+
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     lines = kept_comments(made)
     for block in made.before:
@@ -98,14 +104,23 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
         everything = f"{made.model}.modules()"
         if made.targets.nested:
             everything = f"reversed(list({everything}))"
-        test = made.targets.test.format(module=module)
-        if made.targets.may_be_root:
-            test = f"{module} is not {made.model} and {test}"
+        test = _unit_test(made, made.targets, module)
         lines.append(f"for {module} in {everything}:")
         lines.append(f"    if {test}:")
         lines.extend(_call(function, module, unit, "        ", width).split("\n"))
     lines.extend(_final(made, place, root, width).split("\n"))
     return lines
+
+
+def _unit_test(made: Draft, targets: Targets, module: str) -> str:
+    """What the loop asks of a module."""
+    parts = [f"{module} is not {made.model}"] if targets.may_be_root else []
+    if targets.may_be_container:
+        nn = made.imported("torch.nn", alias="nn")
+        parts.append(f"not isinstance({module}, ({nn}.ModuleList, {nn}.ModuleDict))")
+    if targets.test:
+        parts.append(targets.test.format(module=module))
+    return " and ".join(parts)
 
 
 def kept_comments(made: Draft) -> list[str]:

@@ -12,12 +12,11 @@ from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import File, Undecided
 
+from .device import infer_device, translate_device
 from .draft import Draft, Note
+from .mesh import translate_mesh
 from .placement import (
     translate_absent,
-    translate_device,
-    translate_group,
-    translate_mesh,
     translate_offload,
     translate_strategy,
     translate_sync,
@@ -27,12 +26,9 @@ from .precision import translate_precision
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
 
-# The order is the order of the statements written: the device is set before anything is moved to it, ranks are made
-# equal before buffers are cast, and the policy comes before the precision that depends on there being inner units.
+# The order is the order of the statements written: ranks are made equal before buffers are cast, and the policy comes
+# before the precision that depends on there being inner units.
 TRANSLATORS: Mapping[str, Translate] = {
-    "process_group": translate_group,
-    "device_mesh": translate_mesh,
-    "device_id": translate_device,
     "sync_module_states": translate_sync,
     "auto_wrap_policy": translate_policy,
     "mixed_precision": translate_precision,
@@ -54,15 +50,50 @@ def draft(file: File, call: cst.Call, model: str | None = None) -> Draft:
     if module is None:
         raise Undecided("the wrapped module is not among the arguments")
     made = Draft(file, call, module, model or file.code(module))
+    _translate(arguments, made)
+    return made
+
+
+def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None:
     unknown = set(arguments) - set(POSITIONS)
     if unknown:
         raise Undecided(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
+    _refuse_unseen_values(made.file)
+    # The device is set before a mesh is made of such devices, and before anything is moved to it.
+    if "device_id" in arguments:
+        translate_device(arguments["device_id"], made)
+    if not made.device_type and not made.device:
+        infer_device(made)
+    translate_mesh(arguments, made)
     for name, translate in TRANSLATORS.items():
         if name in arguments:
             translate(arguments[name], made)
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
+
+
+def _refuse_unseen_values(file: File) -> None:
+    """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
+    if file.writes("meta") or file.mentions("init_empty_weights"):
+        raise Undecided("the model may be on the meta device, where FSDP1 gave it its values")
+    if file.mentions("channels_last"):
+        raise Undecided("weights may be channels_last, which fully_shard does not take")
+
+
+def draft_factory(file: File, call: cst.Call) -> Draft:
+    """Translate `partial(FSDP, ...)`. Raises Undecided for what needs a statement, or differs from unit to unit."""
+    if any(argument.keyword is None for argument in call.args[1:]):
+        raise Undecided("the constructor is passed on as a value, with arguments that have no names")
+    arguments = read_arguments(file, call)
+    constructor = arguments.pop("module")
+    made = Draft(file, call, constructor, file.code(constructor))
+    for name in ("auto_wrap_policy", "mixed_precision"):
+        if name in arguments:
+            translate_absent(name, arguments.pop(name), made)
+    _translate(arguments, made)
+    if made.before:
+        raise Undecided("the constructor is passed on as a value, and more than one statement replaces it")
     return made
 
 

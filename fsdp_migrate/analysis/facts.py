@@ -343,6 +343,10 @@ class FileFacts:
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words)
 
+    def writes(self, text: str) -> bool:
+        strings = (node for tree in self._program.mentioning(text) for node in tree.nodes(cst.SimpleString))
+        return any(node.raw_value == text for node in strings)
+
     def has_attribute(self, *names: str) -> bool:
         return next(self._attributes(*names), None) is not None
 

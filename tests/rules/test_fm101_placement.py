@@ -264,3 +264,159 @@ def test_sync_module_states() -> None:
             return fully_shard(model)
         """,
     )
+
+
+def written(text: str) -> str:
+    """The lines of the function, without their indentation."""
+    return "".join(line.removeprefix("    ") + "\n" for line in body(text).splitlines())
+
+
+MESH = 'mesh = init_device_mesh("cuda", {}, mesh_dim_names={})'
+HYBRID = "sharding_strategy=ShardingStrategy.HYBRID_SHARD, "
+BLOCKS = "auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks), "
+CUDA = "device_id=torch.cuda.current_device()"
+NAMED = [
+    pytest.param("(2, 4)", '("replicate", "shard")', HYBRID, "mesh=mesh", id="hybrid: as it is"),
+    pytest.param("(2, 4)", '("a", "b")', HYBRID, "mesh=mesh", id="hybrid, other names"),
+    pytest.param("(8,)", '("dp",)', "", "mesh=mesh", id="one dimension"),
+    pytest.param("(4, 2)", '("dp", "tp")', "", 'mesh=mesh["dp"]', id="not hybrid: the first dimension"),
+    pytest.param("(8, 1)", '["dp", "tp"]', "", 'mesh=mesh["dp"]', id="not hybrid, where the second has one rank"),
+]
+
+
+@pytest.mark.parametrize(("shape", "names", "strategy", "after"), NAMED)
+def test_mesh_whose_dimensions_are_seen(shape: str, names: str, strategy: str, after: str) -> None:
+    line = MESH.format(shape, names) + "\n"
+    text = written(f"    {line}    return FSDP(model, {strategy}device_mesh=mesh)\n")
+    assert text == f"{line}return fully_shard(model, {after})\n"
+
+
+def test_slice_of_two_names_is_a_hybrid_mesh() -> None:
+    text = written(f'    return FSDP(model, {HYBRID}device_mesh=mesh["replicate", "shard"])\n')
+    assert text == 'return fully_shard(model, mesh=mesh["replicate", "shard"])\n'
+
+
+def test_mesh_of_two_dimensions_without_a_hybrid_strategy_is_said() -> None:
+    line = MESH.format("(4, 2)", '("dp", "tp")')
+    (found,) = rewrite(HEAD + f"    {line}\n    return FSDP(model, device_mesh=mesh)\n").findings
+    assert found.level is Level.REVIEW
+    assert "FSDP1 sharded over the first, dp, alone" in found.message
+
+
+def test_mesh_is_made_once() -> None:
+    policy = HEAD.replace("import torch\n", "from functools import partial\n\nimport torch\n", 1).replace(
+        "\n\n\ndef", "\nfrom torch.distributed.fsdp.wrap import lambda_auto_wrap_policy\n\n\ndef"
+    )
+    text = rewrite(policy + f'    return FSDP(model, {BLOCKS}device_mesh=init_device_mesh("cuda", (8,)))\n').text
+    assert text.count("init_device_mesh(") == 1
+    assert '    fsdp_mesh = init_device_mesh("cuda", (8,))\n' in text
+    assert "            fully_shard(module, mesh=fsdp_mesh)\n    return fully_shard(model, mesh=fsdp_mesh)\n" in text
+
+
+def test_mesh_is_not_lost_where_the_device_is_the_cpu() -> None:
+    line = 'cpus = init_device_mesh("cpu", (2,))\n'
+    text = written(f'    {line}    return FSDP(model, device_mesh=cpus, device_id=torch.device("cpu"))\n')
+    assert text == f"{line}return fully_shard(model, mesh=cpus)\n"
+
+
+def test_no_shard_is_a_mesh_without_shards() -> None:
+    text = written(f"    return FSDP(model, {CUDA}, sharding_strategy=ShardingStrategy.NO_SHARD)\n")
+    make = 'init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))'
+    comment = "# NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.\n"
+    assert text == f"{comment}fsdp_mesh = {make}\nreturn fully_shard(model, mesh=fsdp_mesh)\n"
+
+
+def test_hybrid_strategy_that_fsdp1_refuses_is_left_to_run_time() -> None:
+    argument = f"{CUDA}, sharding_strategy=ShardingStrategy.HYBRID_SHARD"
+    assert written(f"    return FSDP(model, {argument})\n") == f"return shard_model(model, {argument})\n"
+
+
+@pytest.mark.parametrize("group", ["torch.distributed.group.WORLD", "c10d._get_default_group()"])
+def test_group_of_all_ranks_needs_no_mesh(group: str) -> None:
+    head = HEAD.replace("import torch\n", "import torch\nimport torch.distributed.distributed_c10d as c10d\n", 1)
+    assert rewrite(head + f"    return FSDP(model, process_group={group})\n").text.endswith(PLAIN)
+
+
+def test_group_of_some_ranks_becomes_a_mesh() -> None:
+    line = "some = torch.distributed.new_group([0, 1])\n"
+    text = written(f"    {line}    return FSDP(model, process_group=some, {CUDA})\n")
+    make = 'fsdp_mesh = DeviceMesh.from_group(some, "cuda")\n'
+    assert text == f"{line}{make}return fully_shard(model, mesh=fsdp_mesh)\n"
+
+
+SYNCED = [
+    pytest.param('device_mesh=mesh["dp"]', 'mesh["dp"].get_group()', id="slice"),
+    pytest.param("device_mesh=two", 'two["dp"].get_group()', id="first of two dimensions"),
+]
+
+
+@pytest.mark.parametrize(("argument", "group"), SYNCED)
+def test_states_are_synchronised_among_the_ranks_that_shard_together(argument: str, group: str) -> None:
+    two = '    two = init_device_mesh("cuda", (4, 2), mesh_dim_names=("dp", "tp"))\n'
+    text = written(f"{two}    return FSDP(model, {argument}, sync_module_states=True)\n")
+    assert f"shard_group = {group}\n" in text
+    assert "    dist.broadcast(tensor.detach(), src=dist.get_global_rank(shard_group, 0), group=shard_group)\n" in text
+
+
+def test_states_are_synchronised_over_replicas_and_shards() -> None:
+    line = MESH.format("(2, 4)", '("replicate", "shard")')
+    text = written(f"    {line}\n    return FSDP(model, {HYBRID}device_mesh=mesh, sync_module_states=True)\n")
+    assert "    dist.broadcast(tensor.detach(), src=0)\n" in text
+    sliced = f'{HYBRID}device_mesh=mesh["a", "b"], sync_module_states=True'
+    assert written(f"    return FSDP(model, {sliced})\n") == f"return shard_model(model, {sliced})\n"
+
+
+MOVED = [
+    pytest.param("model.to(0)", "0", id="number"),
+    pytest.param("model.cuda(0)", "0", id="cuda"),
+    pytest.param("model.train().to(int(rank))", "int(rank)", id="among other calls"),
+    pytest.param('model.to(f"cuda:{rank}")', 'f"cuda:{rank}"', id="name"),
+    pytest.param('model.to(torch.device("cuda", rank))', 'torch.device("cuda", rank)', id="device"),
+]
+
+
+@pytest.mark.parametrize(("moved", "device"), MOVED)
+def test_device_that_the_model_is_on_becomes_the_current_one(moved: str, device: str) -> None:
+    for line in (moved, f"model = {moved}"):
+        text = written(f"    {line}\n    return FSDP(model)\n")
+        assert text == f"{line}\ntorch.cuda.set_device({device})\nreturn fully_shard(model)\n"
+    assert f"torch.cuda.set_device({device})\n" in written(f"    return FSDP({moved})\n")
+    above = "torch.cuda.set_device(rank)\n"
+    assert written(f"    {above}    return FSDP({moved})\n") == f"{above}return fully_shard({moved})\n"
+
+
+@pytest.mark.parametrize(
+    "moved", ["model.cuda()", 'model.to("cuda")', "model.to(torch.bfloat16)", "model.to(rank)", "args.net.to(0)"]
+)
+def test_device_that_is_the_current_one_or_not_seen(moved: str) -> None:
+    assert written(f"    {moved}\n    return FSDP(model)\n") == f"{moved}\nreturn fully_shard(model)\n"
+
+
+@pytest.mark.parametrize("device", ['torch.device("cuda")', '"cuda"'])
+def test_device_without_an_index_is_the_current_one(device: str) -> None:
+    assert body(f"    return FSDP(model, device_id={device})\n") == PLAIN
+
+
+def test_device_that_may_be_the_cpu() -> None:
+    line = 'device = torch.device("cuda" if args.cuda else "cpu", rank)\n'
+    text = written(f"    {line}    return FSDP(model, device_id=device)\n")
+    guarded = "if torch.cuda.is_available():\n    torch.cuda.set_device(device)\n"
+    assert text == f"{line}{guarded}return fully_shard(model)\n"
+
+
+VALUES = [
+    pytest.param('    with torch.device("meta"):\n        model = model()\n', id="meta device"),
+    pytest.param('    model = model.to("meta")\n', id="moved to meta"),
+    pytest.param("    with init_empty_weights():\n        model = model()\n", id="empty weights"),
+    pytest.param("    model = model.to(memory_format=torch.channels_last)\n", id="channels_last"),
+]
+
+
+@pytest.mark.parametrize("above", VALUES)
+def test_values_that_fsdp1_filled_in_or_rearranged(above: str) -> None:
+    assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
+
+
+def test_a_name_with_meta_in_it_is_no_device() -> None:
+    above = '    model.name = "meta-llama/Llama-2-7b"  # meta\n'
+    assert body(f"{above}    return FSDP(model)\n") == above + PLAIN

@@ -559,10 +559,41 @@ def test_no_statement_can_stand_before_the_call(before: str) -> None:
     assert [level for _, level, _ in result.summary] == ["rewritten"]
 
 
-def test_partial_of_the_class() -> None:
-    use = "wrapper = partial(FSDP, use_orig_params=True)\nmodel = wrapper(net)\n"
+FACTORIES = [
+    pytest.param("use_orig_params=True", "fully_shard", id="nothing is left"),
+    pytest.param(
+        "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP",
+        "partial(fully_shard, reshard_after_forward=False)",
+        id="some",
+    ),
+    pytest.param('device_mesh=mesh["dp"]', 'partial(fully_shard, mesh=mesh["dp"])', id="mesh"),
+    pytest.param("device_id=torch.cuda.current_device()", "fully_shard", id="device"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "after"), FACTORIES)
+def test_partial_of_the_class(arguments: str, after: str) -> None:
+    head = "from functools import partial\n\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
+    result = rewrite(head + BEFORE + f"wrapper = partial(FSDP, {arguments})\nmodel = wrapper(net)\n")
+    assert result.text.endswith(f"wrapper = {after}\nmodel = wrapper(net)\n")
+    assert "FSDP" not in result.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "auto_wrap_policy=policy",
+        "mixed_precision=precision",
+        "device_id=rank",
+        "sync_module_states=True",
+        "sharding_strategy=strategy",
+        "**kwargs",
+    ],
+)
+def test_partial_that_needs_more_than_arguments(arguments: str) -> None:
+    use = f"def make(policy, precision, rank, strategy, kwargs):\n    return partial(FSDP, {arguments})\n"
     result = rewrite("from functools import partial\n\n" + BEFORE + use)
-    assert "wrapper = partial(shard_model, use_orig_params=True)\nmodel = wrapper(net)\n" in result.text
+    assert f"    return partial(shard_model, {arguments})\n" in result.text
     assert result.support == {"shard_model"}
 
 

@@ -24,6 +24,7 @@ from net import Block, Head
 """
 PARTIAL = "from functools import partial\n\n"
 AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net import Block, Head\n"
+WITH_NN = "import torch.nn as nn\n" + AFTER
 LOOP = """
 
 def wrap(model):
@@ -102,6 +103,37 @@ NESTED = [
         id="lambda",
     ),
     pytest.param(
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.layers)", "module in model.layers", id="item"
+    ),
+    pytest.param(
+        'partial(lambda_auto_wrap_policy, lambda_fn=lambda m: getattr(m, "weight", None) is not None and leaf(m))',
+        '(getattr(module, "weight", None) is not None and leaf(module))',
+        id="what has a weight",
+    ),
+    pytest.param(
+        "CustomPolicy(lambda m: isinstance(m, (Block, Head)))", "isinstance(module, (Block, Head))", id="custom"
+    ),
+    pytest.param("CustomPolicy(lambda_fn=lambda m: m is model.head)", "module is model.head", id="custom, by name"),
+    pytest.param(
+        "partial(_or_policy, policies=[ModuleWrapPolicy({Block}), "
+        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m is model.head)])",
+        "(isinstance(module, Block) or module is model.head)",
+        id="or",
+    ),
+]
+
+
+@pytest.mark.parametrize(("policy", "test"), NESTED)
+def test_units_that_may_nest_go_children_first(policy: str, test: str) -> None:
+    check_transformed(
+        imports(policy) + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        AFTER + LOOP.format(modules=CHILDREN_FIRST, test=test),
+    )
+
+
+NO_CONTAINERS = "not isinstance(module, (nn.ModuleList, nn.ModuleDict))"
+ANY = [
+    pytest.param(
         'partial(lambda_auto_wrap_policy, lambda_fn=lambda m: f"{type(m).__name__}" in {"Block"})',
         'f"{type(module).__name__}" in {"Block"}',
         id="lambda with braces",
@@ -120,22 +152,78 @@ NESTED = [
     pytest.param(
         "partial(lambda_auto_wrap_policy, lambda_fn=model.is_unit)", "model.is_unit(module)", id="bound method"
     ),
+    pytest.param(
+        "partial(_or_policy, policies=[ModuleWrapPolicy({Block}), "
+        "partial(lambda_auto_wrap_policy, lambda_fn=is_unit)])",
+        "(isinstance(module, Block) or is_unit(module))",
+        id="or",
+    ),
+    pytest.param("ModuleWrapPolicy({Block, nn.ModuleList})", "isinstance(module, (Block, nn.ModuleList))", id="class"),
+    pytest.param("ModuleWrapPolicy({nn.Module})", "isinstance(module, nn.Module)", id="base class"),
+    pytest.param("always_wrap_policy", "", id="always"),
 ]
 
 
-@pytest.mark.parametrize(("policy", "test"), NESTED)
-def test_units_that_may_nest_go_children_first(policy: str, test: str) -> None:
+@pytest.mark.parametrize(("policy", "test"), ANY)
+def test_policy_that_may_pick_a_list_of_modules(policy: str, test: str) -> None:
     helper = "\n\ndef is_unit(m):\n    return True\n" if "is_unit)" in policy and "model." not in policy else ""
+    nn = "import torch.nn as nn\n" if "nn." in policy else ""
+    first, rest = imports(policy).split("from torch", 1)
     check_transformed(
-        imports(policy) + helper + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
-        AFTER + helper + LOOP.format(modules=CHILDREN_FIRST, test=test),
+        f"{first}{nn}from torch{rest}{helper}\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        WITH_NN + helper + LOOP.format(modules=CHILDREN_FIRST, test=" and ".join(filter(None, [NO_CONTAINERS, test]))),
     )
+
+
+FUNCTIONS = [
+    pytest.param("    return isinstance(m, Block)", True, id="of a class"),
+    pytest.param('    return not m.done and hasattr(m, "weight")', True, id="with a weight"),
+    pytest.param(
+        '    if len(list(m.named_children())) == 0 and getattr(m, "weight", None) is not None:\n'
+        "        return True\n    return False",
+        True,
+        id="leaves with a weight",
+    ),
+    pytest.param("    return isinstance(m, Block) or m.done", False, id="or something else"),
+    pytest.param("    return isinstance(m, CLASSES)", False, id="of classes that are not seen"),
+    pytest.param("    return isinstance(m.inner, Block)", False, id="by its child"),
+    pytest.param("    if m.done:\n        return True\n    return isinstance(m, Block)", False, id="two answers"),
+    pytest.param("    if isinstance(m, Block):\n        m.seen = 1\n    return False", False, id="no answer"),
+]
+
+
+@pytest.mark.parametrize(("body", "excludes"), FUNCTIONS)
+def test_function_that_says_no_to_lists(body: str, excludes: bool) -> None:
+    policy = "partial(lambda_auto_wrap_policy, lambda_fn=is_unit)"
+    wrap = f"def wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n"
+    text = rewrite(IMPORTS + f"\nCLASSES = (Block, list)\n\n\ndef is_unit(m):\n{body}\n\n\n{wrap}").text
+    assert ("        if module is not model and is_unit(module):\n" in text) == excludes
+    assert (NO_CONTAINERS in text) != excludes
+
+
+def test_policies_that_only_an_or_policy_used_go_with_it() -> None:
+    text = rewrite(
+        IMPORTS
+        + code(
+            """
+            def wrap(model):
+                lambda_policy = partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m is model.head)
+                blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+                policy = partial(_or_policy, policies=[lambda_policy, blocks])
+                return FSDP(model, auto_wrap_policy=policy)
+            """
+        )
+    ).text
+    test = "(module is model.head or isinstance(module, Block))"
+    assert text.endswith(LOOP.format(modules=CHILDREN_FIRST, test=test).lstrip("\n"))
+    assert "policy" not in text
 
 
 def test_lambda_whose_parameter_is_called_module() -> None:
     policy = "partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module.depth > 1)"
     result = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n")
-    assert "        if submodule is not model and submodule.depth > 1:\n" in result.text
+    assert "ModuleDict)) and submodule.depth > 1:\n" in result.text
+    assert "        if submodule is not model and " in result.text
 
 
 def test_class_that_makes_its_own_kind_may_nest() -> None:
@@ -313,13 +401,18 @@ def test_policy_that_may_be_none() -> None:
 
 
 SUPPORT = [
-    pytest.param("always_wrap_policy", "always_wrap_policy", id="always"),
     pytest.param("size_based_auto_wrap_policy", "size_based_auto_wrap_policy", id="by size, default"),
     pytest.param(
         "partial(size_based_auto_wrap_policy, min_num_params=int(1e6))", "size_based_auto_wrap_policy", id="by size"
     ),
-    pytest.param("partial(_or_policy, policies=[always_wrap_policy])", "_or_policy", id="or"),
-    pytest.param("CustomPolicy(lambda m: {'cpu_offload': None})", "CustomPolicy", id="custom"),
+    pytest.param(
+        "partial(_or_policy, policies=[ModuleWrapPolicy({Block}), size_based_auto_wrap_policy])",
+        "_or_policy",
+        id="or, one by size",
+    ),
+    pytest.param("partial(_or_policy, policies=POLICIES)", "_or_policy", id="or, not seen"),
+    pytest.param("CustomPolicy(lambda m: m.settings)", "CustomPolicy", id="custom, maybe arguments"),
+    pytest.param("CustomPolicy(lambda m: {'cpu_offload': None})", "CustomPolicy", id="custom with arguments"),
     pytest.param("make_policy()", "", id="made elsewhere"),
     pytest.param("POLICIES[args.policy]", "", id="subscript"),
     pytest.param("ModuleWrapPolicy(*classes)", "ModuleWrapPolicy", id="star"),
@@ -338,6 +431,20 @@ def test_other_policies_are_run_by_the_support_module(policy: str, name: str) ->
     assert f"    return shard_model(model, auto_wrap_policy={policy})\n" in result.text
     assert result.support >= {"shard_model", *filter(None, [name])}
     assert "torch.distributed.fsdp" not in result.text
+
+
+NESTING_BY_KIND = [
+    pytest.param("nn.Sequential", "reversed(list(model.modules()))", id="a class that holds modules of any kind"),
+    pytest.param("nn.TransformerEncoderLayer", "model.modules()", id="a layer"),
+    pytest.param("Base", "reversed(list(model.modules()))", id="a class with subclasses"),
+]
+
+
+@pytest.mark.parametrize(("name", "modules"), NESTING_BY_KIND)
+def test_one_class_that_may_hold_its_own_kind(name: str, modules: str) -> None:
+    classes = "\n\nclass Base:\n    pass\n\n\nclass Other(Base):\n    pass\n"
+    wrap = f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{{name}}}))\n"
+    assert f"    for module in {modules}:\n" in rewrite("from torch import nn\n" + IMPORTS + classes + wrap).text
 
 
 def test_own_policy_function_is_kept() -> None:

@@ -26,6 +26,8 @@ def run_all(cases: Mapping[str, tuple[int, Callable[[], Any]]]) -> None:
     for name, (world, run) in cases.items():
         if world != dist.get_world_size() or (chosen and name not in chosen):
             continue
+        if dist.get_rank() == 0:
+            print(name, flush=True)  # the last one is the one that ended a process
         try:
             results[name] = run()
         except Exception:

@@ -179,3 +179,16 @@ class ChannelsLast(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.view(-1, 2, 2, 2).to(memory_format=torch.channels_last)
         return self.out(self.features(x).flatten(1))
+
+
+class SelfNested(nn.Module):
+    """A module that holds others of its own kind."""
+
+    def __init__(self, depth: int = 2) -> None:
+        super().__init__()
+        self.inp = nn.Linear(8, 8)
+        self.inner = SelfNested(depth - 1) if depth else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(self.inp(x))
+        return x if self.inner is None else self.inner(x)

@@ -26,7 +26,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from . import models
 from .harness import run_all
 from .models import Block
-from .vocabularies import FSDP1, FSDP2, clean
+from .observe import clean
+from .vocabularies import FSDP1, FSDP2
 
 CHECKS: dict[str, tuple[int, Callable[[], None]]] = {}
 

@@ -5,120 +5,20 @@ usage: torchrun -m tests.support.run_parity FOLDER [CASE...], with `fsdp2_suppor
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
-
-import torch
-import torch.distributed as dist
-import torch.distributed.fsdp as fsdp1
-from torch import nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.tensor import DTensor
 
 from .cases import CASES, Case
 from .harness import run_all
-from .vocabularies import FSDP1, FSDP2, clean
-
-STEPS = 4
-
-CALLS: Counter[str] = Counter()
+from .observe import compare, count_collectives
+from .vocabularies import FSDP1, FSDP2
 
 
-COLLECTIVES = {
-    "all_gather": "all-gather",
-    "all_gather_into_tensor": "all-gather",
-    "all_gather_single": "all-gather",
-    "reduce_scatter_tensor": "reduce-scatter",
-    "reduce_scatter_single": "reduce-scatter",
-    "all_reduce": "all-reduce",
-}
-
-
-def count_collectives() -> None:
-    for name, kind in COLLECTIVES.items():
-        call = getattr(dist, name, None)
-        if call is None:
-            continue
-
-        def counted(*args: Any, _kind: str = kind, _call: Any = call, **kwargs: Any) -> Any:
-            CALLS[_kind] += 1
-            return _call(*args, **kwargs)
-
-        setattr(dist, name, counted)
-
-
-def fsdp1_units(model: nn.Module) -> dict[str, Any]:
-    """Parameter names of each unit, with the ranks it is sharded and replicated over."""
-    units = {}
-    for prefix, module in model.named_modules():
-        if isinstance(module, FSDP) and module._handle:
-            path = clean(prefix + "." if prefix else "")
-            names = sorted(clean(path + name) for name in module._handle.flat_param._fqns)
-            group = dist.get_process_group_ranks(module.process_group)
-            other = getattr(module, "_inter_node_pg", None)
-            replicas = dist.get_process_group_ranks(other) if other else [dist.get_rank()]
-            if module.sharding_strategy is fsdp1.ShardingStrategy.NO_SHARD:
-                group, replicas = replicas, group
-            units[" ".join(names)] = [group, replicas]
-    return units
-
-
-def fsdp2_units(model: nn.Module) -> dict[str, Any]:
-    names = {id(p): n for n, p in reversed(list(model.named_parameters(remove_duplicate=False)))}
-    units = {}
-    for module in model.modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        for group in module._get_fsdp_state()._fsdp_param_groups:
-            mesh = group.mesh_info.mesh
-            ranks = [dist.get_process_group_ranks(mesh.get_group(dim)) for dim in range(mesh.ndim)]
-            owned = sorted(names[id(param.sharded_param)] for param in group.fsdp_params)
-            units[" ".join(owned)] = [ranks[-1], ranks[0] if len(ranks) == 2 else [dist.get_rank()]]
-    return units
-
-
-def full_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    with FSDP.summon_full_params(model, writeback=False):
-        tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-        return {clean(n): full(t).detach().clone() for n, t in tensors.items()}
-
-
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def train(case: Case, v: SimpleNamespace) -> dict[str, Any]:
-    rank = dist.get_rank()
-    torch.manual_seed(7 + rank if case.seed_by_rank else 7)
-    model = case.wrap(v, case.make())
-    units = (fsdp1_units if v is FSDP1 else fsdp2_units)(model)
-    optimizer = case.optimizer(model.parameters(), foreach=False)
-    data = torch.Generator().manual_seed(11 + rank)
-    losses = []
-    for _ in range(STEPS):
-        CALLS.clear()
-        x = torch.randn(6, 8, generator=data).to(case.input_dtype)
-        loss = model(x).float().square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    collectives = dict(CALLS)
-    state = full_state(model)
-    tensors = {name: str(tensor.dtype) for name, tensor in sorted(state.items())}
-    return {"units": units, "losses": losses, "collectives": collectives, "tensors": tensors, "state": state}
-
-
-def compare(case: Case) -> dict[str, Any]:
-    old, new = train(case, FSDP1), train(case, FSDP2)
-    before, after = old.pop("state"), new.pop("state")
-    distances = [(before[name].double() - after[name].double()).abs().max() for name in before.keys() & after.keys()]
-    return {"old": old, "new": new, "distance": float(max(distances))}
+def compare_vocabularies(case: Case) -> dict[str, Any]:
+    builds = [lambda v=v: case.wrap(v, case.make()) for v in (FSDP1, FSDP2)]
+    return compare(*builds, case.optimizer, case.seed_by_rank, case.input_dtype)
 
 
 if __name__ == "__main__":
     count_collectives()
-    run_all({case.name: (case.world, partial(compare, case)) for case in CASES})
+    run_all({case.name: (case.world, partial(compare_vocabularies, case)) for case in CASES})

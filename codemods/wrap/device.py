@@ -1,0 +1,137 @@
+"""`device_id`, and where the model is without it: FSDP2 moves each unit to the current device.
+
+Nobody checks that the device has been set: without it all ranks of a node land on the first one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.vocabulary import File, Origin
+
+from .draft import Draft
+
+_SETS_DEVICE = re.compile(r"\bset_device(_index)?$")
+
+
+def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
+    """`device_id`: FSDP2 moves each unit to the current device, so that device must have been set."""
+    origins = draft.file.origins(value)
+    if all(origin.is_none for origin in origins):
+        return
+    if all(is_cpu(origin) for origin in origins):
+        draft.device_type = "cpu"
+        return
+    draft.device = text = draft.file.code(value)
+    if all(is_cuda(origin) for origin in origins):
+        draft.device_type = "cuda"
+    if all(_is_current(origin) for origin in origins) or _device_is_set(draft):
+        return
+    torch = draft.imported("torch")
+    if any(_may_be_cpu(origin) for origin in origins):
+        draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
+    else:
+        draft.before.append(f"{torch}.cuda.set_device({text})")
+
+
+def infer_device(draft: Draft) -> None:
+    """Without `device_id`, FSDP1 computed where the parameters were: `model.to(rank)` said which device is meant."""
+    for call in _moves(draft):
+        assert isinstance(call.func, cst.Attribute)
+        if call.func.attr.value == "cuda" or _all_cuda(draft.file, call.args[0].value):
+            draft.device_type = "cuda"
+            _set_device(call, draft)
+
+
+def _moves(draft: Draft) -> Iterator[cst.Call]:
+    """`.to(device)` and `.cuda()` of the model, above the call or in its argument."""
+    file, end = draft.file, draft.file.span(draft.call)[1]
+    name, found = _spine(draft.module)
+    yield from found
+    for statement in file.nodes(cst.SimpleStatementLine):
+        if file.scope(statement) is not file.scope(draft.call) or file.span(statement)[1] > end:
+            continue
+        for small in statement.body:
+            if isinstance(small, cst.Expr) and _spine(small.value)[0] == name:
+                yield from _spine(small.value)[1]
+            if isinstance(small, cst.Assign) and file.code(small.targets[0].target) == name:
+                yield from _spine(small.value)[1]
+
+
+def _spine(node: cst.BaseExpression) -> tuple[str, list[cst.Call]]:
+    """The name at the start of `net.to(rank).train()`, and the calls that move it."""
+    moves = []
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        if node.func.attr.value == "cuda" or (node.func.attr.value == "to" and node.args):
+            moves.append(node)
+        node = node.func.value
+    return (node.value if isinstance(node, cst.Name) else ""), moves
+
+
+def _all_cuda(file: File, value: cst.BaseExpression) -> bool:
+    return all(is_cuda(origin) for origin in file.origins(value))
+
+
+def _set_device(call: cst.Call, draft: Draft) -> None:
+    """Say before sharding which device the call has moved the model to, where nothing else does."""
+    file = draft.file
+    device = call.args[0].value if call.args and call.args[0].keyword is None else None
+    if device is None or _device_is_set(draft) or any(_is_current(origin) for origin in file.origins(device)):
+        return
+    line = f"{draft.imported('torch')}.cuda.set_device({file.code(device)})"
+    if line not in draft.before:
+        draft.before.append(line)
+
+
+def _device_is_set(draft: Draft) -> bool:
+    """Whether the program sets the device: above the call in its own function, or in another one."""
+    file, here = draft.file, draft.file.span(draft.call)[0]
+    if file.mentions_elsewhere("set_device") or file.mentions_elsewhere("set_device_index"):
+        return True
+    own = file.calls(file.scope(draft.call))
+    calls = [node for node in file.nodes(cst.Call) if _SETS_DEVICE.search(file.code(node.func))]
+    return any(node not in own or file.span(node)[0] < here for node in calls)
+
+
+def _is_current(origin: Origin) -> bool:
+    """`torch.cuda.current_device()`, or a CUDA device without an index."""
+    node = origin.node
+    if isinstance(node, cst.Call) and (origin.file.dotted(node.func) or "").endswith(".current_device"):
+        return True
+    return _device_name(origin) == "cuda"
+
+
+def is_cuda(origin: Origin) -> bool:
+    """Whether it is seen to be a CUDA device; an index of one is a call of `int` or of `get_rank`, or a number."""
+    node = origin.node
+    if isinstance(node, cst.Integer) or _is_current(origin) or _device_name(origin).startswith("cuda"):
+        return True
+    if not isinstance(node, cst.Call):
+        return False
+    called = origin.file.dotted(node.func) or origin.file.code(node.func)
+    return called == "int" or called.endswith((".get_rank", ".get_node_local_rank"))
+
+
+def is_cpu(origin: Origin) -> bool:
+    return _device_name(origin) == "cpu"
+
+
+def _device_name(origin: Origin) -> str:
+    """`cuda` for `torch.device("cuda")`, `cuda:` for any device with an index, `cpu`; empty for what is not seen."""
+    node, index = origin.node, ""
+    if isinstance(node, cst.Call) and origin.file.dotted(node.func) == "torch.device" and node.args:
+        index = ":" if len(node.args) > 1 else ""
+        node = node.args[0].value
+    if isinstance(node, cst.SimpleString):
+        return str(node.raw_value) + index
+    if isinstance(node, cst.FormattedString) and node.parts and isinstance(node.parts[0], cst.FormattedStringText):
+        return node.parts[0].value
+    return "cuda:" if index == "" and isinstance(node, cst.Integer) and node is not origin.node else ""
+
+
+def _may_be_cpu(origin: Origin) -> bool:
+    """Whether the CPU is named anywhere in it: `torch.device("cuda" if … else "cpu")`."""
+    return origin.node is not None and bool(re.search(r"[\"']cpu[\"']", origin.file.code(origin.node)))

@@ -1,0 +1,657 @@
+"""What FSDP1's constructor can be asked for: a small program for each thing, rewritten, and run before and after.
+
+To add one, add an entry: a name, the model, and the arguments of the constructor. A program that needs more than that
+is written whole: it defines `build()`, which returns the wrapped model. Imports are found by the names that are used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import dedent
+
+IMPORTS = {
+    name: f"from {module} import {name}"
+    for module, names in {
+        "functools": "partial",
+        "torch": "nn",
+        "torch.distributed.device_mesh": "DeviceMesh init_device_mesh",
+        "torch.distributed.fsdp": "BackwardPrefetch CPUOffload MixedPrecision ShardingStrategy",
+        "torch.distributed.fsdp.wrap": "CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy "
+        "lambda_auto_wrap_policy size_based_auto_wrap_policy transformer_auto_wrap_policy",
+        "models": "Attention BatchNormed Block BufferFree ChannelsLast Frozen Nested Outer Plain Rootless "
+        "SelfNested Tied",
+    }.items()
+    for name in names.split()
+} | {
+    "dist": "import torch.distributed as dist",
+    "os": "import os",
+    "torch": "import torch",
+    "FSDP": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
+}
+
+BLOCKS = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+
+GROUPS = """\
+rank = dist.get_rank()
+shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+replicate = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that FSDP1 can do, and the program that does it."""
+
+    name: str
+    program: str
+    way: str
+    """How the constructor calls are rewritten: idiomatic, or through the support module."""
+    world: int = 2
+    rel: float = 1e-6
+    """How far apart the losses may be."""
+    seed_by_rank: bool = False
+    optimizer: str = "sgd"
+    bf16_input: bool = False
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"\W+", "_", self.name)
+
+
+ROWS: list[Row] = []
+
+
+def row(name: str, model: str, arguments: str = "", setup: str = "", way: str = "idiomatic", **options: object) -> None:
+    """A program that makes a model and wraps it."""
+    own = "".join(f"    {line}\n" for line in setup.splitlines())
+    given = ", ".join(filter(None, ["model", arguments, "use_orig_params=True"]))
+    program(name, f"def build():\n{own}    model = {model}()\n    return FSDP({given})\n", way, **options)
+
+
+def program(name: str, text: str, way: str = "idiomatic", **options: object) -> None:
+    text = dedent(text).strip() + "\n"
+    used = set(re.findall(r"\w+", text))
+    imports = [line for word, line in IMPORTS.items() if word in used]
+    ROWS.append(Row(name, "\n".join(imports) + "\n\n\n" + text, way, **options))  # type: ignore[arg-type]
+
+
+def support(name: str, model: str, arguments: str = "", setup: str = "", **options: object) -> None:
+    """What only the support module can decide."""
+    row(name, model, arguments, setup, "support", **options)
+
+
+# Policies: which modules become units
+
+row("no policy", "Plain")
+row("policy None", "Plain", "auto_wrap_policy=None")
+row(
+    "transformer policy",
+    "Plain",
+    "auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})",
+)
+row(
+    "transformer policy with two classes that nest",
+    "Nested",
+    "auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block, Outer})",
+)
+program(
+    "transformer policy in a variable, by position",
+    """
+    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls=(Block,))
+
+
+    def build():
+        return FSDP(Plain(), None, None, None, policy)
+    """,
+)
+row("module policy", "Plain", BLOCKS)
+row("module policy with a class that holds itself", "SelfNested", "auto_wrap_policy=ModuleWrapPolicy({SelfNested})")
+row("policy that matches the root", "Nested", "auto_wrap_policy=ModuleWrapPolicy({Nested, Block})")
+row(
+    "policy that matches containers",
+    "Nested",
+    "auto_wrap_policy=ModuleWrapPolicy({nn.ModuleDict, nn.ModuleList, Outer})",
+)
+row("policy of a base class matches everything", "Nested", "auto_wrap_policy=ModuleWrapPolicy({nn.Module})")
+row(
+    "lambda policy",
+    "Plain",
+    "auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks)",
+)
+row(
+    "lambda policy that matches containers and nests",
+    "Nested",
+    "auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: len(list(m.children())) > 1)",
+)
+row(
+    "or policy",
+    "Nested",
+    "auto_wrap_policy=partial(_or_policy, policies=[ModuleWrapPolicy({Block}), "
+    "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m is model.out), "
+    "partial(transformer_auto_wrap_policy, transformer_layer_cls={Outer})])",
+)
+support(
+    "or policy with a size",
+    "Nested",
+    "auto_wrap_policy=partial(_or_policy, policies=[ModuleWrapPolicy({Block}), "
+    "partial(size_based_auto_wrap_policy, min_num_params=100)])",
+)
+row(
+    "or policy with everything",
+    "Plain",
+    "auto_wrap_policy=partial(_or_policy, policies=[ModuleWrapPolicy({Block}), always_wrap_policy])",
+)
+row("always wrap policy", "Plain", "auto_wrap_policy=always_wrap_policy")
+row("custom policy", "Nested", "auto_wrap_policy=CustomPolicy(lambda m: isinstance(m, (Block, Outer)))")
+program(
+    "custom policy with arguments for some units",
+    """
+    def choose(module):
+        if isinstance(module, Outer):
+            return {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "backward_prefetch": None}
+        if isinstance(module, Block):
+            return {"mixed_precision": MixedPrecision(reduce_dtype=torch.float64)}
+        if isinstance(module, nn.Linear) and module.out_features == 1:
+            return {"sharding_strategy": ShardingStrategy.NO_SHARD}
+        return False
+
+
+    def build():
+        return FSDP(Nested(), auto_wrap_policy=CustomPolicy(choose), use_orig_params=True)
+    """,
+    "support",
+)
+
+BY_SIZE = "auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params={})"
+for model, size in {"Plain": "300", "Attention": "20", "Nested": "int(4e2)", "BufferFree": "10**9"}.items():
+    support(f"size-based policy, {model} by {size}", model, BY_SIZE.format(size))
+support("size-based policy with its default of 1e8", "Plain", "auto_wrap_policy=size_based_auto_wrap_policy")
+support(
+    "size-based policy with exclude",
+    "Nested",
+    BY_SIZE.format("100, exclude_wrap_modules={Block, nn.ModuleDict}"),
+)
+support(
+    "size-based policy with exclude, which no longer excludes lists",
+    "Plain",
+    BY_SIZE.format("100, exclude_wrap_modules={Block}"),
+)
+support("size-based policy with force leaf", "Nested", BY_SIZE.format("100, force_leaf_modules={Block}"))
+support(
+    "size-based policy in bf16 makes units of BatchNorm",
+    "BatchNormed",
+    BY_SIZE.format("300") + ", mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
+)
+program(
+    "policy of one's own",
+    """
+    def policy(module, recurse, nonwrapped_numel):
+        return nonwrapped_numel > 400 if recurse else isinstance(module, Block)
+
+
+    def build():
+        return FSDP(Plain(), auto_wrap_policy=policy, use_orig_params=True)
+    """,
+    "support",
+)
+program(
+    "policy that run time chooses",
+    """
+    POLICIES = {"blocks": ModuleWrapPolicy({Block}), "size": partial(size_based_auto_wrap_policy, min_num_params=300)}
+
+
+    def wrap(model, name):
+        return FSDP(model, auto_wrap_policy=POLICIES[name], use_orig_params=True)
+
+
+    def build():
+        return wrap(Plain(), "blocks")
+    """,
+    "support",
+)
+program(
+    "policy made in a function, or none",
+    """
+    def get_policy(kind):
+        if kind == "none":
+            return None
+        return partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+
+    def build():
+        return FSDP(Plain(), auto_wrap_policy=get_policy("blocks"), use_orig_params=True)
+    """,
+)
+row("tied weights in one unit", "Tied", BLOCKS)
+row("frozen and trained parameters in one unit", "Frozen", BLOCKS)
+row(
+    "attention, which reads the weights of a child",
+    "Attention",
+    "auto_wrap_policy=ModuleWrapPolicy({nn.MultiheadAttention, Block})",
+)
+
+# By hand
+
+program(
+    "by hand, items of a list and an attribute",
+    """
+    def build():
+        model = Plain()
+        for i in range(len(model.blocks)):
+            model.blocks[i] = FSDP(model.blocks[i], use_orig_params=True)
+        model.out = FSDP(model.out, use_orig_params=True)
+        return FSDP(model, use_orig_params=True)
+    """,
+)
+program(
+    "by hand, in the constructor of a module",
+    """
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inp = nn.Linear(8, 12)
+            self.blocks = nn.ModuleList([FSDP(Block(), use_orig_params=True) for _ in range(2)])
+            self.out = FSDP(nn.Linear(12, 1), use_orig_params=True)
+
+        def forward(self, x):
+            x = self.inp(x)
+            for block in self.blocks:
+                x = block(x)
+            return self.out(x)
+
+
+    def build():
+        return FSDP(Model(), use_orig_params=True)
+    """,
+)
+program(
+    "by hand, with setattr",
+    """
+    def build():
+        model = Nested()
+        for parent in list(model.modules()):
+            for name, child in parent.named_children():
+                if isinstance(child, Block):
+                    setattr(parent, name, FSDP(child, use_orig_params=True))
+        return FSDP(model, use_orig_params=True)
+    """,
+)
+program(
+    "by hand, items of a dict of modules",
+    """
+    def build():
+        model = Nested()
+        for name in ("a", "b"):
+            model.layers[name] = FSDP(model.layers[name], use_orig_params=True)
+        return FSDP(model, use_orig_params=True)
+    """,
+)
+program(
+    "by hand, through a partial",
+    """
+    wrapper = partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+
+
+    def build():
+        model = Plain()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = wrapper(block)
+        return wrapper(model)
+    """,
+)
+program(
+    "by hand in bf16, where only the root casts its inputs",
+    """
+    def build():
+        model = Plain()
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = FSDP(block, mixed_precision=bf16, use_orig_params=True)
+        return FSDP(model, mixed_precision=bf16, use_orig_params=True)
+    """,
+    "support",
+)
+program(
+    "by hand, inner modules only",
+    """
+    def build():
+        model = Plain()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = FSDP(block, use_orig_params=True)
+        return model
+    """,
+)
+
+# Strategies
+
+HERE = "device_id=torch.cuda.current_device()"
+
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+    row(f"strategy {strategy}", "Plain", f"{BLOCKS}, sharding_strategy=ShardingStrategy.{strategy}")
+no_shard = f"{BLOCKS}, sharding_strategy=ShardingStrategy.NO_SHARD"
+row("strategy NO_SHARD", "Plain", f"{no_shard}, {HERE}")
+support("strategy NO_SHARD on a device that is not seen", "Plain", no_shard)
+row("strategy None", "Plain", f"{BLOCKS}, sharding_strategy=None")
+for world in (1, 2):
+    support(
+        f"strategy by name at run time, world of {world}",
+        "Plain",
+        f"{BLOCKS}, sharding_strategy=ShardingStrategy[os.environ.get('STRATEGY', 'SHARD_GRAD_OP')]",
+        world=world,
+    )
+row("world of one process", "Plain", BLOCKS, world=1)
+row("world of one process, SHARD_GRAD_OP", "Plain", "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", world=1)
+for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+    hybrid = f"{BLOCKS}, sharding_strategy=ShardingStrategy.{strategy}"
+    support(
+        f"{strategy} with a tuple of process groups",
+        "Plain",
+        f"{hybrid}, process_group=(shard, replicate)",
+        GROUPS,
+        world=4,
+    )
+    row(
+        f"{strategy} with a mesh",
+        "Plain",
+        f"{hybrid}, device_mesh=mesh",
+        'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))',
+        world=4,
+    )
+    support(
+        f"{strategy} with a mesh without names",
+        "Plain",
+        f"{hybrid}, device_mesh=mesh",
+        'mesh = init_device_mesh("cuda", (2, 2))',
+        world=4,
+    )
+    row(f"{strategy} over the devices of a node", "Plain", f"{hybrid}, {HERE}", world=4)
+    support(f"{strategy} over the devices of a node, which are not seen", "Plain", hybrid, world=4)
+program(
+    "HYBRID_SHARD by hand",
+    """
+    def build():
+        mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "fsdp"))
+        strategy = ShardingStrategy.HYBRID_SHARD
+        model = Plain()
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = FSDP(block, sharding_strategy=strategy, device_mesh=mesh, use_orig_params=True)
+        return FSDP(model, sharding_strategy=strategy, device_mesh=mesh, use_orig_params=True)
+    """,
+    world=4,
+)
+
+# Process groups and meshes
+
+row("process group of the world", "Plain", f"{BLOCKS}, process_group=dist.group.WORLD")
+support("process group of some ranks", "Plain", f"{BLOCKS}, process_group=shard", GROUPS, world=4)
+program(
+    "process group of some ranks, by new_group",
+    """
+    def build():
+        for ranks in ([0, 1], [2, 3]):
+            made = dist.new_group(ranks)
+            if dist.get_rank() in ranks:
+                group = made
+        return FSDP(
+            Plain(),
+            process_group=group,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            device_id=torch.cuda.current_device(),
+            sync_module_states=True,
+            use_orig_params=True,
+        )
+    """,
+    world=4,
+    seed_by_rank=True,
+)
+support(
+    "NO_SHARD over some ranks",
+    "Plain",
+    f"{BLOCKS}, process_group=replicate, sharding_strategy=ShardingStrategy.NO_SHARD",
+    GROUPS,
+    world=4,
+)
+row("mesh of one dimension", "Plain", f"{BLOCKS}, device_mesh=mesh", 'mesh = init_device_mesh("cuda", (4,))', world=4)
+row(
+    "slice of a mesh",
+    "Plain",
+    f'{BLOCKS}, device_mesh=mesh["dp"]',
+    'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("pp", "dp"))',
+    world=4,
+)
+row(
+    "mesh of two dimensions without a hybrid strategy shards over the first",
+    "Plain",
+    f"{BLOCKS}, device_mesh=mesh",
+    'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))',
+    world=4,
+)
+row(
+    "mesh of (4, 1) without a hybrid strategy shards over four",
+    "Plain",
+    f"{BLOCKS}, device_mesh=mesh, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP",
+    'mesh = init_device_mesh("cuda", mesh_shape=(4, 1), mesh_dim_names=("dp", "tp"))',
+    world=4,
+)
+support(
+    "nameless mesh of two dimensions",
+    "Plain",
+    f"{BLOCKS}, device_mesh=mesh",
+    'mesh = init_device_mesh("cuda", (2, 2))',
+    world=4,
+)
+program(
+    "mesh that is passed in",
+    """
+    def wrap(model, mesh, strategy):
+        return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_mesh=mesh, sharding_strategy=strategy)
+
+
+    def build():
+        mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+        return wrap(Plain(), mesh, ShardingStrategy.HYBRID_SHARD)
+    """,
+    "support",
+    world=4,
+)
+
+# Mixed precision
+
+BF16 = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
+
+
+def precise(name: str, model: str, fields: str, way: str = "idiomatic", **options: object) -> None:
+    row(name, model, f"{BLOCKS}, mixed_precision=MixedPrecision({fields})", "", way, **options)
+
+
+precise("bf16 parameters, reduced in float32", "Plain", BF16)
+precise("bf16, where the reduction follows the parameters", "Plain", "param_dtype=torch.bfloat16")
+precise("a reduction in bf16 alone", "Plain", "reduce_dtype=torch.bfloat16")
+precise("float16 parameters", "Plain", "param_dtype=torch.float16, reduce_dtype=torch.float32")
+precise("bf16 buffers, cast before sharding", "Plain", f"{BF16}, buffer_dtype=torch.bfloat16")
+precise("buffers in float64 alone", "Plain", "buffer_dtype=torch.float64")
+precise("inputs cast at every unit", "Plain", f"{BF16}, cast_forward_inputs=True")
+precise("a root without parameters casts its inputs", "Rootless", BF16)
+precise("BatchNorm in float32 units of its own", "BatchNormed", BF16, "support")
+precise("BatchNorm with bf16 buffers", "BatchNormed", f"{BF16}, buffer_dtype=torch.bfloat16", "support")
+precise("classes kept in float32", "Plain", f"{BF16}, _module_classes_to_ignore=(nn.LayerNorm,)", "support")
+precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
+row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
+program(
+    "mixed precision that may be None",
+    """
+    def precision(kind):
+        if kind == "bf16":
+            return MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16)
+        return None
+
+
+    def build():
+        model = Plain()
+        blocks = ModuleWrapPolicy({Block})
+        return FSDP(model, auto_wrap_policy=blocks, mixed_precision=precision("bf16"), use_orig_params=True)
+    """,
+)
+program(
+    "mixed precision that is None this time",
+    """
+    def build(bf16=False):
+        policy = MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16) if bf16 else None
+        return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=policy)
+    """,
+)
+program(
+    "mixed precision that is set field by field",
+    """
+    def build():
+        precision = MixedPrecision()
+        precision.param_dtype = torch.bfloat16
+        precision.reduce_dtype = torch.float32
+        return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision)
+    """,
+    "support",
+)
+
+# What is left alone
+
+for states in ("ignored_modules", "ignored_states"):
+    support(f"{states}, a module", "Nested", f'{BLOCKS}, {states}=[model.layers["a"].inner]')
+support("ignored_states, parameters", "Nested", f'{BLOCKS}, {states}=list(model.layers["a"].inner.up.parameters())')
+support(
+    "ignored module under a size-based policy",
+    "Nested",
+    BY_SIZE.format("500") + ', ignored_modules=[model.layers["a"]]',
+)
+support(
+    "ignored modules keep their buffers",
+    "Nested",
+    f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], mixed_precision=MixedPrecision(buffer_dtype=torch.float64)',
+)
+
+# Where values come from, and where they are
+
+row("sync_module_states", "Plain", f"{BLOCKS}, sync_module_states=True", seed_by_rank=True)
+row(
+    "sync_module_states with bf16 buffers",
+    "Plain",
+    f"{BLOCKS}, sync_module_states=True, mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)",
+    seed_by_rank=True,
+)
+support(
+    "sync_module_states within a process group",
+    "Plain",
+    f"{BLOCKS}, process_group=shard, sync_module_states=True",
+    GROUPS,
+    world=4,
+    seed_by_rank=True,
+)
+row(
+    "sync_module_states within a slice of a mesh",
+    "Plain",
+    f'{BLOCKS}, device_mesh=mesh["dp"], sync_module_states=True',
+    'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("pp", "dp"))',
+    world=4,
+    seed_by_rank=True,
+)
+row(
+    "sync_module_states over replicas and shards",
+    "Plain",
+    f"{BLOCKS}, sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_mesh=mesh, sync_module_states=True",
+    'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))',
+    world=4,
+    seed_by_rank=True,
+)
+support(
+    "sync_module_states chosen at run time",
+    "Plain",
+    f'{BLOCKS}, sync_module_states="NO_SYNC" not in os.environ',
+    seed_by_rank=True,
+)
+row("device_id", "Plain", f"{BLOCKS}, device_id=torch.cuda.current_device()")
+row(
+    "device_id of this rank",
+    "Plain",
+    f"{BLOCKS}, device_id=dist.get_rank(), sync_module_states=True",
+    seed_by_rank=True,
+)
+row("device_id of the CPU", "Plain", f'{BLOCKS}, device_id=torch.device("cpu")')
+support(
+    "channels_last",
+    "ChannelsLast",
+    "auto_wrap_policy=ModuleWrapPolicy({nn.Sequential})",
+)
+program(
+    "first rank real, others on meta",
+    """
+    def build():
+        rank = dist.get_rank()
+        model = Plain() if rank == 0 else Plain().to("meta")
+        return FSDP(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            sync_module_states=True,
+            param_init_fn=None if rank == 0 else lambda m: m.to_empty(device=torch.device("cuda"), recurse=False),
+            use_orig_params=True,
+        )
+    """,
+    "support",
+    seed_by_rank=True,
+)
+program(
+    "meta, each module initialised by itself",
+    """
+    def build():
+        with torch.device("meta"):
+            model = Plain()
+        torch.manual_seed(3)
+        return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    """,
+    "support",
+)
+program(
+    "meta, initialised by a function",
+    """
+    def init(module):
+        module.to_empty(device="cuda", recurse=False)
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+
+
+    def build():
+        with torch.device("meta"):
+            model = Nested()
+        torch.manual_seed(3)
+        policy = ModuleWrapPolicy({Block, Outer})
+        return FSDP(model, auto_wrap_policy=policy, param_init_fn=init, use_orig_params=True)
+    """,
+    "support",
+)
+
+# What changed memory and overlap, and never what was computed
+
+for argument in (
+    "backward_prefetch=BackwardPrefetch.BACKWARD_POST",
+    "backward_prefetch=None",
+    "forward_prefetch=True",
+    "limit_all_gathers=False",
+    "cpu_offload=CPUOffload(offload_params=True)",
+    "cpu_offload=CPUOffload(offload_params=False)",
+):
+    row(argument, "Plain", f"{BLOCKS}, {argument}")
+program(
+    "use_orig_params=False",
+    """
+    def build():
+        return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}))
+    """,
+)
+program(
+    "arguments from a dict",
+    """
+    def build(**kwargs):
+        model = Plain()
+        return FSDP(model, **{"auto_wrap_policy": ModuleWrapPolicy({Block}), "use_orig_params": True, **kwargs})
+    """,
+    "support",
+)

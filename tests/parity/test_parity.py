@@ -1,0 +1,80 @@
+"""Every argument of FSDP1's constructor: the program and its rewrite make the same units, talk and train the same."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..helpers import Result, rewrite_files
+from ..support.launch import run
+from .rows import ROWS, Row
+
+MODELS = (Path(__file__).parents[1] / "support" / "models.py").read_text()
+
+
+def models_of(program: str) -> str:
+    """The classes that a program uses: one that only stands in the file could change how it is rewritten."""
+    statements = ast.parse(MODELS).body
+    found: set[str] = set()
+    wanted = {node.id for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)}
+    while wanted:
+        used = [s for s in statements if isinstance(s, ast.ClassDef) and s.name in wanted - found]
+        found |= wanted
+        wanted = {node.id for s in used for node in ast.walk(s) if isinstance(node, ast.Name)} - found
+    kept = [s for s in statements if not isinstance(s, ast.ClassDef) or s.name in found]
+    return "\n".join(ast.unparse(statement) for statement in kept) + "\n"
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> dict[str, Result]:
+    return {row.name: rewrite_files({"train.py": row.program, "models.py": models_of(row.program)}) for row in ROWS}
+
+
+@pytest.fixture(scope="module")
+def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What each rank saw, by row."""
+    folder = tmp_path_factory.mktemp("rows")
+    for row in ROWS:
+        write(row, rewritten[row.name], folder / row.folder)
+    by_row = {}
+    for world in sorted({row.world for row in ROWS}):
+        ranks = run("run_rows", world, folder, "tests.parity")
+        by_row.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
+    return by_row
+
+
+def write(row: Row, result: Result, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "before.py").write_text(row.program)
+    (folder / "after.py").write_text(result.after["train.py"])
+    if "fsdp2_support.py" in result.after:
+        (folder / "fsdp2_support.py").write_text(result.after["fsdp2_support.py"])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_is_rewritten_the_expected_way(row: Row, rewritten: dict[str, Result]) -> None:
+    result = rewritten[row.name]
+    assert "FullyShardedDataParallel" not in result.after["train.py"]
+    assert ("shard_model" in result.support) == (row.way == "support")
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_trains_as_before(row: Row, observed: dict[str, list[dict[str, Any]]]) -> None:
+    assert row.name in observed, "an earlier row failed on some ranks only"
+    for result in observed[row.name]:
+        assert "error" not in result, result["error"]
+        old, new = result["old"], result["new"]
+        assert new["units"] == old["units"]
+        if row.world > 1:  # FSDP1 reduces over one rank too, FSDP2 does not
+            assert new["collectives"] == old["collectives"]
+        assert new["losses"] == pytest.approx(old["losses"], rel=row.rel)
+        assert new["tensors"] == old["tensors"], "names or dtypes of parameters and buffers"
+        assert result["distance"] <= 1e-4, "of parameters and buffers, after training"
+
+
+def test_rows_have_names_of_their_own() -> None:
+    assert len({row.folder for row in ROWS}) == len(ROWS)
