@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from codemods import (
+    class_as_value,
     class_check,
     clip_grad_norm,
     dcp_functions,
@@ -57,6 +58,7 @@ RULES: tuple[Rule[Any], ...] = (
     sharded_optimizer_load.RULE,
     dcp_functions.RULE,
     class_check.RULE,
+    class_as_value.RULE,
 )
 
 TRAPS: tuple[Check, ...] = (

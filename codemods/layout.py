@@ -170,7 +170,11 @@ def removal(file: File, statement: cst.CSTNode) -> Edit:
         and not isinstance(file.parent(holder), cst.With)
     ):
         return Edit(*file.span(statement), "pass")
-    return Edit(*file.whole_lines(statement), "")
+    start, end = file.whole_lines(statement)
+    blank = file.newline * 2
+    if isinstance(holder, cst.Module) and file.text[:start].endswith(blank) and file.text[end:].startswith(blank):
+        start -= len(file.newline)  # blank lines before and behind it would add up
+    return Edit(start, end, "")
 
 
 def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:

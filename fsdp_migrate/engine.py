@@ -11,9 +11,10 @@ from pathlib import Path
 import libcst as cst
 
 from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, configuration, leftover
+from codemods.layout import removal
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
-from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Way
+from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Reference, Way
 
 from . import imports, support_file, untouched, ways
 from .analysis.facts import Facts, FileFacts
@@ -164,8 +165,10 @@ class _Run:
     def report_leftovers(self, file: FileFacts) -> None:
         untouched = file.path in self.facts.untouched
         migrated = not untouched and any(way is not Way.LEFT for way in self.facts.ways.values())
+        if not untouched:
+            self._drop_aliases(file)
         for node, name in file.references():
-            if self._is_handled(file, node) or isinstance(file.parent(node), cst.AssignTarget):
+            if self._is_handled(file, node):
                 continue
             if imports.is_vocabulary(name) and self.facts.ways and not untouched:
                 self._take(file.path, configuration.move(node, name, file))
@@ -175,6 +178,26 @@ class _Run:
             return
         attributes = file.tree.nodes(cst.Attribute)
         self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
+
+    def _drop_aliases(self, file: FileFacts) -> None:
+        """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""
+        named = [node for node, _ in file.references() if isinstance(file.parent(node), cst.Assign)]
+        while any(self._drop_alias(file, node) for node in named if not self._is_replaced(file, node)):
+            pass
+
+    def _drop_alias(self, file: FileFacts, node: Reference) -> bool:
+        assignment = file.parent(node)
+        target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
+        if assignment is None or not isinstance(target, cst.Name) or file.fsdp1(target) is None:
+            return False
+        uses = file.uses(assignment)
+        line = file.parent(assignment)
+        if line is None or file.mentions_elsewhere(target.value):
+            return False
+        if not uses or not all(self._is_replaced(file, use) for use in uses):
+            return False
+        self.pending[file.path].edits.add(removal(file, line))
+        return True
 
     def report_untouched(self, naming: Iterable[Tree]) -> None:
         """What is not rewritten, and why; nothing about the inside of a file that is not the user's."""
@@ -230,10 +253,13 @@ class _Run:
         self.pending[path].edits.update(outcome.edits)
         self.pending[path].imports.update(outcome.imports)
 
+    def _is_replaced(self, file: FileFacts, node: cst.CSTNode) -> bool:
+        start, end = file.span(node)
+        return any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits)
+
     def _is_handled(self, file: FileFacts, node: cst.CSTNode) -> bool:
         """Whether a rule has replaced the text of the node, or reported it."""
-        start, end = file.span(node)
-        if any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits):
+        if self._is_replaced(file, node):
             return True
         line, column = file.position(node)
         return any(f.path == file.path and (f.line, f.column) == (line, column) for f in self.findings)

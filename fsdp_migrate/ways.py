@@ -12,7 +12,9 @@ import libcst as cst
 
 from codemods import state_dict, wrap
 from codemods.manual import class_given, context_of
-from codemods.vocabulary import Reference, Way
+from codemods.passed_on import calls_of
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import File, Reference, Way
 
 from .analysis.facts import Facts, FileFacts
 from .analysis.tree import Tree
@@ -23,11 +25,12 @@ def decide(facts: Facts, trees: Iterable[Tree]) -> None:
     facts.wraps_in_sight = facts.program.mentions("enable_wrap") and all(
         _is_in_sight(facts.file(tree), node) for tree in trees for node in _wraps(facts, tree)
     )
-    calls = [
+    calls: list[tuple[File, cst.Call]] = [
         (facts.file(tree), call)
         for tree in trees
         for call in wrap.constructor_calls(facts.file(tree), tree.nodes(cst.Call))
     ]
+    calls += _calls_of_values(facts, trees)
     contexts = {call: context_of(file, call) for file, call in calls}
     facts.constructors = len(calls) + any(class_given(file, call) is not None for file, call in calls)
     facts.state_dicts_at_run_time = any(
@@ -48,6 +51,18 @@ def decide(facts: Facts, trees: Iterable[Tree]) -> None:
     facts.changed = {
         node for call, way in facts.ways.items() if way is Way.IDIOMATIC for node in proposals[call].rewrites
     }
+
+
+def _calls_of_values(facts: Facts, trees: Iterable[Tree]) -> list[tuple[File, cst.Call]]:
+    """The calls of what holds the class: `WRAPPERS[name](model)`."""
+    found: dict[cst.Call, File] = {}
+    for file in map(facts.file, trees):
+        for node, name in file.references():
+            holder = file.parent(node)
+            if name != WRAPPER or (isinstance(holder, cst.Call) and holder.func is node):
+                continue
+            found.update((call, where) for where, call in calls_of(file, node) or ())
+    return [(where, call) for call, where in found.items() if where.fsdp1(call.func) != WRAPPER]
 
 
 def _wraps(facts: Facts, tree: Tree) -> list[Reference]:

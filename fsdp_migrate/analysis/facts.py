@@ -223,6 +223,8 @@ class FileFacts:
     def references(self) -> Iterator[tuple[Reference, str]]:
         for node in self._named():
             parent = self.parent(node)
+            if isinstance(parent, cst.AssignTarget):
+                continue
             if isinstance(parent, cst.Attribute) and (parent.attr is node or self.fsdp1(parent) is not None):
                 continue
             if any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)):
@@ -402,6 +404,10 @@ def _held(origin: Origin) -> Holds:
     return Holds.UNKNOWN
 
 
+def _is_wrapper(origin: Origin) -> bool:
+    return isinstance(origin.node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(origin.node) == WRAPPER
+
+
 def _held_by_call(file: File, call: cst.Call) -> Holds:
     if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
         return Holds.FSDP
@@ -410,7 +416,10 @@ def _held_by_call(file: File, call: cst.Call) -> Holds:
     made = file.dotted(call.func)
     if made is not None:
         return Holds.DDP if made.endswith(".DistributedDataParallel") else Holds.OTHER
-    for origin in file.origins(call.func):
+    origins = file.origins(call.func)
+    if any(_is_wrapper(origin) for origin in origins):
+        return Holds.FSDP if len(origins) == 1 else Holds.UNKNOWN
+    for origin in origins:
         if (
             isinstance(origin.node, cst.Call)
             and origin.node.args

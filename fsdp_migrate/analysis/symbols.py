@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
+
+from codemods.tables.names import WRAPPER, fsdp1_name
 
 from .scopes import Binding, Binds, Scope
 from .tree import Tree
@@ -75,10 +77,26 @@ class Symbols:
         bindings = found.bindings[name]
         imports = [binding for binding in bindings if binding.how is Binds.IMPORT]
         if not imports:
-            return Defined(tree, found, name)
+            return self._alias_of_wrapper(tree, bindings) or Defined(tree, found, name)
         symbols = [self.of_binding(tree, binding) for binding in imports]
         # `try: from torch… import X` / `except ImportError: X = None`: the import is what runs.
         return next((symbol for symbol in symbols if symbol is not None), None)
+
+    def _alias_of_wrapper(self, tree: Tree, bindings: Sequence[Binding]) -> Outside | None:
+        """`FSDP = FullyShardedDataParallel`, which `import … as FSDP` says as well."""
+        value = bindings[0].value
+        if len(bindings) != 1 or bindings[0].how is not Binds.VALUE or not isinstance(value, (cst.Name, cst.Attribute)):
+            return None
+        key = (tree.path, f"{bindings[0].name} at {tree.order[bindings[0].node]}")
+        if key in self._following:
+            return None
+        self._following.add(key)
+        try:
+            symbol = self.of(tree, value)
+        finally:
+            self._following.discard(key)
+        is_wrapper = isinstance(symbol, Outside) and fsdp1_name(symbol.dotted) == WRAPPER
+        return symbol if is_wrapper and isinstance(symbol, Outside) else None
 
     def _starred(self, tree: Tree, name: str) -> Symbol | None:
         for module in self.star_imports(tree):

@@ -613,7 +613,6 @@ def test_all_other_text_stays() -> None:
 
 MARKED = [
     pytest.param("CLASS = FSDP\n", "FM109", 2, id="another name for the class"),
-    pytest.param("def wrap(model, cls=FSDP):\n    return cls(model)\n", "FM109", 2, id="the class as a default value"),
     pytest.param("WRAPPERS = {'fsdp': FSDP}\n", "FM109", 2, id="the class in a dict"),
     pytest.param("class Mine(FSDP):\n    pass\n", "FM108", 2, id="subclass"),
 ]

@@ -1,0 +1,170 @@
+"""The FSDP class as a value: FM109."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_transformed, code, rewrite, rewrite_files
+
+HEAD = """\
+import functools
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+"""
+
+KEPT = {
+    "a class test of the table": """\
+        KINDS = {"fsdp": FSDP, "ddp": DDP}
+
+
+        def is_wrapped(net, kind):
+            return isinstance(KINDS[kind](net), KINDS[kind])
+        """,
+    "a loop over the table": """\
+        KINDS = {"fsdp": FSDP, "ddp": DDP}
+
+
+        def which(net):
+            return [name for name, kind in KINDS.items() if kind in type(net).__mro__]
+        """,
+    "a method of the value": """\
+        def build(net, sharded):
+            kind = FSDP if sharded else DDP
+            kind.register(net)
+            return kind(net)
+        """,
+    "returned": """\
+        def kind(sharded):
+            return FSDP if sharded else DDP
+
+
+        model = kind(True)(net)
+        """,
+    "handed to a library": """\
+        registry.register(FSDP)
+        """,
+    "an attribute": """\
+        class Trainer:
+            wrapper = FSDP
+        """,
+    "an optimizer above": """\
+        def build(torch, net, sharded):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            kind = FSDP if sharded else DDP
+            return kind(net), optimizer
+        """,
+}
+
+
+@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+def test_value_that_is_not_only_called_stays(text: str) -> None:
+    result = rewrite(HEAD + code(text) + "\n\ndef other(net):\n    return FSDP(net)\n")
+    assert ("FM109", Level.MANUAL) in {(finding.rule, finding.level) for finding in result.findings}
+    assert "shard_model" not in result.text
+
+
+PASSED = {
+    "a conditional": """\
+        def build(net, sharded, **kwargs):
+            kind = FSDP if sharded else DDP
+            return kind(net, **kwargs)
+        """,
+    "branches": """\
+        def build(net, sharded):
+            if sharded:
+                kind = FSDP
+            else:
+                kind = DDP
+            return kind(net)
+        """,
+    "a table, asked in two ways": """\
+        KINDS = {"fsdp": FSDP, "ddp": DDP}
+
+
+        def build(net, name):
+            if name not in KINDS:
+                raise ValueError(f"one of {list(KINDS.keys())}")
+            first = KINDS[name](net.first)
+            second = KINDS.get(name)
+            return first, second(net.second)
+        """,
+    "a default": """\
+        def build(net, kind=FSDP):
+            return kind(net)
+        """,
+    "an argument": """\
+        def build(net, kind):
+            return kind(net)
+
+
+        def main(net):
+            return build(net, FSDP), build(net, kind=FSDP)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", PASSED.values(), ids=PASSED)
+def test_value_that_is_only_called_becomes_shard_model(text: str) -> None:
+    result = rewrite(HEAD + code(text))
+    assert "shard_model" in result.support
+    assert "FSDP" not in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_table_that_another_file_uses_stays() -> None:
+    files = {
+        "kinds.py": HEAD + 'KINDS = {"fsdp": FSDP, "ddp": DDP}\n',
+        "train.py": HEAD + "from kinds import KINDS\n\nisinstance(model, KINDS[kind])\nmodel = FSDP(net)\n",
+    }
+    result = rewrite_files(files)
+    assert "shard_model" not in result.after["kinds.py"]
+    assert ("FM109", Level.MANUAL) in {(finding.rule, finding.level) for finding in result.findings}
+
+
+def test_another_name_for_the_class_is_the_class() -> None:
+    check_transformed(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        FSDP = FullyShardedDataParallel
+
+
+        def build(net):
+            kind = FSDP
+            model = kind(net)
+            assert isinstance(model, FSDP)
+            return model
+        """,
+        """
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+        def build(net):
+            model = fully_shard(net)
+            assert isinstance(model, FSDPModule)
+            return model
+        """,
+    )
+
+
+def test_another_name_that_is_still_used_stays() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        FSDP = FullyShardedDataParallel
+
+
+        def build(net):
+            model = FSDP(net)
+            return model, FSDP.fsdp_modules(model)
+        """
+    )
+    result = rewrite(text)
+    assert "FSDP = FullyShardedDataParallel" in result.text
+    assert "raise NotImplementedError" in result.text
