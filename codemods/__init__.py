@@ -36,6 +36,7 @@ from codemods import (
     side_by_side,
     state_dict,
     summon_full_params,
+    two_imports,
     vendored,
     wrap,
 )
@@ -72,6 +73,7 @@ LEFT_ALONE: tuple[Check, ...] = (
     vendored.CHECK,
     generated.CHECK,
     fairscale.CHECK,
+    two_imports.CHECK,
 )
 
 CONTRACT: tuple[Check, ...] = ()

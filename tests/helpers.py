@@ -41,6 +41,7 @@ FSDP1 = frozenset(
         "ShardingStrategy",
         "CustomPolicy",
         "ModuleWrapPolicy",
+        "_module_wrap_policy",
         "_or_policy",
         "always_wrap_policy",
         "lambda_auto_wrap_policy",

@@ -14,6 +14,7 @@ POLICIES = frozenset(
     {
         "CustomPolicy",
         "ModuleWrapPolicy",
+        "_module_wrap_policy",
         "_or_policy",
         "always_wrap_policy",
         "lambda_auto_wrap_policy",

@@ -1,4 +1,4 @@
-"""Files that are not rewritten, each for a reason of its own: FM108, FM111, FM112, FM113."""
+"""Files that are not rewritten, each for a reason of its own: FM108, FM111, FM112, FM113, FM114."""
 
 from __future__ import annotations
 
@@ -204,3 +204,24 @@ def test_fairscale_beside_torch_does_not_stop_the_rewrite() -> None:
     result = rewrite_files({"old.py": other, "train.py": MAIN})
     assert {change.path.name for change in result.report.changes} == {"train.py"}
     assert [name for name, _ in messages(result, "FM113")] == ["old.py"]
+
+
+IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"
+XLA = (
+    "try:\n    from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP\n"
+    f"except ImportError:\n    {IMPORT}\n\n\n"
+)
+
+
+def test_name_of_two_imports_is_left_and_both_are_named() -> None:
+    result = rewrite(XLA + "def shard(net):\n    return FSDP(net)\n")
+    assert result.text == XLA + "def shard(net):\n    return FSDP(net)\n"
+    ((_, message),) = messages(result, "FM114")
+    assert "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel" in message
+
+
+def test_import_with_none_as_its_fallback_is_rewritten() -> None:
+    guarded = f"try:\n    {IMPORT}\nexcept ImportError:\n    FSDP = None\n\n\n"
+    result = rewrite(guarded + "def shard(net):\n    return FSDP(net)\n")
+    assert messages(result, "FM114") == []
+    assert "fully_shard(net)" in result.text

@@ -48,6 +48,7 @@ POLICIES = [
     "lambda_auto_wrap_policy",
     "transformer_auto_wrap_policy",
     "size_based_auto_wrap_policy",
+    "_module_wrap_policy",
     "_or_policy",
 ]
 
@@ -150,6 +151,7 @@ def test_units_are_those_of_fsdp1(seed: int, support: ModuleType) -> None:
             partial(by_size, force_leaf_modules={nn.Sequential}),
             partial(by_size, exclude_wrap_modules={nn.Linear}),
             partial(v.transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear, nn.MultiheadAttention}),
+            partial(v._module_wrap_policy, module_classes={nn.Linear}),
             partial(v._or_policy, policies=[by_size, by_name]),
             v.always_wrap_policy,
             v.ModuleWrapPolicy([nn.Sequential, nn.Linear]),

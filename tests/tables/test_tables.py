@@ -13,7 +13,7 @@ import pytest
 from codemods.tables import leftovers
 from codemods.tables.arguments import ARGUMENTS, DROPPED, POSITIONS, Argument
 from codemods.tables.leftovers import LEFTOVERS, Leftover
-from codemods.tables.names import FSDP1, SILENT_ON_FSDP2, fsdp1_name
+from codemods.tables.names import FSDP1, MANUAL_WRAPPING, SILENT_ON_FSDP2, fsdp1_name
 from codemods.tables.state_dicts import CONFIG_FIELDS, OPTIMIZER_CALLS
 from codemods.tables.strategies import STRATEGIES
 
@@ -138,7 +138,8 @@ def test_leftover(name: str) -> None:
     row = LEFTOVERS[name]
     use = name.replace("FullyShardedDataParallel", "FSDP")
     head = HEAD if use.startswith("FSDP") else HEAD + f"from torch.distributed.fsdp import {name}\n"
-    result = rewrite(head + f"model = FSDP(net)\nkept = {use}\n")
+    wrapping = "" if name in MANUAL_WRAPPING else "model = FSDP(net)\n"  # where there is a model, they are rewritten
+    result = rewrite(head + f"{wrapping}kept = {use}\n")
     (found,) = [finding for finding in result.findings if finding.rule == row.code]
     assert (found.level.value, found.message, found.cure) == ("manual", row.message, row.cure)
     assert ("raise NotImplementedError" in result.text) == (name in SILENT_ON_FSDP2)

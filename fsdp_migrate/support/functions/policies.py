@@ -28,6 +28,13 @@ def transformer_auto_wrap_policy(
     return True if recurse else isinstance(module, tuple(transformer_layer_cls))
 
 
+def _module_wrap_policy(
+    module: nn.Module, recurse: bool, nonwrapped_numel: int, module_classes: Iterable[type[nn.Module]]
+) -> bool:
+    """FSDP1's policy behind `ModuleWrapPolicy`: a unit of every instance of some classes."""
+    return True if recurse else isinstance(module, tuple(module_classes))
+
+
 def _or_policy(
     module: nn.Module, recurse: bool, nonwrapped_numel: int, policies: Iterable[Callable[..., bool]]
 ) -> bool:
