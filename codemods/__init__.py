@@ -28,6 +28,7 @@ from codemods import (
     model_state,
     module_attribute,
     no_sync,
+    optimizer_order,
     optimizer_state,
     parameter_groups,
     policy_definition,
@@ -45,6 +46,7 @@ from codemods.vocabulary import Check, Rule
 RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,
     manual_wrap.RULE,
+    optimizer_order.RULE,
     policy_definition.RULE,
     precision_definition.RULE,
     no_sync.RULE,

@@ -49,3 +49,18 @@ def arguments(file: File, call: cst.Call) -> list[cst.Arg]:
     own = {argument.keyword.value for argument in call.args if argument.keyword is not None} | {"wrapper_cls"}
     around = [a for a in context.args if a.keyword is None or a.keyword.value not in own]
     return [*call.args, *around]
+
+
+def is_constructor(file: File, call: cst.Call) -> bool:
+    """`FSDP(...)`, and `wrap(...)` where the `enable_wrap` around it is seen."""
+    if file.fsdp1(call.func) == WRAPPER:
+        return True
+    context = context_of(file, call)
+    return context is not None and file.wraps_in_sight and class_given(file, context) is not None
+
+
+def is_factory(file: File, call: cst.Call) -> bool:
+    """`functools.partial(FSDP, ...)`."""
+    return (
+        bool(call.args) and file.dotted(call.func) == "functools.partial" and file.fsdp1(call.args[0].value) == WRAPPER
+    )

@@ -271,6 +271,9 @@ class File(Protocol):
     def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[File, cst.Call, cst.BaseExpression]]:
         """What the program's calls of the function around `node` pass for its parameter `name`."""
 
+    def callers(self, node: cst.CSTNode) -> Sequence[tuple[File, cst.Call]]:
+        """The program's calls of the function around `node`."""
+
     def runs(self, call: cst.Call) -> Sequence[tuple[File, cst.FunctionDef]]:
         """The functions of the program that a call can run."""
 
@@ -306,6 +309,8 @@ class Outcome:
     edits: Sequence[Edit] = ()
     findings: Sequence[Finding] = ()
     imports: Sequence[Import] = ()
+    elsewhere: Sequence[tuple[File, Outcome]] = ()
+    """What has to change in other files with it."""
 
 
 M = TypeVar("M")

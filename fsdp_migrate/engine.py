@@ -252,6 +252,8 @@ class _Run:
             self.through_support.update(outcome.findings)
         self.pending[path].edits.update(outcome.edits)
         self.pending[path].imports.update(outcome.imports)
+        for where, other in outcome.elsewhere:
+            self._take(where.path, other)
 
     def _is_replaced(self, file: FileFacts, node: cst.CSTNode) -> bool:
         start, end = file.span(node)

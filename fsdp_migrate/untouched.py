@@ -12,7 +12,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import fsdp_subclass, generated, side_by_side, vendored, wrap
+from codemods import early, fsdp_subclass, generated, side_by_side, vendored, wrap
 from codemods.vocabulary import Cause
 
 from .analysis.facts import Facts, FileFacts
@@ -46,7 +46,7 @@ def _switches(facts: Facts, files: Sequence[FileFacts], calls: Mapping[Path, lis
     if not facts.program.mentions("fully_shard"):
         return {}
     found = {
-        call: side_by_side.switch_around(file, call, wrap.wrapped_module(file, call))
+        call: side_by_side.switch_around(file, call, early.wrapped_module(call))
         for file in files
         for call in calls[file.path]
         if not wrap.is_left(file, call)  # what it stands beside is the tool's FSDP2, not the user's

@@ -52,16 +52,15 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.early import is_settled
 from codemods.layout import is_stopped, removal, stop
-from codemods.manual import block_of, class_given, context_of
+from codemods.manual import block_of, class_given, context_of, is_constructor, is_factory
 from codemods.tables.arguments import DROPPED
-from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
 
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
-from .order import has_optimizer_before, keeps_parameters_from_before
-from .plan import draft, draft_factory, is_constructor, read_arguments
+from .plan import draft, draft_factory, read_arguments
 
 CODE = "FM101"
 
@@ -84,7 +83,7 @@ class Proposal:
 def constructor_calls(file: File, calls: list[cst.Call]) -> Iterator[cst.Call]:
     """`FSDP(...)`, `partial(FSDP, ...)` and `enable_wrap(wrapper_cls=FSDP)`, in the order of the text."""
     for call in calls:
-        if is_constructor(file, call) or _is_factory(file, call) or class_given(file, call) is not None:
+        if is_constructor(file, call) or is_factory(file, call) or class_given(file, call) is not None:
             yield call
 
 
@@ -93,8 +92,7 @@ def propose(file: File, call: cst.Call) -> Proposal:
     reads = frozenset(
         origin.node for argument in call.args for origin in file.origins(argument.value) if origin.node is not None
     )
-    module = wrapped_module(file, call)
-    if module is not None and has_optimizer_before(file, call, module):
+    if not is_settled(file, call):
         return Proposal(Way.LEFT, "an optimizer is built before it", frozenset(), frozenset(), reads)
     try:
         made = _draft(file, call)
@@ -109,7 +107,7 @@ def is_left(file: File, call: cst.Call) -> bool:
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not (is_constructor(file, node) or _is_factory(file, node)):
+    if not isinstance(node, cst.Call) or not (is_constructor(file, node) or is_factory(file, node)):
         return None
     manual = context_of(file, node) is not None
     return None if manual and file.way(node) is Way.SUPPORT else node
@@ -137,7 +135,7 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 def _draft(file: File, call: cst.Call) -> Draft:
     """Raises Undecided when the call cannot be written idiomatically where it stands."""
-    if _is_factory(file, call):
+    if is_factory(file, call):
         return draft_factory(file, call)
     if not is_constructor(file, call):
         raise Undecided("the constructor is passed on as a value")
@@ -229,25 +227,7 @@ def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     messages += [note.message for note in made.notes]
     cures = [note.cure for note in made.notes if note.cure]
     level = Level.REVIEW if made.notes else Level.REWRITTEN
-    if keeps_parameters_from_before(file, call, made.module):
-        level = Level.MANUAL
-        messages.append("parameters that are kept from above it are no longer those that are trained")
-        cures.append("collect them below")
     return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
-
-
-def wrapped_module(file: File, call: cst.Call) -> cst.BaseExpression | None:
-    """What the call wraps, also when its other arguments are not seen."""
-    named = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "module")
-    first = call.args[0] if call.args and not call.args[0].star and call.args[0].keyword is None else None
-    return next(named, first.value if first is not None else None)
-
-
-def _is_factory(file: File, call: cst.Call) -> bool:
-    """`functools.partial(FSDP, ...)`."""
-    return (
-        bool(call.args) and file.dotted(call.func) == "functools.partial" and file.fsdp1(call.args[0].value) == WRAPPER
-    )
 
 
 RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

@@ -7,9 +7,8 @@ from functools import partial
 
 import libcst as cst
 
-from codemods import manual
+from codemods.manual import arguments as passed_arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
-from codemods.tables.names import WRAPPER
 from codemods.vocabulary import File, Undecided
 
 from .device import infer_device, translate_device
@@ -100,7 +99,7 @@ def draft_factory(file: File, call: cst.Call) -> Draft:
 def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
     """The arguments by name. Raises Undecided for `*args` and `**kwargs`."""
     found: dict[str, cst.BaseExpression] = {}
-    for index, argument in enumerate(manual.arguments(file, call)):
+    for index, argument in enumerate(passed_arguments(file, call)):
         if _binds(argument.value):
             raise Undecided("an argument binds a name, which would be gone with it")
         if argument.star:
@@ -114,14 +113,6 @@ def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 def _binds(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.NamedExpr) or any(_binds(child) for child in node.children)
-
-
-def is_constructor(file: File, call: cst.Call) -> bool:
-    """`FSDP(...)`, and `wrap(...)` where the `enable_wrap` around it is seen."""
-    if file.fsdp1(call.func) == WRAPPER:
-        return True
-    context = manual.context_of(file, call)
-    return context is not None and file.wraps_in_sight and manual.class_given(file, context) is not None
 
 
 def _note_dropped(name: str, value: cst.BaseExpression, made: Draft) -> None:

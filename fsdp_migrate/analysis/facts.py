@@ -329,6 +329,12 @@ class FileFacts:
                 found.append((self._facts.file(tree), call, argument))
         return found
 
+    def callers(self, node: cst.CSTNode) -> Sequence[tuple[FileFacts, cst.Call]]:
+        function = self.scope(node)
+        if not isinstance(function, cst.FunctionDef):
+            return ()
+        return [(self._facts.file(tree), call) for tree, call, _ in self._facts.values.callers(self.tree, function)]
+
     def runs(self, call: cst.Call) -> Sequence[tuple[FileFacts, cst.FunctionDef]]:
         return [(self._facts.file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
 

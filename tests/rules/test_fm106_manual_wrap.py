@@ -199,7 +199,7 @@ def test_helpers_of_the_project_in_other_files() -> None:
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
-def test_optimizer_above_leaves_all_of_the_context() -> None:
+def test_optimizer_above_moves_below_the_context() -> None:
     text = HEAD + code(
         """
         import torch
@@ -207,6 +207,29 @@ def test_optimizer_above_leaves_all_of_the_context() -> None:
 
         def build(net):
             optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            with enable_wrap(wrapper_cls=FSDP, use_orig_params=True):
+                net.inner = wrap(net.inner)
+                net = wrap(net)
+            return net, optimizer
+        """
+    )
+    result = rewrite(text)
+    assert result.text.endswith(
+        "    fully_shard(net.inner)\n    fully_shard(net)\n"
+        "    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n    return net, optimizer\n"
+    )
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_optimizer_without_a_name_leaves_all_of_the_context() -> None:
+    text = HEAD + code(
+        """
+        import torch
+
+
+        def build(net):
+            optimizer = Lookahead(torch.optim.SGD(net.parameters(), lr=0.1))
+            warm_up(net, optimizer)
             with enable_wrap(wrapper_cls=FSDP):
                 net.inner = wrap(net.inner)
                 net = wrap(net)

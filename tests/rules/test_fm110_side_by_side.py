@@ -342,7 +342,8 @@ def test_second_run_after_a_call_that_was_left_is_not_taken_for_a_switch() -> No
                 model = FSDP(model)
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             else:
-                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
+                warm_up(model, optimizer)
                 model = FSDP(model)
             return model, optimizer
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -136,6 +137,11 @@ def clip_grad_norm_(
     return norm
 
 
+def plain_name(name: str) -> str:
+    """A parameter's name without what activation checkpointing, torch.compile and DDP put into it."""
+    return re.sub(r"_checkpoint_wrapped_module\.|_orig_mod\.|^module\.", "", name)
+
+
 def rebind_optimizer(
     optimizer: torch.optim.Optimizer, old_named_parameters: Iterable[tuple[str, nn.Parameter]], model: nn.Module
 ) -> None:
@@ -147,6 +153,9 @@ def rebind_optimizer(
     if optimizer.state:
         raise ValueError("the optimizer has state for the unsharded parameters: shard the model before the first step")
     names = {id(param): name for name, param in old_named_parameters}
-    params = dict(model.named_parameters())
+    params = {plain_name(name): param for name, param in model.named_parameters()}
+    kept = {id(param) for param in params.values()}
     for group in optimizer.param_groups:
-        group["params"] = [params[names[id(p)]] if id(p) in names else p for p in group["params"]]
+        group["params"] = [
+            params[plain_name(names[id(p)])] if id(p) in names and id(p) not in kept else p for p in group["params"]
+        ]

@@ -1,0 +1,26 @@
+"""What is built from a model's parameters before they are sharded, and whether it can stand below or be rebound."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.vocabulary import File
+
+from .holders import Early, early_holders, wrapped_module
+from .moving import moving
+from .rebinding import keeps_lists, rebinding
+
+__all__ = [
+    "Early",
+    "early_holders",
+    "is_settled",
+    "keeps_lists",
+    "moving",
+    "rebinding",
+    "wrapped_module",
+]
+
+
+def is_settled(file: File, call: cst.Call) -> bool:
+    """Whether everything from above the constructor call can be moved below it, or rebound."""
+    return all(moving(early) is not None or rebinding(early) is not None for early in early_holders(file, call))

@@ -1,0 +1,783 @@
+"""FM405: an optimizer that is built before the model is sharded would never update it, without an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import code, rewrite, rewrite_files
+
+HEAD = """\
+import functools
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+"""
+
+RIGHT = [
+    pytest.param(
+        """
+        def main(net):
+            model = FSDP(net)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="below the wrap",
+    ),
+    pytest.param(
+        """
+        def main(teacher, net):
+            optimizer = torch.optim.AdamW(teacher.parameters())
+            model = FSDP(net)
+            return model, optimizer
+        """,
+        id="of another model",
+    ),
+    pytest.param(
+        """
+        def main(net, sharded):
+            if not sharded:
+                return torch.optim.AdamW(net.parameters())
+            model = FSDP(net)
+            return torch.optim.AdamW(model.parameters())
+        """,
+        id="in a branch that returns",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            count = sum(p.numel() for p in net.parameters())
+            for p in net.parameters():
+                p.requires_grad = False
+            model = FSDP(net)
+            return model, count
+        """,
+        id="parameters only counted and frozen",
+    ),
+    pytest.param(
+        """
+        def main(net, sharded):
+            if not sharded:
+                optimizer = torch.optim.AdamW(net.parameters())
+            else:
+                net = FSDP(net)
+                optimizer = torch.optim.AdamW(net.parameters())
+            return net, optimizer
+        """,
+        id="in the other branch",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            average = {name: p.detach().clone() for name, p in net.named_parameters()}
+            net = FSDP(net)
+            return net, average
+        """,
+        id="copies",
+    ),
+    pytest.param(
+        """
+        def single(net):
+            return torch.optim.AdamW(net.parameters())
+
+
+        def main(net):
+            return FSDP(net)
+        """,
+        id="in another function",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_right_order_is_rewritten(text: str) -> None:
+    result = rewrite(HEAD + "\n" + code(text))
+    assert {rule for rule, _, _ in result.summary} == {"FM101"}
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+    assert "FSDP(" not in result.text
+
+
+def body(text: str) -> str:
+    """A program without its imports."""
+    lines = [line for line in text.splitlines() if not line.startswith(("import ", "from torch", "from fsdp2"))]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+MOVED = [
+    pytest.param(
+        """
+        def main(model):
+            # what trains it
+            optimizer = torch.optim.AdamW(model.parameters())
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        def main(model):
+            fully_shard(model)
+            # what trains it
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="same function, with the comment above it",
+    ),
+    pytest.param(
+        """
+        def main(net, steps):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, steps)
+
+            model = FSDP(net.cuda(), use_orig_params=True)
+            return model, optimizer, scheduler
+        """,
+        """
+        def main(net, steps):
+            model = fully_shard(net.cuda())
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, steps)
+            return model, optimizer, scheduler
+        """,
+        id="scheduler from the optimizer, and a blank line",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            parameters = [p for p in net.parameters() if p.requires_grad]
+            optimizer = torch.optim.SGD(parameters, lr=0.1)
+            print(sum(p.numel() for p in parameters))
+            net = FSDP(net, use_orig_params=True)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            return net, optimizer
+        """,
+        """
+        def main(net):
+            fully_shard(net)
+            parameters = [p for p in net.parameters() if p.requires_grad]
+            optimizer = torch.optim.SGD(parameters, lr=0.1)
+            print(sum(p.numel() for p in parameters))
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            return net, optimizer
+        """,
+        id="parameters in a list",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            parameters = list(net.parameters())
+            net = FSDP(net, use_orig_params=True)
+            return net, torch.optim.SGD(parameters, lr=0.1)
+        """,
+        """
+        def main(net):
+            fully_shard(net)
+            parameters = list(net.parameters())
+            return net, torch.optim.SGD(parameters, lr=0.1)
+        """,
+        id="list for an optimizer below",
+    ),
+    pytest.param(
+        """
+        def main(model, lr):
+            decay, others = [], []
+            for name, p in model.named_parameters():
+                if p.ndim < 2:
+                    others.append(p)
+                else:
+                    decay.append(p)
+
+            optimizer = torch.optim.AdamW([{"params": decay}, {"params": others, "weight_decay": 0.0}], lr=lr)
+
+            model.train()
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        def main(model, lr):
+            model.train()
+            fully_shard(model)
+            decay, others = [], []
+            for name, p in model.named_parameters():
+                if p.ndim < 2:
+                    others.append(p)
+                else:
+                    decay.append(p)
+            optimizer = torch.optim.AdamW([{"params": decay}, {"params": others, "weight_decay": 0.0}], lr=lr)
+            return model, optimizer
+        """,
+        id="groups by dimension, collected in a loop",
+    ),
+    pytest.param(
+        """
+        class Trainer:
+            def prepare(self):
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1)
+                self.model = FSDP(self.model, use_orig_params=True)
+        """,
+        """
+        class Trainer:
+            def prepare(self):
+                fully_shard(self.model)
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1)
+        """,
+        id="attributes",
+    ),
+    pytest.param(
+        """
+        def make_optimizer(model):
+            return torch.optim.AdamW(model.parameters())
+
+
+        def main(model):
+            optimizer = make_optimizer(model)
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        def make_optimizer(model):
+            return torch.optim.AdamW(model.parameters())
+
+
+        def main(model):
+            fully_shard(model)
+            optimizer = make_optimizer(model)
+            return model, optimizer
+        """,
+        id="made by a function",
+    ),
+    pytest.param(
+        """
+        def set_up(model):
+            made = torch.optim.AdamW(model.parameters())
+            return made, torch.optim.lr_scheduler.StepLR(made, 1)
+
+
+        def main(model):
+            chosen, schedule = set_up(model)
+            model = FSDP(model, use_orig_params=True)
+            return model, chosen, schedule
+        """,
+        """
+        def set_up(model):
+            made = torch.optim.AdamW(model.parameters())
+            return made, torch.optim.lr_scheduler.StepLR(made, 1)
+
+
+        def main(model):
+            fully_shard(model)
+            chosen, schedule = set_up(model)
+            return model, chosen, schedule
+        """,
+        id="made by a function that says nothing",
+    ),
+    pytest.param(
+        """
+        class Net(torch.nn.Module):
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters())
+
+
+        def main():
+            model = Net()
+            optimizer = model.configure_optimizers()
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        class Net(torch.nn.Module):
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters())
+
+
+        def main():
+            model = Net()
+            fully_shard(model)
+            optimizer = model.configure_optimizers()
+            return model, optimizer
+        """,
+        id="made by a method",
+    ),
+    pytest.param(
+        """
+        def wrap(model):
+            return FSDP(model, use_orig_params=True)
+
+
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            model = wrap(model)
+            return model, optimizer
+        """,
+        """
+        def wrap(model):
+            return fully_shard(model)
+
+
+        def main(model):
+            model = wrap(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="wrapped by a function",
+    ),
+    pytest.param(
+        """
+        from bitsandbytes.optim import Lion8bit
+
+
+        def main(model, name):
+            if name == "lion":
+                optimizer = Lion8bit(model.parameters())
+            else:
+                optimizer = getattr(torch.optim, name)(model.parameters())
+            if name:
+                model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        from bitsandbytes.optim import Lion8bit
+
+
+        def main(model, name):
+            if name:
+                fully_shard(model)
+            if name == "lion":
+                optimizer = Lion8bit(model.parameters())
+            else:
+                optimizer = getattr(torch.optim, name)(model.parameters())
+            return model, optimizer
+        """,
+        id="chosen by name, or of another library",
+    ),
+    pytest.param(
+        """
+        model = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model = FSDP(model, use_orig_params=True)
+        model(torch.ones(3)).sum().backward()
+        """,
+        """
+        model = torch.nn.Linear(3, 3)
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(3)).sum().backward()
+        """,
+        id="at the top of the file",
+    ),
+    pytest.param(
+        """
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            for index, layer in enumerate(model.layers):
+                model.layers[index] = FSDP(layer, use_orig_params=True)
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        def main(model):
+            for index, layer in enumerate(model.layers):
+                model.layers[index] = fully_shard(layer)
+            fully_shard(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="parts wrapped one by one, the last one counts",
+    ),
+    pytest.param(
+        """
+        def main(first, second):
+            both = torch.optim.AdamW([*first.parameters(), *second.parameters()])
+            own = torch.optim.SGD(second.parameters())
+            first = FSDP(first, use_orig_params=True)
+            second = FSDP(second, use_orig_params=True)
+            return first, second, both, own
+        """,
+        """
+        def main(first, second):
+            fully_shard(first)
+            fully_shard(second)
+            both = torch.optim.AdamW([*first.parameters(), *second.parameters()])
+            own = torch.optim.SGD(second.parameters())
+            return first, second, both, own
+        """,
+        id="two models, one optimizer of both and one of one",
+    ),
+    pytest.param(
+        """
+        def main(model):
+            wrapper = functools.partial(FSDP, use_orig_params=True)
+            optimizer = torch.optim.AdamW(model.parameters())
+            model = wrapper(model)
+            return model, optimizer
+        """,
+        """
+        def main(model):
+            wrapper = fully_shard
+            model = wrapper(model)
+            optimizer = torch.optim.AdamW(model.parameters())
+            return model, optimizer
+        """,
+        id="through a partial",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), MOVED)
+def test_what_can_be_proved_moves_below(before: str, after: str) -> None:
+    result = rewrite(HEAD + "\n" + code(before))
+    assert body(result.text) == code(after)
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert {"FM101", "FM405"} == {finding.rule for finding in result.findings}
+
+
+REBOUND = [
+    pytest.param(
+        """
+        def fit(model, optimizer, data):
+            model = FSDP(model, use_orig_params=True)
+            for x in data:
+                model(x).sum().backward()
+                optimizer.step()
+
+
+        def main(net, data):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            fit(net, optimizer, data)
+        """,
+        """
+        def fit(model, optimizer, data):
+            unsharded = list(model.named_parameters())
+            fully_shard(model)
+            rebind_optimizer(optimizer, unsharded, model)
+            for x in data:
+                model(x).sum().backward()
+                optimizer.step()
+
+
+        def main(net, data):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            fit(net, optimizer, data)
+        """,
+        id="passed in, and used there",
+    ),
+    pytest.param(
+        """
+        def prepare(model, optimizer=None):
+            model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+
+
+        def main(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            return prepare(net, optimizer=optimizer)
+
+
+        def evaluate(net):
+            return prepare(net)
+        """,
+        """
+        def prepare(model, optimizer=None):
+            unsharded = list(model.named_parameters())
+            fully_shard(model)
+            if optimizer is not None:
+                rebind_optimizer(optimizer, unsharded, model)
+            return model, optimizer
+
+
+        def main(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            return prepare(net, optimizer=optimizer)
+
+
+        def evaluate(net):
+            return prepare(net)
+        """,
+        id="passed in, but not by all",
+    ),
+    pytest.param(
+        """
+        def prepare(model, optimizer):
+            return FSDP(model, use_orig_params=True), optimizer
+
+
+        def main(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            net, optimizer = prepare(net, optimizer)
+            return net, optimizer
+        """,
+        """
+        def prepare(model, optimizer):
+            return fully_shard(model), optimizer
+
+
+        def main(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            unsharded = list(net.named_parameters())
+            net, optimizer = prepare(net, optimizer)
+            rebind_optimizer(optimizer, unsharded, net)
+            return net, optimizer
+        """,
+        id="passed through a function that returns at once",
+    ),
+    pytest.param(
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                self.wrap()
+
+            def wrap(self):
+                self.model = FSDP(self.model, use_orig_params=True)
+        """,
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                self.wrap()
+
+            def wrap(self):
+                unsharded = list(self.model.named_parameters())
+                fully_shard(self.model)
+                rebind_optimizer(self.optimizer, unsharded, self.model)
+        """,
+        id="in another method",
+    ),
+    pytest.param(
+        """
+        def main(model, sharded):
+            optimizer = torch.optim.AdamW(model.parameters())
+            add_tokens(model)
+            if sharded:
+                model = FSDP(model, use_orig_params=True)
+            return model, optimizer
+        """,
+        """
+        def main(model, sharded):
+            optimizer = torch.optim.AdamW(model.parameters())
+            add_tokens(model)
+            if sharded:
+                unsharded = list(model.named_parameters())
+                fully_shard(model)
+                rebind_optimizer(optimizer, unsharded, model)
+            return model, optimizer
+        """,
+        id="something between may change the model",
+    ),
+    pytest.param(
+        """
+        def main(net, args):
+            optimizer = torch.optim.AdamW(net.parameters(), lr=args.lr)
+            args.lr = 0.5
+            net = FSDP(net, use_orig_params=True)
+            return net, optimizer
+        """,
+        """
+        def main(net, args):
+            optimizer = torch.optim.AdamW(net.parameters(), lr=args.lr)
+            args.lr = 0.5
+            unsharded = list(net.named_parameters())
+            fully_shard(net)
+            rebind_optimizer(optimizer, unsharded, net)
+            return net, optimizer
+        """,
+        id="another name in between",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            optimizer = torch.optim.AdamW(net.parameters())
+            trainer = Trainer(net, optimizer)
+            net = FSDP(net, use_orig_params=True)
+            return net, trainer
+        """,
+        """
+        def main(net):
+            optimizer = torch.optim.AdamW(net.parameters())
+            trainer = Trainer(net, optimizer)
+            unsharded = list(net.named_parameters())
+            fully_shard(net)
+            rebind_optimizer(optimizer, unsharded, net)
+            return net, trainer
+        """,
+        id="used in between",
+    ),
+    pytest.param(
+        """
+        net = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.AdamW(net.parameters())
+
+
+        def show():
+            print(optimizer)
+
+
+        show()
+        net = FSDP(net, use_orig_params=True)
+        """,
+        """
+        net = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.AdamW(net.parameters())
+
+
+        def show():
+            print(optimizer)
+
+
+        show()
+        unsharded = list(net.named_parameters())
+        fully_shard(net)
+        rebind_optimizer(optimizer, unsharded, net)
+        """,
+        id="read by a function in between",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), REBOUND)
+def test_what_cannot_is_rebound(before: str, after: str) -> None:
+    result = rewrite(HEAD + "\n" + code(before))
+    assert body(result.text) == code(after)
+    assert result.support == {"rebind_optimizer"}
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_both_in_another_file() -> None:
+    before = {
+        "train.py": "import torch\nfrom wrapping import wrap\n\n\ndef main(net):\n"
+        "    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n    net = wrap(net)\n    return net, optimizer\n",
+        "wrapping.py": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def wrap(model):\n    return FSDP(model, use_orig_params=True)\n",
+    }
+    result = rewrite_files(before)
+    assert result.after["train.py"].endswith(
+        "    net = wrap(net)\n    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n    return net, optimizer\n"
+    )
+    assert [finding.path.name for finding in result.findings if finding.rule == "FM405"] == ["train.py"]
+
+
+def test_call_that_only_run_time_knows() -> None:
+    text = """
+        def main(net, **kwargs):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            net = FSDP(net, **kwargs)
+            return net, optimizer
+        """
+    after = """
+        def main(net, **kwargs):
+            net = shard_model(net, **kwargs)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            return net, optimizer
+        """
+    result = rewrite(HEAD + "\n" + code(text))
+    assert body(result.text) == code(after)
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_carriage_returns_are_kept() -> None:
+    text = HEAD + code(
+        """
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            add_tokens(model)
+            model = FSDP(model, use_orig_params=True)
+        """
+    )
+    result = rewrite(text.replace("\n", "\r\n"))
+    assert result.text == rewrite(text).text.replace("\n", "\r\n")
+    assert "rebind_optimizer(optimizer, unsharded, model)\r\n" in result.text
+
+
+@pytest.mark.parametrize("argument", ["", ", use_orig_params=False"])
+def test_one_that_trained_nothing_so_far_needs_a_person(argument: str) -> None:
+    text = (
+        f"def main(net):\n    opt = torch.optim.SGD(net.parameters())\n    net = FSDP(net{argument})\n    return opt\n"
+    )
+    result = rewrite(HEAD + text)
+    (found,) = [finding for finding in result.findings if finding.rule == "FM405"]
+    assert found.level is Level.MANUAL
+    assert "never trained" in found.message
+    assert found.cure
+
+
+def test_list_of_old_parameters_used_below_needs_a_person() -> None:
+    text = code(
+        """
+        def main(net):
+            parameters = list(net.parameters())
+            optimizer = torch.optim.SGD(parameters)
+            add_tokens(net)
+            net = FSDP(net, use_orig_params=True)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            return optimizer
+        """
+    )
+    result = rewrite(HEAD + text)
+    (found,) = [finding for finding in result.findings if finding.rule == "FM405"]
+    assert found.level is Level.MANUAL
+    assert "rebind_optimizer(optimizer, unsharded, net)" in result.text
+
+
+LEFT = [
+    pytest.param(
+        """
+        net = torch.nn.Linear(3, 3)
+        optimizer = torch.optim.AdamW(net.parameters())
+
+
+        def main():
+            return FSDP(net)
+        """,
+        id="no statement to write behind",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            trainer = Trainer(net, torch.optim.AdamW(net.parameters()))
+            trainer.fit(net)
+            net = FSDP(net)
+            return trainer
+        """,
+        id="no name",
+    ),
+    pytest.param(
+        """
+        def main(net):
+            parameters = list(net.parameters())
+            add_tokens(net)
+            net = FSDP(net)
+            return torch.optim.AdamW(parameters)
+        """,
+        id="built below from parameters of above",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", LEFT)
+def test_what_is_left_needs_a_person(text: str) -> None:
+    result = rewrite(HEAD + "\n" + code(text))
+    assert result.after == result.before
+    assert [(f.rule, f.level) for f in result.findings if "optimizer is built before" in f.message] == [
+        ("FM101", Level.MANUAL)
+    ]
+    assert {finding.level for finding in result.findings} == {Level.MANUAL}
+
+
+def test_one_that_is_left_beside_a_right_one_raises() -> None:
+    text = code(
+        """
+        def main(model, other):
+            trainer = Trainer(model, torch.optim.AdamW(model.parameters()))
+            trainer.fit(model)
+            model = FSDP(model)
+            other = FSDP(other)
+            return model, trainer, other
+        """
+    )
+    result = rewrite(HEAD + text)
+    raised, left = result.text.splitlines()[8:10]
+    assert raised.startswith('    raise NotImplementedError("fsdp-migrate FM101: build the optimizer below the wrap')
+    assert left == "    model = FSDP(model)"
+    assert "    fully_shard(other)\n" in result.text
