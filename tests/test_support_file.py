@@ -152,3 +152,11 @@ def test_file_of_a_package_imports_as_it_did(tmp_path: Path) -> None:
     }
     tree(tmp_path, files)
     assert "\nfrom pkg.fsdp2_support import shard_model\n" in run(tmp_path / "pkg/train.py")["pkg/train.py"]
+
+
+def test_folder_that_no_name_can_mean_is_no_package(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        {"my-app/__init__.py": "", "my-app/train.py": "from utils import x\n" + WRAP, "my-app/utils.py": "x = 1\n"},
+    )
+    assert "\nfrom fsdp2_support import shard_model\n" in run(tmp_path / "my-app/train.py")["my-app/train.py"]

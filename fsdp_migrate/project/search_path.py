@@ -90,8 +90,8 @@ def is_installed(folder: Path) -> bool:
 
 
 def root_package(folder: Path) -> Path | None:
-    """The outermost package that a folder lies in."""
+    """The outermost package that a folder lies in: one whose name could be imported."""
     found = None
-    while (folder / "__init__.py").is_file():
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
         found, folder = folder, folder.parent
     return found
