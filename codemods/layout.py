@@ -171,10 +171,10 @@ def removal(file: File, statement: cst.CSTNode) -> Edit:
     ):
         return Edit(*file.span(statement), "pass")
     start, end = file.whole_lines(statement)
-    blank = file.newline * 2
-    if isinstance(holder, cst.Module) and file.text[:start].endswith(blank) and file.text[end:].startswith(blank):
-        start -= len(file.newline)  # blank lines before and behind it would add up
-    return Edit(start, end, "")
+    # Blank lines before and behind it would add up.
+    before = len(file.text[:start]) - len(file.text[:start].rstrip(file.newline)) - len(file.newline)
+    behind = len(file.text[end:]) - len(file.text[end:].lstrip(file.newline))
+    return Edit(start - max(0, min(before, behind)), end, "")
 
 
 def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:

@@ -60,6 +60,7 @@ from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Out
 
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
+from .gone import settings_gone
 from .plan import draft, draft_factory, read_arguments
 
 CODE = "FM101"
@@ -125,7 +126,7 @@ def edit(call: cst.Call, file: File) -> Outcome:
     else:
         text = root_call(made) if is_constructor(file, call) else factory(made)
         written = [Edit(*file.span(call), text)]
-    written += [removal(file, statement) for statement in made.dead]
+    written += [removal(file, statement) for statement in (*made.dead, *settings_gone(made))]
     return Outcome(
         edits=written,
         findings=[_finding(made, call, file)],

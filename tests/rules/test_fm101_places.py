@@ -621,3 +621,41 @@ MARKED = [
 @pytest.mark.parametrize(("text", "rule", "line"), MARKED)
 def test_class_as_a_value_is_left_to_a_person(text: str, rule: str, line: int) -> None:
     check_marked(BEFORE.strip() + "\n" + text, rule, Level.MANUAL, "FullyShardedDataParallel", line)
+
+
+def test_settings_in_variables_go_with_the_last_call_that_took_them() -> None:
+    result = rewrite(
+        code(
+            """
+        from torch.distributed.fsdp import CPUOffload, ShardingStrategy, FullyShardedDataParallel as FSDP
+
+
+        def shard(student, teacher):
+            offload = CPUOffload(offload_params=True)
+            strategy = ShardingStrategy.SHARD_GRAD_OP
+
+            student = FSDP(student, cpu_offload=offload, sharding_strategy=strategy)
+            teacher = FSDP(teacher, cpu_offload=offload)
+            return student, teacher
+        """
+        )
+    )
+    assert "offload = CPUOffload(" not in result.text
+    assert "strategy =" not in result.text
+
+
+def test_setting_that_is_used_elsewhere_stays() -> None:
+    result = rewrite(
+        code(
+            """
+        from torch.distributed.fsdp import ShardingStrategy, FullyShardedDataParallel as FSDP
+
+
+        def shard(model):
+            strategy = ShardingStrategy.SHARD_GRAD_OP
+            print(strategy)
+            return FSDP(model, sharding_strategy=strategy)
+        """
+        )
+    )
+    assert "strategy = ShardingStrategy.SHARD_GRAD_OP" in result.text
