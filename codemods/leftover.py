@@ -39,6 +39,7 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -68,6 +69,8 @@ def report(node: cst.BaseExpression, name: str, file: File, migrated: bool) -> O
     # `type(model) is FSDP` would be False for ever.
     compared = isinstance(file.parent(node), (cst.ComparisonTarget, cst.Comparison))
     silent = name in SILENT_ON_FSDP2 or (name == WRAPPER and compared)
+    if row is OTHER:
+        row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
     edits = stop(file, node, row.code, row.message) if migrated and silent else []
     return Outcome(edits=edits, findings=[finding(row.code, Level.MANUAL, file, node, row.message, row.cure)])
 

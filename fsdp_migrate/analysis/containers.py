@@ -43,12 +43,19 @@ class Containers:
         self._program = program
         self._made = made
         self._stores: dict[str, list[_Store]] = {}
+        self._open: set[cst.CSTNode] = set()
 
     def contents(self, tree: Tree, container: cst.BaseExpression, key: object = None) -> Iterator[Place]:
         """The expressions that are put into a container, those under another constant key than `key` left out."""
         made = self._made(tree, container)
         for where, node in made:
-            yield from self._initial(where, node, key)
+            if node in self._open:
+                continue  # `items = list(items)`: what is in it is found in what it was before
+            self._open.add(node)
+            try:
+                yield from self._initial(where, node, key)
+            finally:
+                self._open.discard(node)
         for store in self._stores_named(last_name(container)):
             if not _is_other(store.key, key) and self._is_same(tree, container, made, store):
                 yield store.tree, store.value

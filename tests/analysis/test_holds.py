@@ -113,6 +113,10 @@ STORED = [
     pytest.param("ms = {'a': FSDP(net)}\nx = [ask(m) for m in ms.values()]\n", id="comprehension"),
     pytest.param("ms = [FSDP(m) for m in x]\nfor m in ms:\n    ask(m)\n", id="list comprehension"),
     pytest.param("a = [FSDP(net)]\nb = [net]\nfor m, n in zip(a, b):\n    ask(m)\n", id="zip"),
+    pytest.param(
+        "ms = [FSDP(net)]\nwhile ms:\n    for m in ms:\n        ask(m)\n    ms = list(ms)\n    ms = [*ms]\n",
+        id="a list made of itself",
+    ),
     pytest.param("for m in (FSDP(net), net):\n    ask(m)\n", id="loop over a tuple"),
     pytest.param("ps = [(FSDP(net), 1)]\nfor m, n in ps:\n    ask(m)\n", id="pairs"),
     pytest.param("ms = torch.nn.ModuleDict({'a': net})\nms['a'] = FSDP(ms['a'])\nask(ms.a)\n", id="module dict"),

@@ -2,8 +2,9 @@
 
     python tests/corpus/table.py FOLDER > tests/corpus/table.md
 
-FOLDER holds one folder a repository. Nothing in it is written, run or imported. Besides the tool's own counts,
-a separate scan looks for FSDP1 in the rewritten text: a file that still uses it must have a manual finding.
+FOLDER holds one folder a repository. Nothing in it is written, run or imported. The columns on constructor calls do
+not rest on the tool's own analysis: another scan counts the calls outside of tests, before and after, and looks for
+FSDP1 in the rewritten text that no finding names.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from codemods.vocabulary import Level
+from codemods.vocabulary import Finding, Level
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
@@ -25,11 +28,14 @@ COLUMNS = (
     "repository",
     "files read",
     "constructor calls",
-    "of them rewritten",
-    "found",
+    "rewritten",
+    "kept beside FSDP2",
+    "left for a reason",
+    "all constructs",
     "rewritten",
     "review",
     "manual",
+    "kept",
     "files changed",
     "not Python",
     "left and not reported",
@@ -47,13 +53,37 @@ FSDP2 = {
     "register_fsdp_forward_method",
     "share_comm_ctx",
 }
+WRAPPER = "FullyShardedDataParallel"
+WHOLE_FILE = {"FM111", "FM112"}
+"""Rules that speak of a whole file: a copy of torch's sources, a generated one."""
+BESIDE = "FM110"
 
 
-def fsdp1_uses(text: str) -> set[str]:
+@dataclass
+class Outcome:
+    """What became of a program's constructor calls outside of tests."""
+
+    calls: int = 0
+    left: list[Finding] = field(default_factory=list)
+    unreported: list[str] = field(default_factory=list)
+
+    @property
+    def beside(self) -> int:
+        return sum(finding.rule == BESIDE for finding in self.left)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of an FSDP1 name, outside of import statements."""
+
+    name: str
+    line: int
+    wraps: bool
+
+
+def uses(text: str) -> Iterator[Use]:
     """The FSDP1 names that a file imports from torch and uses, found without the tool's own analysis."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = ast.parse(text)
+    tree = parsed(text)
     imported = {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
@@ -61,60 +91,119 @@ def fsdp1_uses(text: str) -> set[str]:
         for alias in node.names
         if alias.name not in FSDP2
     }
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return {name for bound, name in imported.items() if bound in used}
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in imported:
+            name = imported[node.id]
+            yield Use(name, node.lineno, name == WRAPPER and id(node) in called)
+
+
+def whole_statements(text: str, lines: Collection[int]) -> set[int]:
+    """The lines of the statements that these lines are of, without the blocks below them."""
+    found = set(lines)
+    for node in ast.walk(parsed(text)):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if body else node.end_lineno
+            span = set(range(node.lineno, (end or node.lineno) + 1))
+            found |= span if span & set(lines) else set()
+    return found
+
+
+def parsed(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
 
 
 def is_fsdp1(module: str) -> bool:
     return module.startswith("torch.distributed.fsdp") and "_fully_shard" not in module
 
 
-def unreported(report: Report, texts: dict[Path, str]) -> list[str]:
-    """Files that use FSDP1 after the rewrite without a finding that says so."""
-    after = {**texts, **{change.path: change.after for change in report.changes}}
-    named = {finding.path for finding in report.findings if finding.level is Level.MANUAL}
+def is_test(path: Path, root: Path) -> bool:
+    inside = path.relative_to(root)
+    return "tests" in inside.parts or inside.name.startswith("test_")
+
+
+def speaks_of_fsdp1(text: str) -> bool:
+    return "torch.distributed.fsdp" in text
+
+
+def outcome(report: Report, before: Mapping[Path, str], root: Path) -> Outcome:
+    """Compare the program before and after with what the report says."""
+    found = Outcome()
+    after = {**before, **{change.path: change.after for change in report.changes}}
     failed = {error.path for error in report.errors}
-    return [
-        f"{path.name}: {', '.join(sorted(names))}"
-        for path, text in sorted(after.items())
-        if path not in named | failed and "torch.distributed.fsdp" in text and (names := fsdp1_uses(text))
-    ]
+    for path, text in before.items():
+        if path in failed or not speaks_of_fsdp1(text):
+            continue
+        mine = [f for f in report.findings if f.path == path and f.level in (Level.MANUAL, Level.KEPT)]
+        named = {finding.line: finding for finding in mine}
+        lines = {text.splitlines()[line - 1].strip() for line in whole_statements(text, named)}
+        whole = any(finding.rule in WHOLE_FILE for finding in mine)
+        left = list(uses(after[path]))
+        for use in left:
+            line = after[path].splitlines()[use.line - 1].strip()
+            if not whole and line not in lines:
+                found.unreported.append(f"{path.name}: {use.name}")
+        if not is_test(path, root) and not whole:
+            calls = [use for use in uses(text) if use.wraps]
+            kept = sum(use.wraps for use in left)
+            found.calls += len(calls)
+            found.left += [named[use.line] for use in calls if use.line in named][:kept]
+    return found
 
 
-def row(folder: Path) -> str:
+def row(folder: Path) -> tuple[str, Outcome]:
     """One line of the table. Raises SyntaxError should a rewritten file not be Python."""
     program = gather([folder], Config())
     start = time.perf_counter()
-    report = migrate(tuple(program.sources.values()), Options())
+    report = migrate(tuple(program.sources.values()), Options(), program.imports)
     seconds = time.perf_counter() - start
     for change in report.changes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(change.after, str(change.path), "exec", dont_inherit=True)
-    calls = Counter(finding.level for finding in report.findings if finding.rule == "FM101")
+    found = outcome(report, program.texts, folder.resolve())
+    levels = Counter(finding.level for finding in report.findings)
     cells = [
         folder.name.replace("__", "/"),
         len(program.sources),
-        sum(calls.values()),
-        sum(calls.values()) - calls[Level.MANUAL],
+        found.calls,
+        found.calls - len(found.left),
+        found.beside,
+        len(found.left) - found.beside,
         report.found,
-        *(report.count(level) for level in Level),
+        *(levels[level] for level in Level),
         len(report.changes),
         len(report.errors),
-        "; ".join(unreported(report, program.texts)) or "none",
+        "; ".join(dict.fromkeys(found.unreported)) or "none",
         f"{seconds:.1f}",
     ]
-    return f"| {' | '.join(map(str, cells))} |"
+    return f"| {' | '.join(map(str, cells))} |", found
 
 
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit(__doc__)
+    outcomes = {}
     print(f"| {' | '.join(COLUMNS)} |")
     print("|" + "---|" * len(COLUMNS))
     for folder in sorted(Path(sys.argv[1]).iterdir()):
         if folder.is_dir():
-            print(row(folder), flush=True)
+            line, outcomes[folder.name.replace("__", "/")] = row(folder)
+            print(line, flush=True)
+    calls = sum(each.calls for each in outcomes.values())
+    left = [finding for each in outcomes.values() for finding in each.left]
+    beside = sum(each.beside for each in outcomes.values())
+    print(
+        f"\nOf {calls} constructor calls outside of tests, {calls - len(left)} are rewritten, {beside} belong to "
+        f"programs that keep FSDP1 beside FSDP2, and {len(left) - beside} are left for a reason:\n"
+    )
+    for name, each in outcomes.items():
+        for finding in each.left:
+            if finding.rule != BESIDE:
+                print(f"* {name}, `{finding.path.name}`: {finding.message}")
 
 
 if __name__ == "__main__":
