@@ -18,7 +18,9 @@ def settings_gone(made: Draft) -> Iterator[cst.CSTNode]:
         if not isinstance(argument.value, cst.Name):
             continue
         for origin in made.file.origins(argument.value):
-            if origin.node is None or origin.node in made.definitions or not _is_setting(origin.node, made.file):
+            if origin.file.path != made.file.path or origin.node is None or origin.node in made.definitions:
+                continue  # one of another file goes when nothing imports it, which is for the user to see
+            if not _is_setting(origin.node, made.file):
                 continue
             statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made.file))
             if statement is not None and statement not in made.dead:

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
+from ..helpers import check_marked, check_noop, check_transformed, code, rewrite, rewrite_files
 
 BEFORE = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
 AFTER = "from torch.distributed.fsdp import fully_shard\n\n\n"
@@ -659,3 +659,10 @@ def test_setting_that_is_used_elsewhere_stays() -> None:
         )
     )
     assert "strategy = ShardingStrategy.SHARD_GRAD_OP" in result.text
+
+
+def test_setting_of_another_file_stays() -> None:
+    settings = "from torch.distributed.fsdp import CPUOffload\n\noffload = CPUOffload(offload_params=True)\n"
+    train = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nfrom settings import offload\n\n"
+    result = rewrite_files({"settings.py": settings, "train.py": train + "model = FSDP(net, cpu_offload=offload)\n"})
+    assert "offload = CPUOffload(" in result.after["settings.py"]
