@@ -41,7 +41,10 @@ from codemods import (
     vendored,
     wrap,
 )
+from codemods.contract import CONTRACT
 from codemods.vocabulary import Check, Rule
+
+__all__ = ["CONTRACT", "LEFT_ALONE", "RULES", "TRAPS"]
 
 RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,
@@ -77,5 +80,3 @@ LEFT_ALONE: tuple[Check, ...] = (
     fairscale.CHECK,
     two_imports.CHECK,
 )
-
-CONTRACT: tuple[Check, ...] = ()

@@ -131,7 +131,7 @@ def calls_above(file: File, call: cst.Call, model: str) -> Iterator[cst.Call]:
     """The calls that run before this one: above it in its function, or at the top for a name from there."""
     here = file.span(call)[0]
     for other in file.calls(file.scope(call)):
-        if file.span(other)[0] < here and not _is_on_another_way(file, other, call):
+        if file.span(other)[0] < here and not is_on_another_way(file, other, call):
             yield other
     if not isinstance(file.scope(call), cst.Module) and not file.is_local(model.split(".")[0], call):
         yield from file.calls(file.top)
@@ -251,7 +251,7 @@ def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from _inside(child)
 
 
-def _is_on_another_way(file: File, other: cst.Call, call: cst.Call) -> bool:
+def is_on_another_way(file: File, other: cst.Call, call: cst.Call) -> bool:
     """Whether `other` stands in a branch that leaves the function before the call, or in the call's `else`."""
     around = set(file.ancestors(call))
     inner: cst.CSTNode = other

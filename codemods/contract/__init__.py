@@ -1,0 +1,16 @@
+"""What `fully_shard` needs and does not check, for any FSDP2 code: one rule a file."""
+
+from __future__ import annotations
+
+from codemods.vocabulary import Check
+
+from . import direct_forward, gather_on_one_rank, naive_save, optimizer_first, root_first, unset_device
+
+CONTRACT: tuple[Check, ...] = (
+    optimizer_first.CHECK,
+    root_first.CHECK,
+    direct_forward.CHECK,
+    gather_on_one_rank.CHECK,
+    naive_save.CHECK,
+    unset_device.CHECK,
+)

@@ -1,0 +1,116 @@
+"""**What it does.** Finds a gathering of sharded parameters that only one rank comes to.
+
+**Why.** `full_tensor()` and a full state dict are collectives: every rank has to take part. Under `if rank == 0:` the
+one rank waits for the others until the timeout.
+
+## Example
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(model, rank, path):
+    fully_shard(model)
+    if rank == 0:
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+        torch.save(state, path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(model, rank, path):
+    fully_shard(model)
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        torch.save(state, path)
+```
+
+## Fix safety
+
+Nothing is changed. Only conditions that name a rank or the main process are taken for one.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+- https://docs.pytorch.org/docs/stable/distributed.tensor.html#torch.distributed.tensor.DTensor.full_tensor
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.vocabulary import Check, File, Finding, Level, finding
+
+CODE = "FM505"
+
+_GETTERS = frozenset({"get_model_state_dict", "get_state_dict", "get_optimizer_state_dict"})
+_RANK = r"(?:\w+\.)*(?:global_|local_|dp_)?rank|(?:\w+\.)*get_(?:global_|local_)?rank\(\)"
+_MAIN = r"(?:\w+\.)*(?:is_main_process|is_master|is_rank_0)(?:\(\))?"
+_ONE = re.compile(rf"(?:{_RANK}) == 0|not (?:{_RANK})|{_MAIN}")
+_OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
+
+
+def find(file: File) -> Iterator[Finding]:
+    """One finding for each gathering."""
+    if not file.mentions("fully_shard", "FSDPModule"):
+        return
+    for call in file.nodes(cst.Call):
+        if _is_gathering(file, call) and _is_on_one_rank(file, call):
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                file,
+                call,
+                "sharded parameters are gathered on one rank only, which waits for the others",
+                "gather on every rank, and let one of them write",
+            )
+
+
+def _is_gathering(file: File, call: cst.Call) -> bool:
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "full_tensor":
+        return not call.args
+    dotted = file.dotted(call.func) or ""
+    if not dotted.startswith("torch.distributed.checkpoint.") or dotted.rsplit(".", 1)[-1] not in _GETTERS:
+        return False
+    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "options"]
+    made = [origin for value in given for origin in file.origins(value) if origin.node is not None]
+    return any("full_state_dict=True" in origin.file.code(origin.node) for origin in made if origin.node is not None)
+
+
+def _is_on_one_rank(file: File, call: cst.Call) -> bool:
+    inner: cst.CSTNode = call
+    for node in file.ancestors(call):
+        if isinstance(node, (cst.FunctionDef, cst.Lambda)):
+            return isinstance(node, cst.FunctionDef) and _others_have_left(file, node.body, inner)
+        if isinstance(node, cst.If) and inner is node.body and _ONE.fullmatch(file.code(node.test)):
+            return True
+        if isinstance(node, cst.IndentedBlock) and _others_have_left(file, node, inner):
+            return True
+        inner = node
+    return False
+
+
+def _others_have_left(file: File, block: cst.CSTNode, inner: cst.CSTNode) -> bool:
+    """Whether `if rank != 0: return` stands above."""
+    for statement in getattr(block, "body", ()):
+        if statement is inner:
+            return False
+        if isinstance(statement, cst.If) and statement.orelse is None and _OTHERS.fullmatch(file.code(statement.test)):
+            last = statement.body.body[-1]
+            if isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return):
+                return True
+    return False
+
+
+CHECK = Check(CODE, "gather-on-one-rank", __doc__, words=("full_tensor", *sorted(_GETTERS)), find=find)

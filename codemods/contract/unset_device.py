@@ -1,0 +1,85 @@
+"""**What it does.** Finds a model that is moved to a GPU chosen by rank and then sharded, in a program that never sets
+the current device.
+
+**Why.** `fully_shard` moves parameters to the current device of the mesh. It is set from LOCAL_RANK only while CUDA is
+not in use yet; after `model.to(rank)` it is, and every rank shards its parameters onto the first GPU.
+
+## Example
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, local_rank):
+    model.cuda(local_rank)
+    fully_shard(model)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, local_rank):
+    torch.cuda.set_device(local_rank)
+    model.cuda()
+    fully_shard(model)
+```
+
+## Fix safety
+
+Nothing is changed. A program that calls `set_device` anywhere is left alone.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_device.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.early.holders import calls_above
+from codemods.places import base
+from codemods.vocabulary import Check, File, Finding, Level, finding
+
+from .sharding import WORDS, fully_shard_calls
+
+CODE = "FM507"
+
+_RANK = re.compile(r"(?:\w+\.)*(?:local_|global_)?rank", re.IGNORECASE)
+_NAMED = re.compile(r"f[\"']cuda:\{[^}]*\}[\"']")
+
+
+def find(file: File) -> Iterator[Finding]:
+    """One finding for each model."""
+    if file.mentions("set_device", "set_device_index", "set_device_idx"):
+        return
+    for call, place in fully_shard_calls(file):
+        for other in calls_above(file, call, place):
+            if _moves_by_rank(file, other, place):
+                yield finding(
+                    CODE,
+                    Level.MANUAL,
+                    file,
+                    other,
+                    "the model is moved to a GPU of its own and then sharded, but the current device is never set",
+                    "call torch.cuda.set_device(local_rank) before CUDA is used",
+                )
+
+
+def _moves_by_rank(file: File, call: cst.Call, place: str) -> bool:
+    if not isinstance(call.func, cst.Attribute) or not call.args or base(call.func.value) != place:
+        return False
+    device = file.code(call.args[0].value)
+    if call.func.attr.value == "cuda":
+        return _RANK.fullmatch(device) is not None
+    return call.func.attr.value == "to" and _NAMED.fullmatch(device) is not None
+
+
+CHECK = Check(CODE, "device-not-set", __doc__, words=WORDS, find=find)
