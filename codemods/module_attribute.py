@@ -62,10 +62,23 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
         call = file.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
             return None
-    elif isinstance(file.parent(node), cst.AssignTarget):
+    elif isinstance(file.parent(node), cst.AssignTarget) or _is_asked_for(node, file):
         return None
     held = file.holds(node.value)
     return Match(node, held) if Holds.FSDP in held else None
+
+
+def _is_asked_for(node: cst.Attribute, file: File) -> bool:
+    """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
+    if file.sets_attribute("module"):
+        return False
+    asked = f"hasattr({file.code(node.value)}, module)"
+    inner: cst.CSTNode = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, (cst.IfExp, cst.If)) and outer.body is inner:
+            return file.code(outer.test).replace('"', "").replace("'", "") == asked
+        inner = outer
+    return False
 
 
 def edit(found: Match, file: File) -> Outcome:

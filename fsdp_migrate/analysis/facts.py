@@ -421,7 +421,7 @@ def _held_by_call(file: File, call: cst.Call) -> Holds:
         return Holds.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
-        return Holds.DDP if made.endswith(".DistributedDataParallel") else Holds.OTHER
+        return Holds.DDP if made.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER
     origins = file.origins(call.func)
     if any(_is_wrapper(origin) for origin in origins):
         return Holds.FSDP if len(origins) == 1 else Holds.UNKNOWN

@@ -27,6 +27,8 @@ STAYS = [
     "    return x.module.forward(x)\n",
     "    model.module = x\n",
     "    return model.forward\n",
+    '    return model.module if hasattr(model, "module") else model\n',
+    "    if hasattr(model, 'module'):\n        model = model.module\n",
     "    return model.modules(), model.forwarded(x)\n",
 ]
 
@@ -72,3 +74,14 @@ def test_ddp_or_fsdp_is_unwrapped_at_run_time() -> None:
     result = rewrite(text)
     assert "    return unwrap(model).config\n" in result.text
     assert result.support == {"unwrap"}
+
+
+def test_model_with_a_module_of_its_own_is_not_asked_for_one() -> None:
+    text = HEAD + '    return model.module if hasattr(model, "module") else model\n'
+    owner = "\n\nclass Net:\n    def __init__(self, m):\n        self.module = m\n"
+    assert 'return model if hasattr(model, "module") else model' in rewrite(text + owner).text
+
+
+def test_data_parallel_or_fsdp_is_unwrapped_at_run_time() -> None:
+    text = HEAD.replace("use(net, x)", "use(net, x, one)") + "    if one:\n        model = torch.nn.DataParallel(net)\n"
+    assert "unwrap(model).save()" in rewrite("import torch\n" + text + "    model.module.save()\n").text

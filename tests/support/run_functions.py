@@ -144,6 +144,7 @@ def no_sync_takes_ddp() -> None:
     dist.all_reduce(local)
     assert not torch.allclose(local / 2, model.module[0].weight.grad)
     assert support.unwrap(model) is model.module
+    assert support.unwrap(torch.nn.DataParallel(model.module)) is model.module
     assert support.unwrap(model.module) is model.module
 
 

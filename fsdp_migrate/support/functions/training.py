@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model as it was written. FSDP2 shards in place: only DDP has a `.module`."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
+    """The model as it was written. FSDP2 shards in place: only DDP and `nn.DataParallel` have a `.module`."""
+    return model.module if isinstance(model, (DistributedDataParallel, nn.DataParallel)) else model
 
 
 def reshard_all(model: nn.Module) -> None:
