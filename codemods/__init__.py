@@ -19,11 +19,14 @@ from codemods import (
     clip_grad_norm,
     dcp_functions,
     fairscale,
+    forward_before_optimizer,
     fsdp_subclass,
+    full_precision_eval,
     generated,
     grad_scaler,
     gradient_collectives,
     local_clipping,
+    low_precision_gradients,
     manual_wrap,
     model_state,
     module_attribute,
@@ -38,6 +41,7 @@ from codemods import (
     state_dict,
     summon_full_params,
     two_imports,
+    unwrapped_root,
     vendored,
     wrap,
 )
@@ -68,6 +72,10 @@ RULES: tuple[Rule[Any], ...] = (
 )
 
 TRAPS: tuple[Check, ...] = (
+    forward_before_optimizer.CHECK,
+    low_precision_gradients.CHECK,
+    full_precision_eval.CHECK,
+    unwrapped_root.CHECK,
     gradient_collectives.CHECK,
     parameter_groups.CHECK,
 )

@@ -289,8 +289,15 @@ class File(Protocol):
     def mentions(self, *words: str) -> bool:
         """Whether any file of the program holds one of these identifiers."""
 
-    def writes(self, text: str) -> bool:
-        """Whether any file of the program holds this string."""
+    @property
+    def torch_version(self) -> tuple[int, int]:
+        """The oldest torch that the rewritten program has to run on."""
+
+    def passes(self, keyword: str, value: str) -> bool:
+        """Whether any call of the program passes this text for an argument of this name."""
+
+    def gives(self, text: str, keyword: str, *callees: str) -> bool:
+        """Whether the program passes this string by a keyword, or to a function or method of one of these names."""
 
     def has_attribute(self, *names: str) -> bool:
         """Whether any file of the program reads or sets an attribute of one of these names."""

@@ -14,6 +14,7 @@ from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, configuration, leftover
 from codemods.layout import removal
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import PACKAGE
+from codemods.tables.versions import OLDEST
 from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Reference, Way
 
 from . import imports, support_file, untouched, ways
@@ -31,8 +32,8 @@ from .project.source import Source
 class Options:
     """What the user chose for a run."""
 
-    torch_version: tuple[int, int] = (2, 6)
-    """The oldest torch that the output has to run on. All that is written today runs on 2.6, the oldest there is."""
+    torch_version: tuple[int, int] = OLDEST
+    """The oldest torch that the output has to run on."""
     contract: bool = False
     """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
 
@@ -63,7 +64,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     graph = import_graph(tuple(program.texts)) if graph is None else graph
-    facts = Facts(program)
+    facts = Facts(program, options.torch_version)
     naming = _trees_naming_fsdp1(program)
     untouched.decide(facts, naming, _trees_using_models(program), graph)
     trees = [tree for tree in naming if tree.path not in facts.untouched]

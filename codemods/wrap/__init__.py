@@ -165,14 +165,14 @@ def _draft_inside(context: cst.Call, call: cst.Call, file: File) -> Draft:
             raise Undecided(f"`{file.code(argument.value)}` is made once for several calls of wrap")
     made = draft(file, call)
     statement = next(node for node in file.ancestors(call) if isinstance(node, cst.BaseStatement))
-    if made.before or made.targets is not None or made.dead or "\n" in file.code(statement):
+    if made.before or made.after or made.targets is not None or made.dead or "\n" in file.code(statement):
         raise Undecided("wrap needs more than a line in its place")
     return made
 
 
 def _needs_place(made: Draft, file: File, call: cst.Call) -> bool:
     """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
-    if made.before or made.targets is not None:
+    if made.before or made.after or made.targets is not None:
         return True
     assignment = file.parent(call)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:

@@ -43,6 +43,8 @@ class Draft:
     """The text that names the model once `before` has run."""
     before: list[str] = field(default_factory=list)
     """Statements before sharding, each possibly of several lines, indented by four spaces within."""
+    after: list[str] = field(default_factory=list)
+    """Statements behind the root's `fully_shard`."""
     both: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of every `fully_shard` call."""
     unit: dict[str, str] = field(default_factory=dict)

@@ -142,15 +142,16 @@ def kept_comments(made: Draft) -> list[str]:
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     call = _call(_fully_shard(made), made.model, root, "", width)
     statement = place.line.body[0]
-    if place.direct:
-        if isinstance(statement, cst.Expr) or (place.target == made.model and not place.annotated):
-            return call
+    in_place = isinstance(statement, cst.Expr) or (place.target == made.model and not place.annotated)
+    if place.direct and in_place:
+        return "\n".join([call, *made.after])
+    if place.direct and not made.after:
         start = made.file.span(statement)[0]
         return made.file.text[start : made.file.span(made.call)[0]] + call
     start, end = made.file.span(statement)
     inner_start, inner_end = made.file.span(made.call)
     rest = made.file.text[start:inner_start] + made.model + made.file.text[inner_end:end]
-    return f"{call}\n{rest}"
+    return "\n".join([call, *made.after, rest])
 
 
 def _fully_shard(made: Draft) -> str:

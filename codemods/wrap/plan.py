@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.manual import arguments as passed_arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
+from codemods.tables.versions import exists
 from codemods.vocabulary import File, Undecided
 
 from .device import infer_device, translate_device
@@ -70,11 +71,27 @@ def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
+    if made.file.passes("find_unused_parameters", "True"):
+        _reduce_unused(made)
+
+
+def _reduce_unused(made: Draft) -> None:
+    """The program's DDP way says that parameters may get no gradient.
+
+    FSDP1's flat gradient held zeros for them: weight decay reached them, and ranks could use different ones.
+    """
+    if not exists("set_reduce_scatter_unused_params", made.file.torch_version):
+        raise Undecided("parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did")
+    made.after.append(
+        f"# Parameters without a gradient count as zero, as with FSDP1.\n"
+        f"{made.model}.set_reduce_scatter_unused_params(True)"
+    )
 
 
 def _refuse_unseen_values(file: File) -> None:
     """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
-    if file.writes("meta") or file.mentions("init_empty_weights"):
+    on_meta = file.gives("meta", "device", "device", "to", "set_default_device", "to_empty")
+    if on_meta or file.mentions("init_empty_weights"):
         raise Undecided("the model may be on the meta device, where FSDP1 gave it its values")
     if file.mentions("channels_last"):
         raise Undecided("weights may be channels_last, which fully_shard does not take")
@@ -91,7 +108,7 @@ def draft_factory(file: File, call: cst.Call) -> Draft:
         if name in arguments:
             translate_absent(name, arguments.pop(name), made)
     _translate(arguments, made)
-    if made.before:
+    if made.before or made.after:
         raise Undecided("the constructor is passed on as a value, and more than one statement replaces it")
     return made
 

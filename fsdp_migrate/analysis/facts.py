@@ -11,6 +11,7 @@ import libcst as cst
 
 from codemods.manual import context_of
 from codemods.tables.names import WRAPPER, fsdp1_name
+from codemods.tables.versions import OLDEST
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
 
 from .calls import argument_for, parameters
@@ -27,8 +28,9 @@ from .values import Values
 class Facts:
     """The analysis of a program, a `FileFacts` a file."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, torch_version: tuple[int, int] = OLDEST) -> None:
         self.program = program
+        self.torch_version = torch_version
         self.values = Values(program)
         self.conditions = Conditions(self.values)
         self.ways: dict[cst.Call, Way] = {}
@@ -351,9 +353,26 @@ class FileFacts:
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words)
 
-    def writes(self, text: str) -> bool:
-        strings = (node for tree in self._program.mentioning(text) for node in tree.nodes(cst.SimpleString))
-        return any(node.raw_value == text for node in strings)
+    @property
+    def torch_version(self) -> tuple[int, int]:
+        return self._facts.torch_version
+
+    def passes(self, keyword: str, value: str) -> bool:
+        arguments = ((tree, node) for tree in self._program.mentioning(keyword) for node in tree.nodes(cst.Arg))
+        return any(a.keyword and a.keyword.value == keyword and tree.code(a.value) == value for tree, a in arguments)
+
+    def gives(self, text: str, keyword: str, *callees: str) -> bool:
+        for tree in self._program.mentioning(text):
+            for node in tree.nodes(cst.SimpleString):
+                argument = tree.parents.get(node)
+                if node.raw_value != text or not isinstance(argument, cst.Arg):
+                    continue
+                call = cst.ensure_type(tree.parents[argument], cst.Call)
+                if argument.keyword is not None and argument.keyword.value == keyword:
+                    return True
+                if tree.code(call.func).rsplit(".", 1)[-1] in callees:
+                    return True
+        return False
 
     def has_attribute(self, *names: str) -> bool:
         return next(self._attributes(*names), None) is not None

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from textwrap import dedent
 
+from codemods.tables.versions import OLDEST
+
 IMPORTS = {
     name: f"from {module} import {name}"
     for module, names in {
@@ -20,7 +22,7 @@ IMPORTS = {
         "torch.distributed.fsdp.wrap": "CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy "
         "lambda_auto_wrap_policy size_based_auto_wrap_policy transformer_auto_wrap_policy",
         "models": "Attention BatchNormed Block BufferFree ChannelsLast Frozen Nested Outer Plain Rootless "
-        "SelfNested Tied",
+        "SelfNested Tied Unused",
     }.items()
     for name in names.split()
 } | {
@@ -53,6 +55,7 @@ class Row:
     seed_by_rank: bool = False
     optimizer: str = "sgd"
     bf16_input: bool = False
+    torch_version: tuple[int, int] = OLDEST
 
     @property
     def folder(self) -> str:
@@ -528,6 +531,21 @@ support(
     "Nested",
     f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], mixed_precision=MixedPrecision(buffer_dtype=torch.float64)',
 )
+
+for version in (OLDEST, (2, 13)):
+    program(
+        f"parameters without a gradient, torch {version}",
+        """
+        def build(ddp=False):
+            model = Unused()
+            if ddp:
+                return nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+            return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Outer}), use_orig_params=True)
+        """,
+        "support" if version == OLDEST else "idiomatic",
+        optimizer="adamw",
+        torch_version=version,
+    )
 
 # Where values come from, and where they are
 

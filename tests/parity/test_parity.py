@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from codemods.tables.versions import SINCE, exists
+from fsdp_migrate.engine import Options
+
 from ..helpers import Result, rewrite_files
 from ..support.launch import run
 from .rows import ROWS, Row
@@ -30,7 +33,12 @@ def models_of(program: str) -> str:
 
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
-    return {row.name: rewrite_files({"train.py": row.program, "models.py": models_of(row.program)}) for row in ROWS}
+    return {
+        row.name: rewrite_files(
+            {"train.py": row.program, "models.py": models_of(row.program)}, Options(torch_version=row.torch_version)
+        )
+        for row in ROWS
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +67,30 @@ def test_is_rewritten_the_expected_way(row: Row, rewritten: dict[str, Result]) -
     result = rewritten[row.name]
     assert "FullyShardedDataParallel" not in result.after["train.py"]
     assert ("shard_model" in result.support) == (row.way == "support")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_needs_no_newer_torch(row: Row, rewritten: dict[str, Result]) -> None:
+    for text in rewritten[row.name].after.values():
+        nodes = list(ast.walk(ast.parse(text)))
+        names = {name for node in nodes for name in (getattr(node, key, None) for key in ("id", "attr", "arg"))}
+        newer = {name for name in names & SINCE.keys() if not exists(name, row.torch_version)}
+        assert not newer - {"ignored_params"}, "our own functions have arguments of this name"
+        assert "ignored_params" not in {argument.arg for argument in calls_of(nodes, "fully_shard")}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_root_keeps_its_parameters_gathered_unless_told_otherwise(row: Row, rewritten: dict[str, Result]) -> None:
+    """An explicit True frees the root after forward since torch 2.8; None is an error before it."""
+    text = rewritten[row.name].after["train.py"]
+    written = calls_of(list(ast.walk(ast.parse(text))), "fully_shard")
+    assert {ast.unparse(a.value) for a in written if a.arg == "reshard_after_forward"} <= {"False"}
+
+
+def calls_of(nodes: list[ast.AST], name: str) -> list[ast.keyword]:
+    """The arguments of the calls of a function."""
+    calls = [node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
+    return [keyword for call in calls for keyword in call.keywords]
 
 
 @pytest.mark.dist

@@ -407,6 +407,7 @@ def test_device_that_may_be_the_cpu() -> None:
 VALUES = [
     pytest.param('    with torch.device("meta"):\n        model = model()\n', id="meta device"),
     pytest.param('    model = model.to("meta")\n', id="moved to meta"),
+    pytest.param('    model = model(device="meta")\n', id="made on meta"),
     pytest.param("    with init_empty_weights():\n        model = model()\n", id="empty weights"),
     pytest.param("    model = model.to(memory_format=torch.channels_last)\n", id="channels_last"),
 ]
@@ -418,5 +419,5 @@ def test_values_that_fsdp1_filled_in_or_rearranged(above: str) -> None:
 
 
 def test_a_name_with_meta_in_it_is_no_device() -> None:
-    above = '    model.name = "meta-llama/Llama-2-7b"  # meta\n'
+    above = '    model.name = args.get("meta"), "meta-llama/Llama-2-7b"  # meta\n'
     assert body(f"{above}    return FSDP(model)\n") == above + PLAIN

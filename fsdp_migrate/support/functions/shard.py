@@ -37,6 +37,24 @@ def cast_at_the_root_only(root: nn.Module) -> None:
             unit._get_fsdp_state()._mp_policy = NESTED_MP_POLICIES.pop(unit)
 
 
+@contextmanager
+def parameters_taken_out(module: nn.Module, params: Collection[nn.Parameter]) -> Generator[None, None, None]:
+    """Hide parameters that stay as they are: `ignored_params` of `fully_shard` came with torch 2.7."""
+    taken = [
+        (owner, name, param)
+        for owner in module.modules()
+        for name, param in owner._parameters.items()
+        if param is not None and param in params
+    ]
+    for owner, name, _ in taken:
+        owner._parameters[name] = None
+    try:
+        yield
+    finally:
+        for owner, name, param in taken:
+            owner._parameters[name] = param
+
+
 def shard_unit(
     unit: nn.Module,
     device: torch.device,
@@ -61,11 +79,10 @@ def shard_unit(
     kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy)
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
-    if ignored_params:
-        kwargs["ignored_params"] = set(ignored_params)  # torch >= 2.7
     make_contiguous(unit_modules(unit, ignored_modules))
     mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
-    fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
+    with parameters_taken_out(unit, ignored_params):
+        fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
         cast_module_buffers(unit_modules(unit, ignored_modules), mixed_precision.buffer_dtype)
 

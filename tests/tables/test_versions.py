@@ -1,0 +1,73 @@
+"""The table of versions: one test a row, and programs that are written for the oldest torch."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from codemods.tables.versions import OLDEST, SINCE, exists
+from fsdp_migrate.config import Config
+from fsdp_migrate.engine import Options
+
+from ..helpers import code, rewrite
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("name", SINCE)
+def test_feature_is_one_of_torch(name: str) -> None:
+    import torch.distributed.fsdp as fsdp
+    from torch.distributed.fsdp._fully_shard import _fsdp_common
+
+    known = {*dir(fsdp), *dir(_fsdp_common), *dir(fsdp.FSDPModule), *inspect.signature(fsdp.fully_shard).parameters}
+    installed = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    assert (name in known) == exists(name, installed)
+
+
+@pytest.mark.parametrize("name", SINCE)
+def test_feature_is_there_from_its_version_on(name: str) -> None:
+    major, minor = SINCE[name]
+    assert exists(name, (major, minor))
+    assert exists(name, (major, minor + 1))
+    assert not exists(name, (major, minor - 1))
+
+
+def test_oldest_torch_is_that_of_the_options() -> None:
+    assert Options().torch_version == OLDEST == Config().torch_version
+
+
+PROGRAM = code(
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def wrap(model, ddp):
+        if ddp:
+            return DistributedDataParallel(model, find_unused_parameters=True)
+        return FSDP(model)
+    """
+)
+
+
+def test_parameters_without_a_gradient_on_a_torch_that_can() -> None:
+    result = rewrite(PROGRAM, Options(torch_version=(2, 13)))
+    assert result.text.endswith(
+        "    fully_shard(model)\n"
+        "    # Parameters without a gradient count as zero, as with FSDP1.\n"
+        "    model.set_reduce_scatter_unused_params(True)\n"
+        "    return model\n"
+    )
+
+
+def test_parameters_without_a_gradient_on_an_older_torch() -> None:
+    result = rewrite(PROGRAM)
+    assert result.text.endswith("    return shard_model(model)\n")
+    assert "only torch 2.13 can treat as FSDP1 did" in result.findings[0].message
+
+
+@pytest.mark.parametrize("value", ["False", "args.unused"])
+def test_program_that_says_all_parameters_get_one(value: str) -> None:
+    text = PROGRAM.replace("find_unused_parameters=True", f"find_unused_parameters={value}")
+    assert rewrite(text).text.endswith("    return fully_shard(model)\n")
