@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
-from typer.core import TyperCommand
 
 from . import __version__, config
+from . import run_options as run
 from .config import Config, ConfigError
 from .console import err, out
+from .help import Grouped, WithProgramArguments
 
 app = typer.Typer(
     help="Move PyTorch training programs from FSDP1 to FSDP2, and prove that they train the same.",
@@ -40,17 +42,6 @@ Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTP
 TorchVersion = Annotated[str | None, typer.Option(help="The oldest torch that the output has to run on.")]
 
 
-class _WithProgramArguments(TyperCommand):
-    """Keeps what follows `--` for the training script."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--" in args:
-            split = args.index("--")
-            ctx.meta["program_args"] = tuple(args[split + 1 :])
-            args = args[:split]
-        return super().parse_args(ctx, args)
-
-
 @app.callback(invoke_without_command=True)
 def _main(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
     if version:
@@ -60,6 +51,7 @@ def _main(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 def rewrite(
+    context: typer.Context,
     paths: Paths = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
@@ -79,10 +71,7 @@ def rewrite(
     """
     from .commands import rewrite as command
 
-    options = _options(
-        torch_version=torch_version, exclude=exclude, select=select,
-        ignore=ignore, strict=strict, jobs=jobs, quiet=quiet, output_format=output_format,
-    )  # fmt: skip
+    options = _options(context)
     if diff and output:
         raise typer.BadParameter("--diff writes nothing: leave out --output")
     chosen = _paths(paths, options)
@@ -91,19 +80,10 @@ def rewrite(
     _finish(lambda: command.run(chosen, options, diff, output, stdin_filename))
 
 
-@app.command(cls=_WithProgramArguments)
+@app.command(cls=WithProgramArguments)
 def check(
     context: typer.Context,
     paths: Paths = None,
-    run_gpus: Annotated[int | None, typer.Option(help="Run both programs on N GPUs and compare.", metavar="N")] = None,
-    run_cpus: Annotated[int | None, typer.Option(help="The same on N CPU processes.", metavar="N")] = None,
-    baseline: Annotated[str | None, typer.Option(help="What to compare with: PATH, or git:REV.")] = None,
-    steps: Annotated[int | None, typer.Option(help="How many optimizer steps are compared.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed both programs, should they not do it themselves.")] = None,
-    allow: Annotated[list[str] | None, typer.Option(help="A check that may fail, such as S3. Repeatable.")] = None,
-    launcher: Annotated[str | None, typer.Option(help='Instead of torchrun: "srun -N2 … {probe}".')] = None,
-    keep: Annotated[str | None, typer.Option(help="Leave the records of the runs in this folder.")] = None,
-    html: Annotated[str | None, typer.Option(help="Write a page with the curves of both runs to this file.")] = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,
@@ -113,6 +93,30 @@ def check(
     quiet: Quiet = None,
     output_format: Format = None,
     stdin_filename: StdinName = None,
+    run_gpus: run.RunGpus = None,
+    run_cpus: run.RunCpus = None,
+    dry_run_world: run.DryRunWorld = None,
+    baseline: run.Baseline = None,
+    module: run.Module = None,
+    seed: run.Seed = None,
+    steps: run.Steps = None,
+    floor_runs: run.FloorRuns = None,
+    init: run.Init = None,
+    resume_args: run.ResumeArgs = None,
+    from_baseline_checkpoint: run.FromBaselineCheckpoint = None,
+    allow: run.Allow = None,
+    nnodes: run.Nnodes = None,
+    node_rank: run.NodeRank = None,
+    rdzv_endpoint: run.RdzvEndpoint = None,
+    torchrun_args: run.TorchrunArgs = None,
+    launcher: run.Launcher = None,
+    hang_timeout: run.HangTimeout = None,
+    start_timeout: run.StartTimeout = None,
+    python: run.Python = None,
+    spawns: run.Spawns = None,
+    redirect: run.Redirect = None,
+    keep: run.Keep = None,
+    html: run.Html = None,
 ) -> None:
     """Report FSDP1 that is left and FSDP2 used wrongly; with --run-gpus or --run-cpus, compare the training too.
 
@@ -120,25 +124,79 @@ def check(
 
     Exit code 0: clean, or the same training. 1: findings, or not the same. 2: an error, or it could not be decided.
     """
-    options = _options(
-        run_gpus=run_gpus, run_cpus=run_cpus, baseline=baseline, steps=steps, torch_version=torch_version,
-        exclude=exclude, select=select, ignore=ignore, strict=strict, jobs=jobs, quiet=quiet, seed=seed,
-        allow=allow, launcher=launcher, keep=keep, html=html, output_format=output_format,
-        args=context.meta.get("program_args"),
-    )  # fmt: skip
-    if options.run_gpus and options.run_cpus:
-        raise typer.BadParameter("give --run-gpus or --run-cpus, not both")
-    if run_gpus or run_cpus or (options.run_gpus + options.run_cpus and not paths):
+    options = _options(context)
+    asked = _given_for_a_run(context)
+    if options.kinds_of_run and (asked or not paths):
         from .commands import parity
 
-        script = _script(paths, options)
+        script = _script(paths or [], options)
         _finish(lambda: parity.run(script, options))
-    if baseline or context.meta.get("program_args"):
-        raise typer.BadParameter("--baseline and arguments after -- go with --run-gpus N or --run-cpus N")
+    if asked:
+        raise typer.BadParameter(f"{asked} goes with --run-gpus N, --run-cpus N or --dry-run-world N")
     from .commands import lint
 
     chosen = _paths(paths, options) or [Path()]
     _finish(lambda: lint.run(chosen, options, stdin_filename))
+
+
+@app.command(cls=WithProgramArguments)
+def record(
+    context: typer.Context,
+    output: run.Recorded,
+    script: run.Script = None,
+    quiet: Quiet = None,
+    run_gpus: run.RunGpus = None,
+    run_cpus: run.RunCpus = None,
+    module: run.Module = None,
+    seed: run.Seed = None,
+    steps: run.Steps = None,
+    floor_runs: run.FloorRuns = None,
+    save_init: run.SaveInit = False,
+    init_from: run.InitFrom = None,
+    nnodes: run.Nnodes = None,
+    node_rank: run.NodeRank = None,
+    rdzv_endpoint: run.RdzvEndpoint = None,
+    torchrun_args: run.TorchrunArgs = None,
+    launcher: run.Launcher = None,
+    hang_timeout: run.HangTimeout = None,
+    start_timeout: run.StartTimeout = None,
+    python: run.Python = None,
+    spawns: run.Spawns = None,
+    redirect: run.Redirect = None,
+) -> None:
+    """Run one program and record its training, for `compare`: the first half of a check, as a job of its own.
+
+    What follows -- goes to the training script.
+
+    Exit code 0: recorded. 2: it could not be run.
+    """
+    options = _options(context)
+    if not options.run_gpus and not options.run_cpus:
+        raise typer.BadParameter("say where to run it: --run-gpus N or --run-cpus N")
+    from .commands import parity
+
+    chosen = _script([script] if script else [], options)
+    _finish(lambda: parity.record(chosen, options, output, save_init, init_from))
+
+
+@app.command(cls=Grouped)
+def compare(
+    context: typer.Context,
+    original: Annotated[Path, typer.Argument(help="The recording of the FSDP1 program.")],
+    rewritten: Annotated[Path, typer.Argument(help="The recording of the FSDP2 program.")],
+    quiet: Quiet = None,
+    output_format: Format = None,
+    allow: run.Allow = None,
+    html: run.Html = None,
+) -> None:
+    """Compare two recordings: the second half of a check. Nothing is run.
+
+    Exit code 0: the same training. 1: not the same. 2: it could not be decided.
+    """
+    options = _options(context)
+    from .commands import parity
+
+    _finish(lambda: parity.compare(original, rewritten, options))
 
 
 @app.command()
@@ -157,13 +215,35 @@ def list_rules() -> None:
     _finish(rules.list_all)
 
 
-def _options(**given: object) -> Config:
-    """The configuration file under the options given; a mistake in either ends the run with exit code 2."""
+def _options(context: typer.Context) -> Config:
+    """The configuration file under the options given; a mistake in either ends the run with exit code 2.
+
+    A script and a kind of run that are given replace those of the file.
+    """
+    names = {field.name for field in fields(Config)} - {"paths", "script"}
+    given = {name: value for name, value in context.params.items() if name in names and value not in (None, (), [])}
+    if given.keys() & set(config.KINDS_OF_RUN):
+        given = {**dict.fromkeys(config.KINDS_OF_RUN, 0), **given}
+    if context.params.get("paths") or context.params.get("script"):
+        if "module" in given:
+            raise typer.BadParameter("give a SCRIPT or --module NAME, not both")
+        given["module"] = ""
     try:
-        return config.load(Path.cwd()).override(**given)
+        options = config.load(Path.cwd()).override(**given, args=context.meta.get("program_args"))
     except ConfigError as error:
         err(f"error: {error}\n")
         raise typer.Exit(2) from None
+    if len(options.kinds_of_run) > 1:
+        raise typer.BadParameter(f"give one of {', '.join(options.kinds_of_run)}")
+    return options
+
+
+def _given_for_a_run(context: typer.Context) -> str:
+    """The first option on the command line that only a run has."""
+    for param in context.command.params:
+        if getattr(param, "rich_help_panel", None) and context.params[param.name or ""] not in (None, (), []):
+            return max(param.opts, key=len)
+    return "what follows --" if context.meta.get("program_args") else ""
 
 
 def _paths(paths: list[Path] | None, options: Config) -> list[Path]:
@@ -172,8 +252,15 @@ def _paths(paths: list[Path] | None, options: Config) -> list[Path]:
     return paths or [Path(path) for path in options.paths]
 
 
-def _script(paths: list[Path] | None, options: Config) -> Path:
-    if paths and len(paths) > 1:
+def _script(paths: list[Path], options: Config) -> Path:
+    if options.module:
+        from .verify.sources import main_file
+
+        found = main_file([Path.cwd()], options.module)
+        if found is None:
+            raise typer.BadParameter(f"there is no module {options.module} below the current folder")
+        return found
+    if len(paths) > 1:
         raise typer.BadParameter(f"a run takes one script, not {len(paths)}; its arguments go after --")
     if not paths and not options.script:
         raise typer.BadParameter('name the SCRIPT to run, or set script = "train.py" in [tool.fsdp-migrate]')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -10,6 +11,9 @@ from typing import Any
 
 OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit", "markdown")
 OLDEST_TORCH = (2, 6)
+KINDS_OF_RUN = ("run_gpus", "run_cpus", "dry_run_world")
+CHECKS = ("E0", "H0", "S1", "S2", "S3", "S4", "N0", "N0b", "N1", "N2", "N3", "G0", "G1", "N4", "N4n", "R", "C")
+"""The checks of a parity run that may be allowed to fail. Not V0: without it nothing was compared."""
 
 
 class ConfigError(Exception):
@@ -33,21 +37,51 @@ class Config:
     torch_version: tuple[int, int] = OLDEST_TORCH
     script: str = ""
     """What `check --run-gpus N` runs when no SCRIPT is given, relative to pyproject.toml."""
+    module: str = ""
+    """The same as `python -m` takes it; it comes before `script`."""
     args: tuple[str, ...] = ()
     run_gpus: int = 0
     run_cpus: int = 0
+    dry_run_world: int = 0
+    """Compare the structure as on so many ranks, in one process."""
     baseline: str = ""
     steps: int = 20
+    floor_runs: int = 1
+    """How often the original is run again from weights one ulp away."""
+    init: str = "auto"
+    """Whether the rewritten program starts from the original's weights."""
+    resume_args: tuple[str, ...] = ()
+    """What makes the program go on from its checkpoint; empty not to try."""
+    from_baseline_checkpoint: bool = False
+    """Whether the rewritten program must go on from the original's checkpoint too."""
     seed: int | None = None
     """Seeds random, NumPy and torch in every process of a parity run; None leaves that to the program."""
     launcher: str = ""
     """What starts a parity run instead of torchrun, with `{probe}` where the command goes."""
+    nnodes: int = 1
+    node_rank: int | None = None
+    rdzv_endpoint: str = ""
+    torchrun_args: tuple[str, ...] = ()
+    hang_timeout: float = 120.0
+    """Seconds without a record from any rank; `start_timeout` before the first step."""
+    start_timeout: float = 600.0
+    python: str = ""
+    """What runs the programs; empty for the Python of this program."""
+    spawns: str = "auto"
+    """Whether the program starts its own processes."""
+    redirect: str = "auto"
+    """Whether CUDA calls go to the CPU."""
     keep: str = ""
     """Where a parity run leaves its records; empty to leave none."""
     allow: tuple[str, ...] = ()
     """Checks of a parity run that may fail, because their difference is meant."""
     html: str = ""
     """Where a parity run writes its page; empty for none."""
+
+    @property
+    def kinds_of_run(self) -> tuple[str, ...]:
+        """The options that ask for a run, as on the command line."""
+        return tuple(f"--{name.replace('_', '-')}" for name in KINDS_OF_RUN if getattr(self, name))
 
     def override(self, **options: object) -> Config:
         """With the options of the command line; None is one that was not given. Raises `ConfigError`."""
@@ -139,6 +173,31 @@ def _number(value: object, least: int) -> int:
     return value
 
 
+def _seconds(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+        raise ValueError("must be a number of seconds above 0")
+    return float(value)
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """A list of strings, or one string as a shell would split it."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else _strings(value)
+
+
+def _checks(value: object) -> tuple[str, ...]:
+    checks = _strings(value)
+    if not set(checks) <= set(CHECKS):
+        raise ValueError(f"must name checks of a parity run: {', '.join(CHECKS)}")
+    return checks
+
+
+def _launcher(value: object) -> str:
+    text = _text(value)
+    if text and "{probe}" not in text:
+        raise ValueError("must have {probe} where the program goes")
+    return text
+
+
 def _one_of(value: object, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"must be one of {', '.join(choices)}")
@@ -166,15 +225,30 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
     "torch-version": _version,
     "script": _text,
+    "module": _text,
     "args": _strings,
     "run-gpus": lambda value: _number(value, 0),
     "run-cpus": lambda value: _number(value, 0),
+    "dry-run-world": lambda value: _number(value, 0),
     "baseline": _text,
     "steps": lambda value: _number(value, 1),
+    "floor-runs": lambda value: _number(value, 1),
+    "init": lambda value: _one_of(value, ("auto", "copy", "as-is")),
+    "resume-args": _words,
+    "from-baseline-checkpoint": _flag,
     "seed": lambda value: _number(value, 0),
-    "launcher": _text,
+    "launcher": _launcher,
+    "nnodes": lambda value: _number(value, 1),
+    "node-rank": lambda value: _number(value, 0),
+    "rdzv-endpoint": _text,
+    "torchrun-args": _words,
+    "hang-timeout": _seconds,
+    "start-timeout": _seconds,
+    "python": _text,
+    "spawns": lambda value: _one_of(value, ("auto", "yes", "no")),
+    "redirect": lambda value: _one_of(value, ("auto", "on", "off")),
     "keep": _text,
-    "allow": _strings,
+    "allow": _checks,
     "html": _text,
 }
 assert set(_PARSERS) == {field.name.replace("_", "-") for field in fields(Config)}, "one parser an option"

@@ -36,12 +36,27 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         output-format = "json"
         torch-version = "2.7"
         script = "src/train.py"
+        module = "jobs.train"
         args = ["--epochs", "1"]
         run-gpus = 8
         run-cpus = 2
+        dry-run-world = 64
         baseline = "git:main"
         steps = 5
+        floor-runs = 2
+        init = "copy"
+        resume-args = "--resume 'last one'"
+        from-baseline-checkpoint = true
         seed = 1
+        nnodes = 2
+        node-rank = 1
+        rdzv-endpoint = "head:29400"
+        torchrun-args = ["--max-restarts", "0"]
+        hang-timeout = 60
+        start-timeout = 300.5
+        python = "python3"
+        spawns = "yes"
+        redirect = "off"
         launcher = "srun {probe}"
         keep = "records"
         allow = ["S3"]
@@ -51,6 +66,8 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
     default = Config()
     assert all(getattr(config, field.name) != getattr(default, field.name) for field in fields(Config))
     assert config.torch_version == (2, 7)
+    assert config.resume_args == ("--resume", "last one")
+    assert config.kinds_of_run == ("--run-gpus", "--run-cpus", "--dry-run-world")
     assert config.script == str(tmp_path / "src/train.py")
     assert config.paths == (str(tmp_path / "src"),)
     assert config.baseline == "git:main"
@@ -67,7 +84,7 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, exclude"),
+        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, dry-run-world"),
         ("output_format = 'json'", "unknown key 'output_format'"),
         ("steps = '3'", "steps must be a whole number from 1 up, not '3'"),
         ("steps = true", "steps must be a whole number"),
@@ -79,6 +96,12 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
         ("torch-version = 2.6", 'torch-version must be a version such as "2.6"'),
         ("torch-version = '2.1'", "must be 2.6 or newer"),
         ("script = 1", "script must be a string"),
+        ("hang-timeout = 0", "hang-timeout must be a number of seconds above 0"),
+        ("floor-runs = 0", "from 1 up"),
+        ("launcher = 'srun train.py'", "launcher must have {probe} where the program goes"),
+        ('resume-args = "--resume \'x"', "No closing quotation"),
+        ("init = 'zeros'", "init must be one of auto, copy, as-is"),
+        ("allow = ['V0']", "allow must name checks of a parity run: E0, H0, S1"),
         ("broken = [", "cannot be read"),
     ],
 )

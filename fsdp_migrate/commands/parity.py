@@ -1,67 +1,142 @@
-"""`fsdp-migrate check SCRIPT --run-gpus N`: the lint gate on the program, then both programs under torchrun."""
+"""The commands that run programs: `check SCRIPT --run-gpus N`, and its halves `record` and `compare`."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.baseline import BaselineError, Sides, choose
+from fsdp_migrate.baseline import BaselineError, Sides, choose, tree_of
 from fsdp_migrate.config import Config
 from fsdp_migrate.console import err, is_coloured, out
 
 from . import lint
 
 if TYPE_CHECKING:
-    from fsdp_migrate.verify import ParityReport
+    from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Progress
 
 TEXT = ("full", "concise")
 """The formats for people; for machines there is one document, that of the parity run."""
 
 
 def run(script: Path, options: Config) -> int:
-    """0: the same training. 1: not the same. 2: it could not be run, or could not be decided."""
+    """The lint gate on the program, then both programs. 0: the same training. 1: not the same. 2: could not be run,
+    or could not be decided."""
+    if not _can_write(options.html):
+        return 2
     with tempfile.TemporaryDirectory(prefix="fsdp-migrate-", ignore_cleanup_errors=True) as scratch:
         try:
             sides = choose(script, options, Path(scratch).resolve())
         except BaselineError as error:
             err(f"error: {error}\n    {error.cure}\n")
             return 2
+        except OSError as error:
+            err(f"error: no copy of the program could be made: {error}\n    free space there, or set TMPDIR\n")
+            return 2
         if options.output_format in TEXT:
             lint.run([script], options)
         err(f"{sides.says}\n")
-        return _compare(sides, options)
+        return _show(_checked(sides, options), options)
 
 
-def _compare(sides: Sides, options: Config) -> int:
-    from rich.console import Console
+def record(script: Path, options: Config, folder: Path, save_init: bool, init_from: Path | None) -> int:
+    """Run one program. 0: its recording lies in the folder. 2: it could not be run."""
+    from fsdp_migrate.verify import Failure
+    from fsdp_migrate.verify import record as make
 
-    from fsdp_migrate.verify import CheckRequest, run_check
-    from fsdp_migrate.verify.progress import progress_bars
+    if not script.is_file():
+        err(f"error: {script} does not exist\n    give the path of the training script\n")
+        return 2
+    tree = tree_of(script, Path.cwd())
+    sides = Sides(tree.root, tree.script, tree.root, tree.script, tree.cwd, "")
+    with _progress(options) as progress:
+        made = make(_request(sides, options, folder), folder, progress, save_init, init_from)
+    if isinstance(made, Failure):
+        _tell(made)
+        return 2
+    floors = f", and again {made.floors} times from weights one ulp away" if made.floors else ""
+    out(f"Recorded the {made.side} program in {folder}: {made.steps} steps on {made.ranks} ranks{floors}.\n")
+    return 0
 
-    request = CheckRequest(
-        original=sides.original,
-        rewritten=sides.rewritten,
+
+def compare(original: Path, rewritten: Path, options: Config) -> int:
+    """Compare two recordings. The exit codes of `run`."""
+    from fsdp_migrate.verify import compare as judge
+
+    return _show(judge(original, rewritten, options.allow), options) if _can_write(options.html) else 2
+
+
+def _checked(sides: Sides, options: Config) -> ParityReport:
+    from fsdp_migrate.verify import dry_run, run_check
+
+    request = _request(sides, options, Path(options.keep) if options.keep else None)
+    with _progress(options) as progress:
+        if options.dry_run_world:
+            return dry_run(request, options.dry_run_world, progress)
+        return run_check(request, progress)
+
+
+def _request(sides: Sides, options: Config, keep: Path | None) -> CheckRequest:
+    from fsdp_migrate.verify import CheckRequest
+
+    return CheckRequest(
+        original=_named(sides.original, sides, options),
+        rewritten=_named(sides.rewritten, sides, options),
         original_root=sides.original_root,
         rewritten_root=sides.rewritten_root,
         cwd=sides.cwd,
-        world_size=options.run_gpus or options.run_cpus,
+        as_module=bool(options.module),
+        world_size=options.run_gpus or options.run_cpus or 1,
         device="cuda" if options.run_gpus else "cpu",
         steps=options.steps,
         args=options.args,
         seed=options.seed,
         allow=options.allow,
+        floor_runs=options.floor_runs,
+        init=options.init,  # type: ignore[arg-type]  # the configuration lets no other word through
+        resume_args=options.resume_args or None,
+        from_baseline_checkpoint=options.from_baseline_checkpoint,
         launcher=options.launcher or None,
-        keep=Path(options.keep).resolve() if options.keep else None,
+        nodes=options.nnodes,
+        node_rank=options.node_rank,
+        rdzv_endpoint=options.rdzv_endpoint or None,
+        torchrun_args=options.torchrun_args,
+        hang_timeout=options.hang_timeout,
+        start_timeout=options.start_timeout,
+        python=options.python or sys.executable,
+        spawns=options.spawns,  # type: ignore[arg-type]
+        redirect=options.redirect,  # type: ignore[arg-type]
+        keep=keep.resolve() if keep is not None else None,
     )
-    with progress_bars(Console(stderr=True, quiet=options.quiet)) as progress:
-        report = run_check(request, progress)
-    _show(report, options)
-    return report.exit_code
 
 
-def _show(report: ParityReport, options: Config) -> None:
+def _named(script: Path, sides: Sides, options: Config) -> Path:
+    """The script, or with --module the module's name, as the folder that the run starts in sees it."""
+    if not options.module:
+        return script
+    parts = script.with_suffix("").relative_to(sides.cwd).parts
+    return Path(".".join(parts[:-1] if parts[-1] == "__main__" else parts))
+
+
+def _progress(options: Config) -> AbstractContextManager[Progress]:
+    from rich.console import Console
+
+    from fsdp_migrate.verify.progress import progress_bars
+
+    return progress_bars(Console(stderr=True, quiet=options.quiet))
+
+
+def _can_write(page: str) -> bool:
+    """Asked before the run: a page that cannot be written must not cost its result."""
+    if not page or Path(page).resolve().parent.is_dir():
+        return True
+    err(f"error: the folder of {page} does not exist\n    make it, or give another --html FILE\n")
+    return False
+
+
+def _show(report: ParityReport, options: Config) -> int:
     if options.html:
         from fsdp_migrate.verify.report_html import to_html
 
@@ -81,3 +156,8 @@ def _show(report: ParityReport, options: Config) -> None:
 
         width = None if sys.stdout.isatty() else 120
         render(report, Console(width=width, no_color=not is_coloured(sys.stdout)))
+    return report.exit_code
+
+
+def _tell(failure: Failure) -> None:
+    err(f"{failure.traceback or failure.log}\nerror: {failure.message}\n    {failure.cure}\n".lstrip("\n"))

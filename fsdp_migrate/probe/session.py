@@ -7,6 +7,7 @@ import os
 import platform
 import random
 import runpy
+import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -61,6 +62,7 @@ def begin(settings: Settings, rank: int, world: int) -> Recorder:
         rank=rank,
         world=world,
         pid=os.getpid(),
+        host=socket.gethostname(),
         torch=torch.__version__,
         python=platform.python_version(),
         redirect=settings.redirect,

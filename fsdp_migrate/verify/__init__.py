@@ -10,7 +10,7 @@ from fsdp_migrate.verify.report import CheckRow, Curves, Failure, Mark, ParityRe
 from fsdp_migrate.verify.request import CheckRequest
 from fsdp_migrate.verify.run import run_check
 from fsdp_migrate.verify.runner import Progress
-from fsdp_migrate.verify.separate import compare, record
+from fsdp_migrate.verify.separate import Recording, compare, record
 
 __all__ = [
     "CheckRequest",
@@ -20,6 +20,7 @@ __all__ = [
     "Mark",
     "ParityReport",
     "Progress",
+    "Recording",
     "Verdict",
     "compare",
     "dry_run",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.optimizers import hyper_parameters
@@ -14,6 +11,7 @@ from fsdp_migrate.verify.observation import Observation, Unit
 from fsdp_migrate.verify.preflight import look, missing_program, objection
 from fsdp_migrate.verify.report import CheckRow, Failure, Mark, ParityReport, Verdict, verdict_of, with_allowed
 from fsdp_migrate.verify.request import CheckRequest
+from fsdp_migrate.verify.run import a_home
 from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner
 
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -22,19 +20,16 @@ _STEPS = 3
 
 def dry_run(request: CheckRequest, world: int, progress: Progress | None = None) -> ParityReport:
     """Run both programs as rank 0 of `world` ranks on the fake backend, and compare what does not depend on values."""
-    home = request.keep or Path(tempfile.mkdtemp(prefix="fsdp-migrate-"))
-    asked = replace(request, dry_run_world=world, device="cpu", steps=_STEPS)
+    asked = replace(request, dry_run_world=world, device="cpu", steps=_STEPS, nodes=1, launcher=None)
     try:
         problem = missing_program(asked) or objection(asked, look(asked.python, asked.env))
         if problem is not None:
             raise CouldNotRun(problem)
-        runner = Runner(asked, home, progress)
-        original, rewritten = runner.run(Plan("original", "original")), runner.run(Plan("rewritten", "rewritten"))
+        with a_home(asked) as home:
+            runner = Runner(asked, home, progress)
+            original, rewritten = runner.run(Plan("original", "original")), runner.run(Plan("rewritten", "rewritten"))
     except CouldNotRun as error:
         return _nothing(error.failure, world)
-    finally:
-        if request.keep is None:
-            shutil.rmtree(home, ignore_errors=True)
     return _judge(Comparison(original, rewritten, (), _STEPS), request.allow, world)
 
 

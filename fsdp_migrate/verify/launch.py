@@ -42,7 +42,8 @@ def redirects(request: CheckRequest) -> bool:
 
 
 def _files(request: CheckRequest, side: Side) -> list[Path]:
-    return program_files(request.tree(side), request.target(side), request.as_module)
+    home = request.tree(side) / request.cwd if request.as_module else request.tree(side)
+    return program_files(home, request.target(side), request.as_module)
 
 
 def command(request: CheckRequest, run: Run) -> list[str]:
@@ -53,9 +54,23 @@ def command(request: CheckRequest, run: Run) -> list[str]:
         return ["bash", "-c", request.launcher.replace("{probe}", line).replace("{n}", str(request.world_size))]
     if spawns_itself(request, run.side) or request.dry_run_world is not None:
         return [request.python, *probe]
-    where = list(request.torchrun_args) or ["--standalone"]
+    where = [*_meeting_place(request, run), *request.torchrun_args]
     count = ["--nproc-per-node", str(request.world_size)]
     return [request.python, "-m", "torch.distributed.run", *where, *count, *probe]
+
+
+def _meeting_place(request: CheckRequest, run: Run) -> list[str]:
+    """How the processes find each other. What the caller gives to torchrun itself comes later, and so goes first."""
+    if request.nodes == 1:
+        own = any(word.startswith(("--rdzv", "--master", "--standalone")) for word in request.torchrun_args)
+        return [] if own else ["--standalone"]
+    # An id for each run: a store that outlives a run would take the next one for a latecomer.
+    words = ["--nnodes", str(request.nodes), "--rdzv-id", f"fsdp-migrate-{run.name}".replace(" ", "-")]
+    if request.node_rank is not None:
+        words += ["--node-rank", str(request.node_rank)]
+    if request.rdzv_endpoint is not None:
+        words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", request.rdzv_endpoint]
+    return words
 
 
 def probe_options(request: CheckRequest, run: Run) -> list[str]:

@@ -50,12 +50,17 @@ class Sketch:
     heads: dict[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
+    def whole(self) -> bool:
+        """Whether the pieces that were seen make up the tensor."""
+        return abs(self.owned - self.numel) < 0.5
+
+    @property
     def norm(self) -> float:
         return math.sqrt(max(0.0, self.squares))
 
     def distance(self, other: Sketch) -> float:
-        """Estimate of the 2-norm of the difference of the two tensors."""
-        if self.numel != other.numel:
+        """Estimate of the 2-norm of the difference of the two tensors; inf where they cannot be compared."""
+        if self.numel != other.numel or self.nonfinite or other.nonfinite:
             return math.inf
         return math.sqrt(sum((a - b) ** 2 for a, b in zip(self.sums, other.sums, strict=True)) / len(self.sums))
 

@@ -15,6 +15,8 @@ _GOOD_ENDS = ("max_steps", "finished")
 _LOG_TAIL_LINES = 40
 _CANNOT_WRITE = 74
 """Exit code of a probe that cannot write its records, see fsdp_migrate/probe/writer.py."""
+SPACE_CURE = "free space there, or choose another folder with --keep DIR or TMPDIR"
+_NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _PORT_TAKEN = ("EADDRINUSE", "address already in use", "Address already in use")
 _PORT_CURE = "end the process that holds the port, or do not give a fixed one (MASTER_PORT, --master-port)"
 _PEER_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
@@ -115,7 +117,7 @@ def _no_space(name: str, rank: int, watched: Watched) -> Failure:
     return Failure(
         name,
         f"rank {rank} could not write its records (disk full?)",
-        "free space in the temporary directory, or choose another with --keep DIR or TMPDIR",
+        SPACE_CURE,
         rank,
         log=_tail(watched.log),
     )
@@ -163,6 +165,8 @@ def _tail(log: str) -> str:
 def _cure(kind: str, message: str, name: str) -> str:
     if any(words in message for words in _PORT_TAKEN):
         return _PORT_CURE
+    if any(words in message for words in _NO_SPACE):
+        return SPACE_CURE
     if "nccl" in message.lower() or "cuda" in message.lower():
         return "the program needs CUDA: use --run-gpus, or --run-cpus with redirection on"
     if kind in ("FileNotFoundError", "ModuleNotFoundError"):

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fsdp_migrate.verify.launch import spawns_itself
 from fsdp_migrate.verify.report import Failure
 from fsdp_migrate.verify.request import CheckRequest
 
@@ -59,12 +60,15 @@ def objection(request: CheckRequest, machine: Machine) -> Failure | None:
         return Failure(
             "preflight",
             f"torch cannot be imported by {request.python}: {machine.error}",
-            'install it: pip install "fsdp-migrate[verify]", or name the Python of your training environment',
+            'install it: pip install "fsdp-migrate[verify]", or name the Python that has it: --python PATH',
         )
     if _version(machine.torch) < _OLDEST:
         return Failure(
             "preflight", f"torch {machine.torch} has no public fully_shard", "a parity run needs torch 2.6 or newer"
         )
+    apart = _nodes_apart(request)
+    if apart:
+        return Failure("preflight", *apart)
     if request.device == "cpu":
         if machine.gloo:
             return None
@@ -72,6 +76,17 @@ def objection(request: CheckRequest, machine: Machine) -> Failure | None:
     if request.launcher is not None or machine.devices >= request.world_size:
         return None
     return _too_few_devices(request, machine)
+
+
+def _nodes_apart(request: CheckRequest) -> tuple[str, str] | None:
+    """(message, cure) if the nodes of a cluster job could not work together."""
+    if not request.joins_others:
+        return None
+    if request.keep is None:
+        return f"the {request.nodes} nodes have no folder to meet in", "give a --keep DIR that all of them share"
+    if spawns_itself(request, "original") or spawns_itself(request, "rewritten"):
+        return "the program starts its own processes, which are followed on one node only", "leave --nnodes out"
+    return None
 
 
 def missing_program(request: CheckRequest) -> Failure | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 Device = Literal["cpu", "cuda"]
+Init = Literal["auto", "copy", "as-is"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,15 @@ class CheckRequest:
     directory of the script). Each run gets its own scratch copy of its tree as working directory, so that the user's
     files are safe. `cwd` is the directory inside the tree to start in.
 
-    `world_size` is the number of processes of one node, `nodes` the number of nodes of a cluster job; with more than
-    one, `torchrun_args` or `launcher` say how they find each other. `launcher` is a command in which `{probe}` stands
-    for the program and `{n}` for the processes of a node. With `resume_args` the program is started a second time with
-    these arguments added, and must go on where the checkpoint it found was saved; `from_baseline_checkpoint` does the
-    same with the rewritten program and a checkpoint that the original saved. `dry_run_world` compares the structure at
-    that world size in one process.
+    `world_size` is the number of processes of one node, `nodes` the number of nodes of a cluster job. With more than
+    one, either `launcher` starts the processes of all nodes, or the check is called on each node with that node's
+    `node_rank` and torchrun's `rdzv_endpoint`, and with a `keep` that all nodes share: each node reads the records of
+    all and comes to the same answer. `torchrun_args` go to torchrun as they are. `launcher` is a command in which
+    `{probe}` stands for the program and `{n}` for the processes of a node.
+
+    With `resume_args` the program is started a second time with these arguments added, and must go on where the
+    checkpoint it found was saved; `from_baseline_checkpoint` does the same with the rewritten program and a checkpoint
+    that the original saved. `dry_run_world` compares the structure at that world size in one process.
 
     `seed` seeds every process before the program begins, for a program that does not do so itself.
 
@@ -52,13 +56,15 @@ class CheckRequest:
     allow: tuple[str, ...] = ()
     seed: int | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    init: Literal["auto", "copy", "as-is"] = "auto"
+    init: Init = "auto"
     redirect: Literal["auto", "on", "off"] = "auto"
     spawns: Literal["auto", "yes", "no"] = "auto"
     python: str = sys.executable
     torchrun_args: tuple[str, ...] = ()
     launcher: str | None = None
     nodes: int = 1
+    node_rank: int | None = None
+    rdzv_endpoint: str | None = None
     resume_args: tuple[str, ...] | None = None
     from_baseline_checkpoint: bool = False
     dry_run_world: int | None = None
@@ -67,6 +73,11 @@ class CheckRequest:
     def ranks(self) -> int:
         """Processes in all."""
         return self.world_size * self.nodes
+
+    @property
+    def joins_others(self) -> bool:
+        """Whether this is one of several calls of the same check, each on its own node."""
+        return self.nodes > 1 and self.launcher is None
 
     def tree(self, side: Side) -> Path:
         """The root of the version's tree."""

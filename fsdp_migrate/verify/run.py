@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +17,9 @@ from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.preflight import look, missing_program, objection
 from fsdp_migrate.verify.report import CheckRow, Curves, Failure, ParityReport, Verdict, verdict_of, with_allowed
-from fsdp_migrate.verify.request import CheckRequest
+from fsdp_migrate.verify.request import CheckRequest, Init
 from fsdp_migrate.verify.resume import checkpoint_rows
-from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner
+from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner, cannot_write
 
 
 def run_check(request: CheckRequest, progress: Progress | None = None) -> ParityReport:
@@ -27,16 +29,27 @@ def run_check(request: CheckRequest, progress: Progress | None = None) -> Parity
     processes are gone.
     """
     began = time.monotonic()
-    home = request.keep or Path(tempfile.mkdtemp(prefix="fsdp-migrate-"))
-    home.mkdir(parents=True, exist_ok=True)
     try:
-        report = _checked(request, home, progress)
+        with a_home(request) as home:
+            report = _checked(request, home, progress)
     except CouldNotRun as error:
         report = _no_report(request, error.failure)
+    return replace(report, seconds=time.monotonic() - began)
+
+
+@contextmanager
+def a_home(request: CheckRequest) -> Iterator[Path]:
+    """Where the runs of a check lie: kept if that was asked for, else gone afterwards. Raises CouldNotRun."""
+    try:
+        home = request.keep or Path(tempfile.mkdtemp(prefix="fsdp-migrate-"))
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CouldNotRun(cannot_write(request.keep or Path(tempfile.gettempdir()), error)) from error
+    try:
+        yield home
     finally:
         if request.keep is None:
             shutil.rmtree(home, ignore_errors=True)
-    return replace(report, seconds=time.monotonic() - began)
 
 
 def compare_observations(
@@ -69,7 +82,7 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> Pa
         f"{path} was linked to and not copied (too large): a program that overwrites it overwrites yours"
         for path in runner.linked
     )
-    return replace(report, device=request.device, limits=_limits(request), warnings=warnings)
+    return replace(report, device=request.device, limits=limits_of(request), warnings=warnings)
 
 
 def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
@@ -77,7 +90,7 @@ def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
     keeps = request.resume_args is not None
     original = runner.run(Plan("original", "original", leave_scratch=keeps))
     rewritten = runner.run(Plan("rewritten", "rewritten", leave_scratch=keeps))
-    transplant = _wants_transplant(request, original, rewritten)
+    transplant = wants_transplant(request.init, original, rewritten)
     weights = (runner.home / "weights").resolve() if transplant else None
     floors = tuple(
         runner.run(Plan("original", f"floor {n + 1}", perturb=n + 1, save_init=weights if n == 0 else None))
@@ -89,10 +102,11 @@ def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
     return Comparison(original, transplanted, floors, request.steps, as_found=rewritten)
 
 
-def _wants_transplant(request: CheckRequest, original: Observation, rewritten: Observation) -> bool:
-    if request.init == "as-is" or not differs(original, rewritten):
+def wants_transplant(init: Init, original: Observation, rewritten: Observation) -> bool:
+    """Whether the rewritten program has to be run again from the original's initial weights."""
+    if init == "as-is" or not differs(original, rewritten):
         return False
-    return request.init == "copy" or not init_problem(original, rewritten)
+    return init == "copy" or not init_problem(original, rewritten)
 
 
 def _no_report(request: CheckRequest, failure: Failure) -> ParityReport:
@@ -105,7 +119,8 @@ def _no_report(request: CheckRequest, failure: Failure) -> ParityReport:
     )
 
 
-def _limits(request: CheckRequest) -> tuple[str, ...]:
+def limits_of(request: CheckRequest) -> tuple[str, ...]:
+    """What a run on this kind of machine cannot show."""
     if request.device != "cpu":
         return ()
     limits = ["CPU parity does not verify NCCL, memory or speed"]

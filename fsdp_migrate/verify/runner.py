@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsdp_migrate.verify.launch import Run, command, environment
 from fsdp_migrate.verify.observation import Observation
-from fsdp_migrate.verify.outcome import outcome, worth_a_retry
+from fsdp_migrate.verify.outcome import SPACE_CURE, outcome, worth_a_retry
+from fsdp_migrate.verify.records import RankRecords, read_run
 from fsdp_migrate.verify.report import Failure
 from fsdp_migrate.verify.request import CheckRequest, Side
 from fsdp_migrate.verify.scratch import copy_tree
@@ -18,6 +22,8 @@ from fsdp_migrate.verify.watch import Watched, watch
 Progress = Callable[[str, int, int], None]
 """Called with the name of the run ("original", "rewritten", "floor 1"), the steps made, and the steps wanted."""
 
+_SHARED_DISK_S = 30.0
+
 
 class CouldNotRun(Exception):
     """A run gave nothing to compare; `failure` says why."""
@@ -25,6 +31,11 @@ class CouldNotRun(Exception):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
+
+
+def cannot_write(place: Path, error: OSError) -> Failure:
+    """What is said when the parent side itself has no room or no right to write."""
+    return Failure("preflight", f"{place} could not be written: {error}", SPACE_CURE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class Runner:
     def run(self, plan: Plan) -> Observation:
         """Raises CouldNotRun. A run that gloo aborted for no reason of the program's is made once more."""
         watched = self._attempt(plan)
-        if worth_a_retry(watched):
+        if worth_a_retry(watched) and not self.request.joins_others:  # the other nodes would not know of it
             watched = self._attempt(plan)
         ranks = 1 if self.request.dry_run_world is not None else self.request.ranks
         result = outcome(plan.name, watched, ranks)
@@ -68,38 +79,70 @@ class Runner:
 
     def _attempt(self, plan: Plan) -> Watched:
         place = self.place(plan.name)
-        shutil.rmtree(place, ignore_errors=True)
         request = replace(self.request, args=self.request.args + plan.more_args)
+        mine = self._of_this_node
         run = Run(
             plan.side,
             plan.name,
             place / "records",
-            place / "scratch",
+            place / f"scratch{mine}",
             plan.perturb,
             plan.save_init,
             plan.load_init,
         )
-        self.linked = tuple(sorted({*self.linked, *copy_tree(request.tree(plan.side), run.scratch)}))
-        if plan.over is not None:
-            _lay_over(self.place(plan.over) / "scratch", run.scratch)
+        try:
+            _clear(run)
+            self.linked = tuple(sorted({*self.linked, *copy_tree(request.tree(plan.side), run.scratch)}))
+            if plan.over is not None:
+                for scratch in sorted(self.place(plan.over).glob("scratch*")):  # each node's ranks wrote their own
+                    _lay_over(scratch, run.scratch)
+        except OSError as error:
+            raise CouldNotRun(cannot_write(place, error)) from error
         watched = watch(
             command(request, run),
             run.scratch / request.cwd,
             environment(request),
             run.out,
+            run.out / f"output{mine}.log",
             request.hang_timeout,
             request.start_timeout,
             self._tell(plan.name),
         )
+        if request.joins_others:
+            watched = replace(watched, ranks=_all_nodes(run.out, request.ranks))
         if not plan.leave_scratch:
             shutil.rmtree(run.scratch, ignore_errors=True)
         return watched
+
+    @property
+    def _of_this_node(self) -> str:
+        """Ends the names of what several nodes would otherwise write into one shared folder together."""
+        if not self.request.joins_others:
+            return ""
+        return f"-{socket.gethostname() if self.request.node_rank is None else self.request.node_rank}"
 
     def _tell(self, name: str) -> Callable[[int], None] | None:
         if self.progress is None:
             return None
         tell, wanted = self.progress, self.request.steps
         return lambda steps: tell(name, steps, wanted)
+
+
+def _clear(run: Run) -> None:
+    """Remove what an earlier run of the name left. No rank of the new one writes before every node got this far."""
+    shutil.rmtree(run.scratch, ignore_errors=True)
+    stale = [*run.out.glob("rank-*"), *(run.save_init.glob("root-*") if run.save_init is not None else ())]
+    for path in stale:
+        with contextlib.suppress(FileNotFoundError):  # another node was quicker
+            path.unlink()
+
+
+def _all_nodes(out: Path, ranks: int) -> list[RankRecords]:
+    """The records of all nodes, as soon as each rank's end has come over the shared file system."""
+    deadline = time.monotonic() + _SHARED_DISK_S
+    while len(list(out.glob("rank-*.done"))) < ranks and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return read_run(out)
 
 
 def _lay_over(source: Path, target: Path) -> None:

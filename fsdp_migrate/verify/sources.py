@@ -14,7 +14,7 @@ from pathlib import Path
 def program_files(root: Path, target: str, as_module: bool) -> list[Path]:
     """The target's file first, then what it imports, as far as plain import statements say. Unreadable files count as
     empty; nothing is imported."""
-    start = _module_file([root], target) if as_module else root / target
+    start = main_file([root], target) if as_module else root / target
     if start is None or not start.is_file():
         return []
     homes = [start.parent, root]
@@ -26,6 +26,11 @@ def program_files(root: Path, target: str, as_module: bool) -> list[Path]:
                 found.append(imported)
                 waiting.append(imported)
     return found
+
+
+def main_file(places: list[Path], name: str) -> Path | None:
+    """What `python -m name` runs."""
+    return _module_file(places, f"{name}.__main__") or _module_file(places, name)
 
 
 def mention(files: list[Path], words: tuple[str, ...]) -> bool:
@@ -56,7 +61,6 @@ def _imports(file: Path, homes: list[Path]) -> Iterator[Path]:
 def _module_file(places: list[Path], name: str) -> Path | None:
     path = Path(*name.split("."))
     candidates = [place / form for place in places for form in (path.with_suffix(".py"), path / "__init__.py")]
-    candidates += [place / path / "__main__.py" for place in places]
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 

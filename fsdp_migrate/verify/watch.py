@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -37,16 +38,16 @@ def watch(
     cwd: Path,
     env: Mapping[str, str],
     out: Path,
+    log: Path,
     hang_timeout: float,
     start_timeout: float,
     progress: Progress | None = None,
 ) -> Watched:
-    """Run `command` to its end. `out` is where the ranks write.
+    """Run `command` to its end. `out` is where the ranks write, `log` where the output goes.
 
     KeyboardInterrupt passes through after all processes are gone.
     """
     out.mkdir(parents=True, exist_ok=True)
-    log = out / "output.log"
     hung: float | None = None
     stacks: dict[int, str] = {}
     with log.open("w") as sink:
@@ -123,9 +124,10 @@ def _end(process: subprocess.Popen[bytes], out: Path) -> None:
 
 
 def _pids(out: Path) -> list[int]:
-    """Processes of the run that are still alive: the recorded ids, if they still belong to a probe."""
+    """Processes of the run that are still alive on this machine: the recorded ids, if they still belong to a probe."""
     metas = [rank.first("meta") for rank in read_run(out)]
-    return [meta["pid"] for meta in metas if meta is not None and _is_probe(meta["pid"])]
+    here = socket.gethostname()
+    return [meta["pid"] for meta in metas if meta is not None and meta["host"] == here and _is_probe(meta["pid"])]
 
 
 def _is_probe(pid: int) -> bool:

@@ -48,8 +48,8 @@ def loss_differences(a: Observation, b: Observation) -> list[float]:
 
 
 def first_step_loss(a: Observation, b: Observation) -> float:
-    """The largest relative loss difference before the first update."""
-    pairs = [(x, y) for x, y in zip(a.losses, b.losses, strict=False) if x.step == 0]
+    """The largest relative loss difference before the first update that a loss led to."""
+    pairs = [(x, y) for x, y in zip(a.losses, b.losses, strict=False) if x.step == a.losses[0].step]
     return max((_worst(x, y) for x, y in pairs), default=0.0)
 
 

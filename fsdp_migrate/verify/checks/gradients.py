@@ -64,6 +64,8 @@ def gradient_owners(comparison: Comparison) -> list[CheckRow]:
     silent = sorted(b.without_gradient - a.without_gradient)
     extra = sorted((a.without_gradient - b.without_gradient) & b.gradients.keys())
     stirring = {name for optimizer in b.optimizers if optimizer.stirs for name in optimizer.key}
+    if not a.gradients and not a.without_gradient:
+        return [CheckRow("G0", title, Mark.NOT_AVAILABLE, detail="no gradient was seen in the original")]
     detail, mark = "", Mark.PASS
     if silent:
         zeros = all(name in a.gradients and a.gradients[name].squares == 0 for name in silent)
@@ -89,6 +91,8 @@ def carried_over(comparison: Comparison) -> list[CheckRow]:
     step = next((i for i, (mine, theirs) in enumerate(zip(a, b, strict=False)) if mine != theirs), None)
     title = "gradients left from the step before"
     value = f"in {sum(a)} -> {sum(b)} steps"
+    if not a or not b:
+        return [CheckRow("G1", title, Mark.NOT_AVAILABLE, detail="no step was seen")]
     if step is None:
         return [CheckRow("G1", title, Mark.PASS, value, "equal")]
     had = "has gradients the original cleared" if b[step] else "has lost gradients the original kept"

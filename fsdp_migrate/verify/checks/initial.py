@@ -74,7 +74,7 @@ def _weights_row(comparison: Comparison, found: Observation) -> CheckRow:
     problem = init_problem(comparison.original, found)
     patchwork = _patchwork(found)
     if patchwork or comparison.as_found is None:
-        detail = problem or f"worst: {short(name)}; --init copy starts both from the original's weights"
+        detail = problem or f"worst: {short(name)}; --init copy (record: --init-from) starts both from the original's"
         return CheckRow("N0", _TITLE, Mark.FAIL, scientific(value), "0", detail)
     after = worst(tensor_distances(comparison.original.init, comparison.rewritten.start))
     if after[1] > 0.0:

@@ -16,9 +16,13 @@ from fsdp_migrate.verify.checks.comparison import (
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
 
+_FIRST = "loss before the first update"
+
 
 def first_loss(comparison: Comparison) -> list[CheckRow]:
     """Same weights, same data: the forward must give the same loss, rank by rank and micro-batch by micro-batch."""
+    if not comparison.original.losses or not comparison.rewritten.losses:
+        return [CheckRow("N1", _FIRST, Mark.NOT_AVAILABLE, detail="no loss was seen")]
     value = first_step_loss(comparison.original, comparison.rewritten)
     floor = comparison.floor(first_step_loss)
     limit = comparison.precision.first_loss(floor)
@@ -28,7 +32,7 @@ def first_loss(comparison: Comparison) -> list[CheckRow]:
     elif value > limit:
         a, b = comparison.original.losses[0].values, comparison.rewritten.losses[0].values
         mark, detail = Mark.FAIL, f"first losses per rank {_list(a)} -> {_list(b)}"
-    return [CheckRow("N1", "loss before the first update", mark, scientific(value), scientific(limit), detail)]
+    return [CheckRow("N1", _FIRST, mark, scientific(value), scientific(limit), detail)]
 
 
 def trajectory(comparison: Comparison) -> list[CheckRow]:
@@ -47,14 +51,15 @@ def trajectory(comparison: Comparison) -> list[CheckRow]:
 
 
 def _row(check: str, title: str, mine: list[float], floor: list[float], comparison: Comparison) -> CheckRow:
-    if not mine or not floor:
-        return CheckRow(check, title, Mark.NOT_AVAILABLE, detail="no common steps")
+    if not mine or len(floor) < len(mine):
+        detail = f"{len(mine)} in common, {len(floor)} of them in the floor run"
+        return CheckRow(check, title, Mark.NOT_AVAILABLE, detail=detail)
     if floor[0] > comparison.precision.widest_floor:
         return CheckRow(check, title, Mark.INCONCLUSIVE, scientific(mine[-1]), "", UNSEEDED)
     limits = [comparison.precision.trajectory(value) for value in floor]
     bad = next((i for i, (value, limit) in enumerate(zip(mine, limits, strict=False)) if value > limit), None)
     shown = bad if bad is not None else len(mine) - 1
-    value, limit = mine[shown], limits[min(shown, len(limits) - 1)]
+    value, limit = mine[shown], limits[shown]
     if bad is None:
         return CheckRow(check, title, Mark.PASS, scientific(value), scientific(limit))
     step = comparison.original.losses[bad].step if check == "N4" else bad

@@ -33,6 +33,8 @@ def _first_difference(mine: tuple[Optimizer, ...], theirs: tuple[Optimizer, ...]
             return None, _other_parameters(optimizer, theirs[number])
         if optimizer.cls != other.cls:
             return None, f"{optimizer.cls} became {other.cls}"
+        if len(optimizer.hyper) != len(other.hyper):
+            return None, f"{optimizer.cls} made {len(optimizer.hyper)} steps, then {len(other.hyper)}"
         step, detail = _settings_difference(optimizer, other)
         if detail:
             return step, detail
@@ -53,7 +55,7 @@ def _other_parameters(mine: Optimizer, theirs: Optimizer) -> str:
 
 def _settings_difference(mine: Optimizer, theirs: Optimizer) -> tuple[int | None, str]:
     last: object = None
-    for step in range(min(len(mine.hyper), len(theirs.hyper))):
+    for step in range(len(mine.hyper)):
         now = (id(mine.hyper[step]), id(theirs.hyper[step]))
         if now == last:  # neither changed since the step before
             continue
@@ -70,13 +72,16 @@ def _settings_difference(mine: Optimizer, theirs: Optimizer) -> tuple[int | None
 
 def state_bytes(comparison: Comparison) -> list[CheckRow]:
     """Bytes over all ranks: none when the optimizer holds dead parameters, W times as many when nothing is sharded."""
+    title = "optimizer state bytes"
+    if not comparison.original.optimizers:
+        return [CheckRow("S4", title, Mark.NOT_AVAILABLE, detail="no optimizer was seen in the original")]
     before = sum(optimizer.state_bytes for optimizer in comparison.original.optimizers)
     after = sum(optimizer.state_bytes for optimizer in comparison.rewritten.optimizers)
     different = relative(before, after) > BYTES_TOLERANCE if before or after else False
     detail = f"optimizer state over all ranks went from {before} to {after} bytes" if different else ""
     mark = Mark.FAIL if different else Mark.PASS
     limit = f"{BYTES_TOLERANCE:.0%}"
-    return [CheckRow("S4", "optimizer state bytes", mark, f"{before} -> {after}", limit, detail)]
+    return [CheckRow("S4", title, mark, f"{before} -> {after}", limit, detail)]
 
 
 def _some(names: list[str]) -> str:

@@ -10,11 +10,14 @@ from fsdp_migrate.verify.report import CheckRow, Mark
 from fsdp_migrate.verify.thresholds import BYTES_TOLERANCE
 
 Comm = dict[str, tuple[int, int]]
+_NO_UNIT = "no shard group was seen in the original"
 _KEEPS_GATHERED = ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
 
 
 def groups(comparison: Comparison) -> list[CheckRow]:
     """Which parameters are gathered together. Sharding only the root keeps every number and wastes the memory."""
+    if not comparison.original.units:
+        return [CheckRow("S1", "shard groups", Mark.NOT_AVAILABLE, detail=_NO_UNIT)]
     before = {unit.key: unit for unit in comparison.original.units}
     after = {unit.key: unit for unit in comparison.rewritten.units}
     lost = [unit for key, unit in before.items() if key not in after]
@@ -35,6 +38,9 @@ def groups(comparison: Comparison) -> list[CheckRow]:
 
 def dtypes(comparison: Comparison) -> list[CheckRow]:
     """The dtype parameters are kept in, computed in, and reduced in, group by group."""
+    title = "dtypes (kept / computed / reduced)"
+    if not comparison.original.units:
+        return [CheckRow("S2", title, Mark.NOT_AVAILABLE, detail=_NO_UNIT)]
     after = {unit.key: unit for unit in comparison.rewritten.units}
     pairs = [(unit, after[unit.key]) for unit in comparison.original.units if unit.key in after]
     whole = not pairs
@@ -46,7 +52,7 @@ def dtypes(comparison: Comparison) -> list[CheckRow]:
         detail = "; ".join(f"{u.name}: {_say(u)} -> {_say(v)}" for u, v in different[:3])
     shown = sorted({_say(unit) for unit in comparison.original.units})
     mark = Mark.FAIL if detail else Mark.PASS
-    return [CheckRow("S2", "dtypes (kept / computed / reduced)", mark, "; ".join(shown), "equal", detail)]
+    return [CheckRow("S2", title, mark, "; ".join(shown), "equal", detail)]
 
 
 def communication(comparison: Comparison) -> list[CheckRow]:
@@ -55,6 +61,11 @@ def communication(comparison: Comparison) -> list[CheckRow]:
     if len(comparison.original.comm) < 2 or len(comparison.rewritten.comm) < 2:
         return [CheckRow("S3", title, Mark.NOT_AVAILABLE, detail="needs two steps: the first differs from the rest")]
     before, after = _usual(comparison.original), _usual(comparison.rewritten)
+    if not before and any(unit.shard_world > 1 for unit in comparison.original.units):
+        detail = (
+            "FSDP1 gathered nothing that the probe could see: is this torch newer than this version of fsdp-migrate?"
+        )
+        return [CheckRow("S3", title, Mark.NOT_AVAILABLE, detail=detail)]
     value = f"{_counts(before)} -> {_counts(after)}"
     limit = f"count equal, bytes {BYTES_TOLERANCE:.0%}"
     problems = [

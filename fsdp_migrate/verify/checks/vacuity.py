@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fsdp_migrate.verify.checks.comparison import Comparison
+from fsdp_migrate.verify.checks.comparison import Comparison, short
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
 
@@ -36,8 +36,15 @@ def _judge(original: Observation, rewritten: Observation, wanted: int) -> tuple[
         )
     if not original.losses:
         return Mark.INCONCLUSIVE, "no loss was seen in the original: it calls neither backward() nor autograd.grad()"
-    if not any(math.isfinite(value) for loss in original.losses for value in loss.values):
-        return Mark.INCONCLUSIVE, "every loss of the original is NaN or infinite"
+    if not all(map(math.isfinite, original.losses[0].values)):
+        return Mark.INCONCLUSIVE, "the original's loss is NaN or infinite from the start"
+    broken = [name for seen in (original.init, original.gradients) for name, s in seen.items() if s.nonfinite]
+    if broken:
+        return Mark.INCONCLUSIVE, f"the original has NaN or infinite first weights or gradients: {short(broken[0])}"
+    for side, run in (("original", original), ("rewritten", rewritten)):
+        torn = [name for seen in (run.init, run.gradients) for name, s in seen.items() if not s.whole]
+        if torn:
+            return Mark.INCONCLUSIVE, f"only a part of {short(torn[0])} could be seen in the {side} program"
     return _judge_rewritten(original, rewritten, wanted)
 
 
@@ -61,6 +68,9 @@ def _judge_rewritten(original: Observation, rewritten: Observation, wanted: int)
             Mark.INCONCLUSIVE,
             "ranks made different numbers of backward passes; only the common ones could be compared",
         )
+    lost = next((loss.step for loss in original.losses if not all(map(math.isfinite, loss.values))), None)
+    if lost is not None:
+        return Mark.PASS, f"the loss is NaN or infinite from step {lost} on in both: only what came before was compared"
     if min(original.steps) < wanted:
         return Mark.PASS, f"only {min(original.steps)} of {wanted} steps: both programs ended by themselves"
     return Mark.PASS, ""
