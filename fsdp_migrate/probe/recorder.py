@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 
 from fsdp_migrate.probe.comm import CommCounter
 from fsdp_migrate.probe.flags import numeric_flags
+from fsdp_migrate.probe.meter import Meter
 from fsdp_migrate.probe.optimizers import (
     group_names,
     hyper_parameters,
@@ -64,8 +64,7 @@ class Recorder:
         self._carried: Tensor | None = None
         self._optimizers: dict[int, tuple[Optimizer, _Seen]] = {}
         self._structure_written = False
-        self._clock = time.perf_counter()
-        self._overhead = 0.0
+        self.meter = Meter()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -87,14 +86,14 @@ class Recorder:
         if self._backward_depth == 0 and not self._paused:
             self._losses += [_value(tensor) for tensor in tensors]
             if self._carried is None:  # the first backward since a step: what is left of the gradients before it?
-                with self._own_time():
+                with self.meter.set_aside():
                     self._carried = squared_norm(self._pieces())
         self._backward_depth += 1
 
     def backward_ends(self) -> None:
         self._backward_depth -= 1
         if self._backward_depth == 0 and not self._paused:
-            with self._own_time():
+            with self.meter.set_aside():
                 self._norm_before_clip = squared_norm(self._pieces())
             self._gradients_wait = True
 
@@ -120,7 +119,7 @@ class Recorder:
         seen.depth += 1
         if seen.depth > 1:  # a subclass whose step() calls its parent's
             return
-        with self._own_time():
+        with self.meter.set_aside():
             mine = self._owned_by(optimizer)
             self._norm_at_step = squared_norm(mine)
             if seen.steps == 0:
@@ -135,8 +134,8 @@ class Recorder:
         if seen.depth:
             return
         self._gradients_wait = False
+        seconds, peak = self.meter.take()
         hyper = hyper_parameters(optimizer)
-        now = time.perf_counter()
         self.writer.write(
             "step",
             opt=seen.number,
@@ -148,14 +147,13 @@ class Recorder:
             hyper=hyper if hyper != seen.hyper else None,
             comm=self.comm.take(),
             forwards=self._forwards,
-            seconds=now - self._clock - self._overhead,
-            peak_bytes=_peak_bytes(),
+            seconds=seconds,
+            peak_bytes=peak,
         )
         seen.hyper, self._carried, self._forwards = hyper, None, 0
         if seen.steps == 0:
             self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
         seen.steps += 1
-        self._clock, self._overhead = time.perf_counter(), 0.0
         self._attempted(seen)
 
     def attempts(self, optimizer: Optimizer) -> int:
@@ -253,18 +251,6 @@ class Recorder:
                 self.writer.write("missing", local=piece.values.numel(), **fields)
             else:
                 self.writer.write("piece", dtype=str(values.dtype), **fields, **sketch(values, piece.index))
-
-    @contextmanager
-    def _own_time(self) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._overhead += time.perf_counter() - began
-
-
-def _peak_bytes() -> int | None:
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 def _value(tensor: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -31,6 +32,7 @@ def leave(out: Path, world: int, code: int) -> None:
     deadline = time.monotonic() + _WAIT_FOR_PEERS_S
     while time.monotonic() < deadline and sum(1 for _ in out.glob("rank-*.done")) < world:
         time.sleep(0.02)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -36,6 +37,7 @@ class RecordWriter:
         try:
             self._file.write(json.dumps({"kind": kind, "t": time.time(), **fields}) + "\n")
         except OSError as error:
-            sys.stderr.write(f"fsdp-migrate probe: cannot write records: {error}\n")
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # the output may lie on the same disk
+                sys.stderr.write(f"fsdp-migrate probe: cannot write records: {error}\n")
+                sys.stderr.flush()
             os._exit(CANNOT_WRITE)

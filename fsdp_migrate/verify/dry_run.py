@@ -30,10 +30,11 @@ def dry_run(request: CheckRequest, world: int, progress: Progress | None = None)
             original, rewritten = runner.run(Plan("original", "original")), runner.run(Plan("rewritten", "rewritten"))
     except CouldNotRun as error:
         return _nothing(error.failure, world)
-    return _judge(Comparison(original, rewritten, (), _STEPS), request.allow, world)
+    return judge(Comparison(original, rewritten, (), _STEPS), request.allow, world)
 
 
-def _judge(comparison: Comparison, allow: tuple[str, ...], world: int) -> ParityReport:
+def judge(comparison: Comparison, allow: tuple[str, ...], world: int) -> ParityReport:
+    """Compare what a dry run shows."""
     checks = (_seen, hyper_parameters, groups, dtypes, communication, _memory)
     rows = with_allowed(tuple(row for check in checks for row in check(comparison)), allow)
     verdict, reason = verdict_of(rows)

@@ -38,7 +38,7 @@ def outcome(name: str, watched: Watched, world: int) -> Observation | Failure:
     ends = {rank.rank: rank.end for rank in watched.ranks}
     if len(ends) == world and all(end and end["reason"] in _GOOD_ENDS for end in ends.values()):
         return merge(watched.ranks)
-    return _killed(name, watched) or _gave_up(name, watched) or _vanished(name, watched, world)
+    return _killed(name, watched) or _left(name, watched) or _gave_up(name, watched) or _vanished(name, watched, world)
 
 
 def worth_a_retry(watched: Watched) -> bool:
@@ -68,6 +68,25 @@ def _gave_up(name: str, watched: Watched) -> Failure | None:
         _cure(end["type"], end["message"], name),
         first.rank,
         end["traceback"],
+        _tail(watched.log),
+    )
+
+
+def _left(name: str, watched: Watched) -> Failure | None:
+    """A rank that came to its end early; what the others then raised is its consequence."""
+    raised = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
+    early = [rank for rank in watched.ranks if rank.end and rank.end["reason"] in _GOOD_ENDS]
+    first = min(early, key=lambda rank: rank.steps, default=None)
+    lost = all(_lost_its_peer(_end_of(rank)["message"]) for rank in raised)
+    if first is None or not raised or not lost or first.steps > min(rank.steps for rank in raised):
+        return None
+    others = ", ".join(str(rank.rank) for rank in raised)
+    return Failure(
+        name,
+        f"rank {first.rank} of the {name} program ended after {first.steps} steps, while rank {others} went on",
+        "every rank must make the same number of steps: look at what ends the loop, mostly data of unequal length",
+        first.rank,
+        _end_of(raised[0])["traceback"],
         _tail(watched.log),
     )
 

@@ -11,6 +11,7 @@ from fsdp_migrate.verify.observation import Loss, Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
 from fsdp_migrate.verify.request import CheckRequest
 from fsdp_migrate.verify.runner import CouldNotRun, Plan, Runner
+from fsdp_migrate.verify.thresholds import Precision
 
 _LEAST_STEPS = 2
 """A checkpoint without optimizer state gives the right first loss: the mistake shows from the second step on."""
@@ -59,11 +60,16 @@ def _row(
         resumed = runner.run(Plan("rewritten", name, more_args=request.resume_args or (), over=saved_by))
     except CouldNotRun as error:
         return CheckRow(check, title, Mark.FAIL, detail=error.failure.message)
+    return judge(check, title, whole, resumed, comparison.precision)
+
+
+def judge(check: str, title: str, whole: Observation, resumed: Observation, precision: Precision) -> CheckRow:
+    """Whether the resumed run is a part of the whole one."""
     step, difference, compared = resumed_at(whole, resumed)
     if step < 0:
         detail = f"fewer than {_LEAST_STEPS} steps after the checkpoint; save earlier, or ask for more --steps"
         return CheckRow(check, title, Mark.NOT_AVAILABLE, detail=detail)
-    limit = comparison.precision.trajectory(0.0)
+    limit = precision.trajectory(0.0)
     detail = f"fits best from step {step} on, {compared} steps compared"
     mark = Mark.FAIL if difference > limit else Mark.PASS
     return CheckRow(check, title, mark, scientific(difference), scientific(limit), detail)

@@ -64,7 +64,7 @@ def compare_observations(
         reason=reason,
         rows=rows,
         curves=_curves(comparison),
-        warnings=_warnings(comparison),
+        warnings=_warnings(comparison, rows),
         world_size=comparison.original.world,
         steps=min(comparison.original.steps, default=0),
         torch_version=str(comparison.original.flags.get("torch", "")),
@@ -132,9 +132,10 @@ def limits_of(request: CheckRequest) -> tuple[str, ...]:
     return tuple(limits)
 
 
-def _warnings(comparison: Comparison) -> tuple[str, ...]:
+def _warnings(comparison: Comparison, rows: tuple[CheckRow, ...]) -> tuple[str, ...]:
     paths = sorted({*comparison.original.outside, *comparison.rewritten.outside})
-    return tuple(f"the program wrote outside its scratch copy: {path}" for path in paths)
+    dearer = tuple(f"{row.detail} ({row.title}: {row.value})" for row in rows if row.id in ("T0", "M0") and row.detail)
+    return dearer + tuple(f"the program wrote outside its scratch copy: {path}" for path in paths)
 
 
 def _curves(comparison: Comparison) -> Curves:

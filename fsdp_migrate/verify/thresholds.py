@@ -15,6 +15,8 @@ TRAJECTORY_FACTOR = 8.0
 GRADIENT_FACTOR = 8.0
 FIRST_LOSS_FACTOR = 4.0
 BYTES_TOLERANCE = 0.05
+SLOWER, BIGGER = 1.10, 1.05
+"""Step time and peak memory above these times the original's are said; they fail nothing."""
 TINY_GRADIENT = 1e-3
 """A parameter whose gradient is this small beside the whole (by element) is measured against the whole: its own
 gradient is rounding noise, such as that of an attention key's bias."""

@@ -7,10 +7,12 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from fsdp_migrate.verify.records import RankRecords, read_run
 
@@ -45,12 +47,12 @@ def watch(
 ) -> Watched:
     """Run `command` to its end. `out` is where the ranks write, `log` where the output goes.
 
-    KeyboardInterrupt passes through after all processes are gone.
+    KeyboardInterrupt, and the SystemExit of a SIGTERM or SIGHUP, pass through after all processes are gone.
     """
     out.mkdir(parents=True, exist_ok=True)
     hung: float | None = None
     stacks: dict[int, str] = {}
-    with log.open("w") as sink:
+    with _signals_end_the_run(), log.open("w") as sink:
         process = subprocess.Popen(
             command, cwd=cwd, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -61,6 +63,24 @@ def watch(
         finally:
             _end(process, out)
     return Watched(process.returncode, read_run(out), hung, stacks, log.read_text(errors="replace"))
+
+
+@contextlib.contextmanager
+def _signals_end_the_run() -> Iterator[None]:
+    """A job that is cancelled, or whose terminal is closed, ends its processes as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # Python lets no other thread listen
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _wait(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.verify.runs import Case
+from tests.verify.runs import Case, Program
 
 ACCUMULATE: dict[str, Any] = {"accumulate": 2}
 SYNC: dict[str, Any] = {"sync_module_states": True}
@@ -100,3 +100,17 @@ HOLD_OUT = [
     Case("sync_module_states dropped, bf16", {**BF16, **SYNC}, "sync_dropped", ("N0",)),
     Case("zero_grad lost, bf16", BF16, "zero_grad_lost", ("G1",)),
 ]
+
+UNDECIDED = [
+    # FSDP1 trains on with the root's weights from before the step: the difference is the original's own mistake.
+    Case("evaluation between backward and step", {"evaluate_early": True, "lr": 1e-2}),
+]
+
+
+def resumable(mutation: str = "") -> Program:
+    """A program that saves after its fourth step, with the mistake in saving or loading that `mutation` names."""
+    return Program.of("resumable.py", "--max-steps", "8", api=2, mutation=mutation)
+
+
+RESUMED = resumable()
+RESUMED_WRONGLY = [resumable("one_shard_saved"), resumable("optimizer_not_loaded"), resumable("data_repeated")]

@@ -37,6 +37,7 @@ class Case:
     caught_by: tuple[str, ...] = ()
     world: int = 2
     repeat: int = 0
+    """Another one draws other weights, other data and another floor."""
 
     @property
     def base(self) -> str:
@@ -81,7 +82,8 @@ class Fleet:
         """Run what is missing: originals, floors (which also save their initial weights), and the FSDP2 programs."""
         for case in cases:
             self._plan(case, "original", "original.py", [])
-            self._plan(case, "floor", "original.py", ["--perturb", "1", "--save-init", str(self._weights(case))])
+            moved = ["--perturb", str(1 + case.repeat), "--save-init", str(self._weights(case))]
+            self._plan(case, "floor", "original.py", moved)
             self._plan(case, "rewritten", "migrated.py", [])
         self._go()
         for case in cases:
@@ -96,6 +98,22 @@ class Fleet:
             if not place.exists():
                 self._put(place, program.script, json.loads(program.options), list(program.extra), 2)
         self._go()
+
+    def resumed(self, whole: list[Program]) -> None:
+        """Run what is missing of these, and then each again, where it left its checkpoint, with `--resume`."""
+        self.programs(whole)
+        for program in whole:
+            place = self._home / program.slug
+            if not (place / "resumed").exists():
+                probe = ["--out", str(place / "resumed"), *program.extra, program.script, "--resume"]
+                self._jobs.append(_Job(str(place / "tree"), probe, 2, str(place / "log")))
+        self._go()
+
+    def seen_resumed(self, program: Program) -> Observation:
+        self.resumed([program])
+        result = _outcome(program.script, self._home / program.slug, 2, "resumed")
+        assert not isinstance(result, Failure), result
+        return result
 
     def seen(self, program: Program) -> Observation:
         """What one program did. A run that failed is an AssertionError."""
@@ -142,7 +160,7 @@ class Fleet:
         if key in self._done:
             return
         self._done.add(key)
-        options = {**case.options, "mutation": case.mutation if script == "migrated.py" else ""}
+        options = {**case.options, "seed": case.repeat, "mutation": case.mutation if script == "migrated.py" else ""}
         self._put(self._place(case, which), script, options, extra, case.world)
 
     def _put(self, place: Path, script: str, options: dict[str, Any], extra: list[str], world: int) -> None:
@@ -169,7 +187,7 @@ class Fleet:
         self._jobs.clear()
 
 
-def _outcome(name: str, place: Path, world: int) -> Observation | Failure:
+def _outcome(name: str, place: Path, world: int, records: str = "records") -> Observation | Failure:
     log = place / "log"
     text = log.read_text(errors="replace") if log.exists() else ""
-    return outcome(name, Watched(0, read_run(place / "records"), None, {}, text), world)
+    return outcome(name, Watched(0, read_run(place / records), None, {}, text), world)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fsdp_migrate.verify import Failure
+from fsdp_migrate.verify import Failure, Mark
 from fsdp_migrate.verify.observation import Observation, merge
 from fsdp_migrate.verify.outcome import outcome, worth_a_retry
 from fsdp_migrate.verify.records import RankRecords, RecordsError, read_run
-from fsdp_migrate.verify.resume import resumed_at
+from fsdp_migrate.verify.resume import judge, resumed_at
+from fsdp_migrate.verify.thresholds import coarsest
 from fsdp_migrate.verify.watch import Watched
 
 META = {"kind": "meta", "schema": 1, "t": 0.0}
@@ -134,3 +135,4 @@ def test_a_lost_optimizer_state_shows_after_the_first_resumed_step() -> None:
 
 def test_one_step_is_not_enough_to_judge_a_resume() -> None:
     assert resumed_at(run(9, 7, 5), run(5.0))[0] == -1
+    assert judge("R", "resumed", run(9, 7, 5), run(5.0), coarsest([])).mark is Mark.NOT_AVAILABLE

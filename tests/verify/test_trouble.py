@@ -68,27 +68,72 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     assert "port" in failure.cure
 
 
-def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "tree", trouble="hang")
-    script = (
-        "import sys; from pathlib import Path; from fsdp_migrate.verify import CheckRequest, run_check;"
-        "run_check(CheckRequest(Path(sys.argv[1]), Path(sys.argv[1]), 2, steps=4, keep=Path(sys.argv[2])))"
-    )
+def test_a_rank_that_leaves_early_is_named(tmp_path: Path) -> None:
+    failure = failure_of(tmp_path, "leave early")
+    assert failure.rank == 1
+    assert "ended after 2 steps, while rank 0 went on" in failure.message
+    assert "same number of steps" in failure.cure
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    failure = failure_of(tmp_path, "disk")
+    assert failure.rank == 1
+    assert "disk full" in failure.message
+    assert "TMPDIR" in failure.cure
+
+
+def test_a_disk_that_cannot_be_written_at_all_is_no_traceback(tmp_path: Path) -> None:
+    script = make_tree(tmp_path / "tree", trouble="plain") / "troubled.py"
+    (tmp_path / "file").touch()
+    report = run_check(CheckRequest(script, script, 2, keep=tmp_path / "file" / "kept"))
+    assert report.exit_code == 2
+    assert report.failure is not None
+    assert "could not be written" in report.failure.message
+    assert "--keep" in report.failure.cure
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "cure"),
+    [
+        (("--run-cpus", "2", "--python", "{no_torch}"), "torch cannot be imported", "fsdp-migrate[verify]"),
+        (("--run-gpus", "8"), "--run-gpus 8 needs 8 CUDA devices; this machine shows 0", "Use --run-cpus 8"),
+        (("--run-cpus", "2", "--nnodes", "2"), "the 2 nodes have no folder to meet in", "--keep DIR"),
+    ],
+)
+def test_what_this_machine_cannot_do(tmp_path: Path, options: tuple[str, ...], message: str, cure: str) -> None:
+    tree = make_tree(tmp_path / "tree", trouble="raise")
+    no_torch = tmp_path / "python"
+    no_torch.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    no_torch.chmod(0o755)
+    began = time.monotonic()
+    parent = check(tree, *(option.format(no_torch=no_torch) for option in options))
+    out = " ".join(parent.communicate(timeout=60)[0].split())
+    assert parent.returncode == 2
+    assert message in out
+    assert cure in out
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_check_leaves_no_process(tmp_path: Path, number: int, code: int) -> None:
     kept = tmp_path / "kept"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(tree / "troubled.py"), str(kept)],
-        cwd=Path(__file__).parents[2],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    parent = check(make_tree(tmp_path / "tree", trouble="hang"), "--run-cpus", "2", "--steps", "4", "--keep", str(kept))
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not _some_step(kept):
         time.sleep(0.1)
-    os.kill(parent.pid, signal.SIGINT)
+    os.kill(parent.pid, number)
     _, errors = parent.communicate(timeout=30)
-    assert "KeyboardInterrupt" in errors
+    assert parent.returncode == code
+    assert "Traceback" not in errors
     time.sleep(0.2)
     assert not processes_with(str(tmp_path))
+
+
+def check(tree: Path, *options: str) -> subprocess.Popen[str]:
+    """The command, as a user starts it."""
+    line = [sys.executable, "-m", "fsdp_migrate", "check", "troubled.py", "--baseline", "troubled.py", *options]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.Popen(line, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def _some_step(kept: Path) -> bool:

@@ -45,7 +45,8 @@ def shard(model: torch.nn.Module, world: int) -> None:
 
 
 def build(rank: int, world: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(1234 + (rank if OPTIONS.sync_module_states else 0) + (MUTATION == "seed_changed"))
+    seed = 1234 + 1000 * OPTIONS.seed + (MUTATION == "seed_changed")
+    torch.manual_seed(seed + (rank if OPTIONS.sync_module_states else 0))
     with torch.device("meta" if OPTIONS.meta else "cpu"):
         model = Transformer(OPTIONS)
     if MUTATION == "untied":
@@ -66,7 +67,7 @@ def build(rank: int, world: int) -> tuple[torch.nn.Module, torch.optim.Optimizer
 
 def materialise(model: torch.nn.Module, rank: int) -> None:
     model.to_empty(device="cpu")
-    torch.manual_seed(1234 + (0 if MUTATION == "shards_repeat" else rank))
+    torch.manual_seed(1234 + 1000 * OPTIONS.seed + (0 if MUTATION == "shards_repeat" else rank))
     if MUTATION == "reset_forgotten":
         for param in model.parameters():
             torch.nn.init.zeros_(param)
@@ -128,10 +129,10 @@ def train(rank: int, world: int) -> None:
     schedule = None
     if OPTIONS.schedule and MUTATION != "schedule_dropped":
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
-    torch.manual_seed(99 + rank)
+    torch.manual_seed(99 + rank + 1000 * OPTIONS.seed)
     if MUTATION == "data_repeated":
         rank = 0
-    data = batches(rank, OPTIONS.steps * OPTIONS.accumulate)
+    data = batches(OPTIONS, rank)
     for step in range(OPTIONS.steps):
         for micro in range(OPTIONS.accumulate):
             last = micro == OPTIONS.accumulate - 1
@@ -139,6 +140,9 @@ def train(rank: int, world: int) -> None:
         tamper_with_gradients(model, world)
         if OPTIONS.clip:
             clip(model)
+        if OPTIONS.evaluate_early and step % 2:
+            with torch.no_grad():
+                loss_of(model, data[0])
         optimizer.step()
         if MUTATION != "zero_grad_lost":
             optimizer.zero_grad()

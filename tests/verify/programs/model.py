@@ -39,6 +39,8 @@ class Options:
     schedule: bool = False
     optimizers: int = 1
     steps: int = 40
+    evaluate_early: bool = False
+    seed: int = 0
     mutation: str = ""
 
 
@@ -90,9 +92,10 @@ class Transformer(nn.Module):
         return self.head(self.norm(x))
 
 
-def batches(rank: int, count: int) -> list[Tensor]:
-    """`count` batches of shape (4, LENGTH + 1), other ones on each rank."""
-    generator = torch.Generator().manual_seed(7 + rank)
+def batches(options: Options, rank: int) -> list[Tensor]:
+    """All batches of a rank, of shape (4, LENGTH + 1)."""
+    generator = torch.Generator().manual_seed(7 + rank + 1000 * options.seed)
+    count = options.steps * options.accumulate
     found = []
     for _ in range(count):
         first = torch.randint(0, VOCABULARY, (4, 1), generator=generator)

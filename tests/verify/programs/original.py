@@ -19,7 +19,7 @@ def main() -> None:
     options = load_options()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(1234 + (rank if options.sync_module_states else 0))
+    torch.manual_seed(1234 + 1000 * options.seed + (rank if options.sync_module_states else 0))
     model = Transformer(options)
     mixed = None
     if options.precision == "bf16":
@@ -42,8 +42,8 @@ def main() -> None:
         apply_activation_checkpointing(model, check_fn=lambda module: isinstance(module, Block))
     optimizer = optimizer_for(options, model)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step)) if options.schedule else None
-    torch.manual_seed(99 + rank)
-    data = batches(rank, options.steps * options.accumulate)
+    torch.manual_seed(99 + rank + 1000 * options.seed)
+    data = batches(options, rank)
     for step in range(options.steps):
         for micro in range(options.accumulate):
             last = micro == options.accumulate - 1
@@ -53,6 +53,9 @@ def main() -> None:
                 (loss / options.accumulate).backward()
         if options.clip:
             model.clip_grad_norm_(options.clip)
+        if options.evaluate_early and step % 2:
+            with torch.no_grad():
+                loss_of(model, data[0])
         optimizer.step()
         optimizer.zero_grad()
         if schedule is not None:

@@ -20,19 +20,35 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import fully_shard
 
 OPTIONS = json.loads(Path(__file__).with_name("options.json").read_text())
+MUTATION = OPTIONS.get("mutation", "")
 SAVED_AFTER = 4
 
 
 def build() -> nn.Module:
-    model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 1))
+    model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 2))
     if OPTIONS["api"] == 1:
         return FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
     fully_shard(model)
     return model
 
 
+def save(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if MUTATION == "one_shard_saved":
+        if dist.get_rank() == 0:
+            torch.save([param.to_local() for param in model.parameters()], "shard.pt")
+        dist.barrier()
+        return
+    weights, state = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": state}, checkpoint_id="checkpoint")
+
+
 def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    if OPTIONS.get("mutation") == "optimizer_not_loaded":
+    if MUTATION == "one_shard_saved":
+        with torch.no_grad():
+            for param, saved in zip(model.parameters(), torch.load("shard.pt"), strict=True):
+                param.to_local().copy_(saved)
+        return
+    if MUTATION == "optimizer_not_loaded":
         weights = get_model_state_dict(model)
         dcp.load({"model": weights}, checkpoint_id="checkpoint")
         set_model_state_dict(model, weights)
@@ -50,7 +66,7 @@ def main() -> None:
     first = 0
     if "--resume" in sys.argv:
         resume(model, optimizer)
-        first = SAVED_AFTER
+        first = SAVED_AFTER - (MUTATION == "data_repeated")
     for step in range(first, 12):
         generator = torch.Generator().manual_seed(1000 * step + dist.get_rank())
         x = torch.randn(8, 16, generator=generator)
@@ -59,8 +75,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         if step == SAVED_AFTER - 1 and not first:
-            weights, state = get_state_dict(model, optimizer)
-            dcp.save({"model": weights, "optimizer": state}, checkpoint_id="checkpoint")
+            save(model, optimizer)
 
 
 if __name__ == "__main__":

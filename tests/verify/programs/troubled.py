@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -28,6 +29,8 @@ def get_into_trouble(rank: int) -> None:
         time.sleep(1000)
     if TROUBLE == "exit" and rank == 1:
         sys.exit(3)
+    if TROUBLE == "disk" and rank == 1:  # no file may grow any more
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if TROUBLE == "kill" and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -47,7 +50,7 @@ def main() -> None:
         Path(os.environ["OUTSIDE"]).write_text("written")
     for step in range(6):
         try:
-            if TROUBLE == "leave" and rank == 1 and step == 2:
+            if TROUBLE.startswith("leave") and rank == 1 and step == 2:
                 break
             loss = model(torch.randn(4, 8)).pow(2).mean()
             if TROUBLE == "no loss":

@@ -1,0 +1,230 @@
+"""What was not seen never passes: each place in the checks that could answer without having looked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fsdp_migrate.verify import Mark, ParityReport, Verdict
+from fsdp_migrate.verify.checks.comparison import Comparison
+from fsdp_migrate.verify.dry_run import judge as judge_dry_run
+from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Sketch, Unit
+from fsdp_migrate.verify.run import compare_observations
+
+Change = Callable[[Observation], Observation]
+
+
+def sketch(value: float = 1.0) -> Sketch:
+    return Sketch([value] * 16, squares=value**2, total=value, owned=4.0, numel=4, heads={0: (1.0, 2.0), 1: (3.0, 4.0)})
+
+
+def run(api: str) -> Observation:
+    """Four steps on two ranks of a program with two weights, as FSDP1 or FSDP2 run it."""
+    unit = Unit(0, "", api, ("w", "v"), 8, 8, 8, "float32", "float32", "float32", "FULL_SHARD", 2)
+    weights = {"0:w": sketch(), "0:v": sketch(2.0)}
+    optimizer = Optimizer(
+        cls="AdamW",
+        params=(("0:w", "0:v"),),
+        hyper=([{"lr": 0.1}],) * 4,
+        norms=(1.0,) * 4,
+        norms_before=(1.0,) * 4,
+        state_bytes=64,
+        stirs=True,
+    )
+    return Observation(
+        world=2,
+        units=(unit,),
+        steps=(4, 4),
+        losses=tuple(Loss(step, (1.0 / (step + 1), 1.0)) for step in range(4)),
+        uneven_losses=False,
+        optimizers=(optimizer,),
+        init=weights,
+        start={},
+        gradients=weights,
+        without_gradient=frozenset(),
+        end=weights,
+        buffers={},
+        carried=(False,) * 4,
+        comm=({"all_gather": (2, 64), "reduce_scatter": (1, 32)},) * 4,
+        forwards=4,
+        seconds=(0.1,) * 4,
+        peaks=(None,) * 4,
+        flags={"torch": "2.13.0"},
+        autocast=None,
+        ranks_disagree=(),
+        meta_params=False,
+        errors=(),
+        outside=(),
+        ends=("max_steps",) * 2,
+        evaluated_before_step=None,
+    )
+
+
+def same(observation: Observation) -> Observation:
+    return observation
+
+
+def without(**fields: Any) -> Change:
+    return lambda observation: replace(observation, **fields)
+
+
+def optimizers(**fields: Any) -> Change:
+    return lambda observation: replace(observation, optimizers=(replace(observation.optimizers[0], **fields),))
+
+
+def report(original: Change = same, rewritten: Change = same, floor: Change | None = same) -> ParityReport:
+    floors = () if floor is None else (floor(original(run("FSDP1"))),)
+    return compare_observations(Comparison(original(run("FSDP1")), rewritten(run("FSDP2")), floors, 4))
+
+
+def marks(found: ParityReport, check: str) -> set[Mark]:
+    return {row.mark for row in found.rows if row.id == check}
+
+
+def test_two_runs_that_agree_pass() -> None:
+    found = report()
+    assert found.verdict is Verdict.PASS, found.reason
+    assert {row.mark for row in found.rows} <= {Mark.PASS, Mark.INFO}
+
+
+LOST = (Loss(0, (1.0, 1.0)), Loss(1, (math.nan, 1.0)), Loss(2, (math.nan, 1.0)), Loss(3, (math.nan, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("check", "both", "words"),
+    [
+        ("V0", without(errors=("rank 1: RuntimeError in backward",)), "swallowed an error"),
+        ("V0", without(steps=(4, 3)), "different numbers of steps"),
+        ("V0", without(steps=(0, 0)), "no optimizer step"),
+        ("V0", without(losses=()), "no loss was seen"),
+        ("V0", without(losses=(Loss(0, (math.nan, 1.0)),) * 4), "from the start"),
+        ("V0", without(uneven_losses=True), "different numbers of backward"),
+        ("V0", without(init={"0:w": replace(sketch(), nonfinite=1)}), "NaN or infinite first weights"),
+        ("V0", without(gradients={"0:w": replace(sketch(), nonfinite=1)}), "NaN or infinite first weights"),
+        ("V0", without(init={"0:w": replace(sketch(), owned=2.0)}), "only a part of w"),
+        ("V0", without(gradients={"0:w": replace(sketch(), owned=2.0)}), "only a part of w"),
+        ("E0", without(flags={}), "not recorded"),
+        ("H0", without(optimizers=()), "no optimizer"),
+        ("S1", without(units=()), "no shard group"),
+        ("S2", without(units=()), "no shard group"),
+        ("S3", without(comm=({},)), "needs two steps"),
+        ("S3", without(comm=({},) * 4), "gathered nothing"),
+        ("S4", without(optimizers=()), "no optimizer"),
+        ("N0", without(init={}), "no weights"),
+        ("N1", without(losses=()), "no loss"),
+        ("N2", optimizers(norms_before=(None,) * 4), "no gradient"),
+        ("N3", without(gradients={}), "no gradient"),
+        ("G0", without(gradients={}), "no gradient"),
+        ("G1", without(carried=()), "no step"),
+        ("N4", without(losses=()), "0 in common"),
+        ("N4n", without(optimizers=()), "0 in common"),
+    ],
+)
+def test_what_neither_side_shows_is_undecided(check: str, both: Change, words: str) -> None:
+    found = report(both, both)
+    assert found.verdict is not Verdict.PASS
+    assert marks(found, check) & {Mark.NOT_AVAILABLE, Mark.INCONCLUSIVE}, found.rows
+    assert words in " ".join(row.detail for row in found.rows if row.id == check)
+
+
+@pytest.mark.parametrize(
+    ("check", "rewritten", "words"),
+    [
+        ("V0", without(units=run("FSDP1").units), "still has 1 FSDP1 group"),
+        ("V0", without(units=()), "nothing is sharded"),
+        ("V0", without(steps=(3, 3)), "steps made"),
+        ("V0", without(steps=(0, 0)), "no optimizer step"),
+        ("V0", without(losses=run("FSDP2").losses[:3]), "backward passes"),
+        ("H0", without(optimizers=()), "0 in the rewritten"),
+        ("H0", optimizers(hyper=([{"lr": 0.1}],) * 3), "made 4 steps, then 3"),
+        ("S3", without(comm=({},) * 4), "2 -> 0"),
+        ("N0", without(init={}), "w"),
+        ("N0", without(init={"0:w": replace(sketch(), nonfinite=1), "0:v": sketch(2.0)}), "w"),
+        ("N1", without(losses=(Loss(0, (math.nan, 1.0)), *run("FSDP2").losses[1:])), "nan"),
+        ("N2", optimizers(norms=(math.nan,) * 4), "nan"),
+        ("N3", without(gradients={}), "w"),
+        ("N3", without(gradients={"0:w": replace(sketch(), nonfinite=1), "0:v": sketch(2.0)}), "w"),
+        ("N4", without(losses=LOST), "step 1"),
+    ],
+)
+def test_what_only_the_rewritten_program_lacks_fails(check: str, rewritten: Change, words: str) -> None:
+    found = report(rewritten=rewritten)
+    assert found.verdict is Verdict.FAIL
+    assert Mark.FAIL in marks(found, check), found.rows
+    assert words in " ".join(row.detail for row in found.rows if row.id == check)
+
+
+@pytest.mark.parametrize(
+    ("floor", "check", "words"),
+    [
+        (None, "N4", "no floor run"),
+        (without(losses=run("FSDP1").losses[:2]), "N4", "4 in common, 2 of them in the floor run"),
+        (without(losses=(Loss(0, (2.0, 1.0)), *run("FSDP1").losses[1:])), "N1", "differs from itself"),
+        (without(losses=(Loss(0, (2.0, 1.0)), *run("FSDP1").losses[1:])), "N4", "--seed"),
+        (optimizers(norms=(2.0,) * 4), "N2", "differs from itself"),
+        (without(gradients={"0:w": sketch(3.0), "0:v": sketch()}), "N3", "differ from themselves"),
+    ],
+)
+def test_a_floor_that_says_nothing_is_undecided(floor: Change | None, check: str, words: str) -> None:
+    found = report(floor=floor)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert words in " ".join(row.detail for row in found.rows if row.id == check)
+
+
+def test_weights_that_change_from_run_to_run_are_undecided() -> None:
+    drawn = without(init={"0:w": sketch(1.1), "0:v": sketch(2.0)})
+    found = report(rewritten=drawn, floor=drawn)
+    assert marks(found, "N0") == {Mark.INCONCLUSIVE}
+    assert "--seed" in found.row("N0").detail
+
+
+def test_weights_that_could_not_be_transplanted_are_undecided() -> None:
+    before, after = run("FSDP1"), run("FSDP2")
+    drawn = replace(after, init={"0:w": sketch(1.1), "0:v": sketch(2.0)}, meta_params=True)
+    half = replace(after, start={"0:w": sketch(1.1), "0:v": sketch(2.0)})
+    found = compare_observations(Comparison(before, half, (before,), 4, as_found=drawn))
+    assert marks(found, "N0") == {Mark.INCONCLUSIVE}
+    assert "could not be made equal" in found.row("N0").detail
+
+
+def test_losses_that_are_lost_on_the_way_are_said() -> None:
+    lost = without(losses=LOST)
+    found = report(lost, lost)
+    assert "from step 1 on in both" in found.row("V0").detail
+
+
+def test_stale_root_weights_of_fsdp1_are_no_verdict_on_the_migration() -> None:
+    drifted = without(losses=tuple(Loss(step, (2.0 - (step < 2), 1.0)) for step in range(4)))
+    before = without(losses=tuple(Loss(step, (1.0, 1.0)) for step in range(4)), evaluated_before_step=1)
+    found = report(before, drifted)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "stale root weights" in found.row("N4").detail
+    late = report(lambda observation: replace(before(observation), evaluated_before_step=2), drifted)
+    assert late.verdict is Verdict.FAIL, "the evaluation came after the difference"
+
+
+def test_v0_cannot_be_allowed() -> None:
+    both = run("FSDP1")
+    found = compare_observations(Comparison(both, both, (both,), 4), allow=("V0",))
+    assert found.failed == ("V0",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (same, same, Verdict.PASS),
+        (without(units=()), same, Verdict.INCONCLUSIVE),
+        (same, without(units=()), Verdict.FAIL),
+        (same, without(units=run("FSDP1").units), Verdict.FAIL),
+        (without(comm=({},) * 4), without(comm=({},) * 4), Verdict.INCONCLUSIVE),
+        (without(comm=({},)), without(comm=({},)), Verdict.INCONCLUSIVE),
+        (without(optimizers=()), without(optimizers=()), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_dry_run_that_saw_nothing_is_undecided(before: Change, after: Change, verdict: Verdict) -> None:
+    found = judge_dry_run(Comparison(before(run("FSDP1")), after(run("FSDP2")), (), 4), (), 64)
+    assert found.verdict is verdict, found.rows
