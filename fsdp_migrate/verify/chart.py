@@ -92,7 +92,7 @@ def _grid(scale: _Scale, unit: str) -> list[str]:
         y = scale.y(value)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    for step in sorted({round((scale.length - 1) * i / 4) for i in range(5)}):
+    for step in range(0, scale.length, max(1, round(_round_step(scale.length / 5)))):
         x = scale.x(step)
         parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{step}</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2

@@ -44,12 +44,13 @@ class CheckRow:
 class Curves:
     """What was seen at each step, over all ranks: mean loss, gradient norm before clipping, seconds, and peak
     bytes of the fullest rank (None without CUDA). `loss_difference` and `floor_difference` are the largest relative
-    difference of any rank's loss against the original's."""
+    difference of any rank's loss against the original's, `loss_limit` the largest that check N4 accepts by then."""
 
     original_loss: tuple[float, ...] = ()
     rewritten_loss: tuple[float, ...] = ()
     loss_difference: tuple[float, ...] = ()
     floor_difference: tuple[float, ...] = ()
+    loss_limit: tuple[float, ...] = ()
     original_norm: tuple[float, ...] = ()
     rewritten_norm: tuple[float, ...] = ()
     original_seconds: tuple[float, ...] = ()

@@ -38,13 +38,18 @@ figure { margin: 0; padding: .9rem 1rem; background: var(--panel); border: 1px s
 svg { width: 100%; height: auto; display: block; } svg text { font-size: 11px; fill: var(--soft); }
 .grid { stroke: var(--edge); } .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .one { stroke: var(--one); } .two { stroke: var(--two); stroke-dasharray: 6 4; } .floor { stroke: var(--floor); }
-.difference { stroke: var(--two); }
+.difference { stroke: var(--two); } .limit { stroke: var(--fail); stroke-width: 1.2; stroke-dasharray: 2 3; }
 .key { font-size: .85rem; color: var(--soft); } .key i { display: inline-block; width: 1.6em; height: 0; margin: 0 .35em
   .25em .9em; border-top: 2px solid; vertical-align: middle; } .key i:first-child { margin-left: 0; }
 i.one { border-color: var(--one); } i.two { border-color: var(--two); border-top-style: dashed; }
 i.difference { border-color: var(--two); } i.floor { border-color: var(--floor); }
+i.limit { border-color: var(--fail); border-top-style: dotted; }
+.warning { margin: .3rem 0 0; }
+tr.fail-row td { background: color-mix(in srgb, var(--fail) 9%, transparent); }
+tr.doubt-row td { background: color-mix(in srgb, var(--doubt) 9%, transparent); }
 .table { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .4rem .7rem .4rem 0; border-bottom: 1px solid var(--edge); }
+th, td { text-align: left; vertical-align: top; padding: .4rem .7rem .4rem .3rem;
+  border-bottom: 1px solid var(--edge); }
 th { color: var(--soft); font-weight: 600; font-size: .85rem; }
 td.number { font-family: ui-monospace, monospace; font-size: .85rem; } td small { color: var(--soft); display: block; }
 td.mark { font-weight: 600; white-space: nowrap; }
@@ -60,7 +65,7 @@ def to_html(report: ParityReport, title: str = "FSDP1 → FSDP2 parity") -> str:
         f'<p class="verdict {_verdict_class(report.verdict)}">{escape(report.verdict.value)}</p>',
         f'<p class="reason">{escape(report.reason)}</p>',
         f'<p class="facts">{escape(_facts(report))}</p>',
-        *(f'<p class="note">⚠ {escape(warning)}</p>' for warning in report.warnings),
+        *(f'<p class="warning doubt">⚠ {escape(warning)}</p>' for warning in report.warnings),
         _failure(report),
         f'<div class="charts">{"".join(_charts(report))}</div>',
         _table(report.rows) if report.rows else "",
@@ -89,32 +94,38 @@ def _facts(report: ParityReport) -> str:
 def _charts(report: ParityReport) -> list[str]:
     c = report.curves
     both = (("FSDP1", "one"), ("FSDP2", "two"))
-    mebibytes = [
-        [None if peak is None else peak / 2**20 for peak in side] for side in (c.original_peak, c.rewritten_peak)
-    ]
+    memory, unit = _in_units(c.original_peak, c.rewritten_peak)
     charts = [
         _figure("Loss", "mean over ranks and micro-batches", "loss", _pair(both, c.original_loss, c.rewritten_loss)),
         _figure(
             "Loss difference",
-            "largest of any rank, relative, against the original run again from weights one ulp away",
+            "relative, the largest of any rank; the floor is the original against itself, from weights one ulp away",
             "relative difference",
             [
                 Line("FSDP1 against FSDP2", c.loss_difference, "difference"),
-                Line("floor: FSDP1 against itself", c.floor_difference, "floor"),
+                Line("floor", c.floor_difference, "floor"),
+                Line("limit", c.loss_limit, "limit"),
             ],
             log=True,
         ),
         _figure("Gradient norm", "before clipping", "gradient norm", _pair(both, c.original_norm, c.rewritten_norm)),
         _figure(
-            "Step time",
+            "Step time, seconds",
             "slowest rank, without the first step",
             "seconds",
             _pair(both, [None, *c.original_seconds[1:]], [None, *c.rewritten_seconds[1:]]),
             from_zero=True,
         ),
-        _figure("Peak CUDA memory", "fullest rank", "MiB", _pair(both, *mebibytes), from_zero=True),
+        _figure(f"Peak CUDA memory, {unit}", "fullest rank", unit, _pair(both, *memory), from_zero=True),
     ]
     return [chart for chart in charts if chart]
+
+
+def _in_units(*sides: Sequence[float | None]) -> tuple[list[list[float | None]], str]:
+    """Bytes as numbers that are neither long nor near zero."""
+    largest = max((peak for side in sides for peak in side if peak is not None), default=0.0)
+    size, unit = (2**30, "GiB") if largest >= 2**31 else (2**20, "MiB")
+    return [[None if peak is None else peak / size for peak in side] for side in sides], unit
 
 
 def _pair(names: tuple[tuple[str, str], tuple[str, str]], *sides: Sequence[float | None]) -> list[Line]:
@@ -140,8 +151,8 @@ def _table(rows: tuple[CheckRow, ...]) -> str:
 def _row(row: CheckRow) -> str:
     detail = f"<small>{escape(row.detail)}</small>" if row.detail else ""
     return (
-        f'<tr><td>{escape(row.id)}</td><td>{escape(row.title)}{detail}</td><td class="number">{escape(row.value)}</td>'
-        f'<td class="number">{escape(row.limit)}</td>'
+        f'<tr class="{_CLASS[row.mark]}-row"><td>{escape(row.id)}</td><td>{escape(row.title)}{detail}</td>'
+        f'<td class="number">{escape(row.value)}</td><td class="number">{escape(row.limit)}</td>'
         f'<td class="mark {_CLASS[row.mark]}">{escape(row.mark.value)}</td></tr>'
     )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fsdp_migrate.verify.checks import ALL
-from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences
+from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
 from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
@@ -140,12 +140,14 @@ def _warnings(comparison: Comparison, rows: tuple[CheckRow, ...]) -> tuple[str, 
 
 def _curves(comparison: Comparison) -> Curves:
     a, b = comparison.original, comparison.rewritten
-    floor = loss_differences(a, comparison.floors[0]) if comparison.floors else []
+    floor = worst_floor(comparison)
+    limits = [comparison.precision.trajectory(value) for value in running_max(floor)]
     return Curves(
         original_loss=_per_step(a),
         rewritten_loss=_per_step(b),
         loss_difference=_worst_per_step(a, loss_differences(a, b)),
         floor_difference=_worst_per_step(a, floor),
+        loss_limit=_worst_per_step(a, limits),
         original_norm=_norms(a),
         rewritten_norm=_norms(b),
         original_seconds=a.seconds,

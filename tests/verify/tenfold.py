@@ -24,7 +24,16 @@ import torch
 from fsdp_migrate.verify import Mark, ParityReport, Verdict
 from fsdp_migrate.verify.resume import judge
 from fsdp_migrate.verify.thresholds import coarsest
-from tests.verify.cases import CALIBRATION, HOLD_OUT, RESUMED, RESUMED_WRONGLY, RIGHT, RIGHT_HOLD_OUT, UNDECIDED
+from tests.verify.cases import (
+    CALIBRATION,
+    HOLD_OUT,
+    RESUMED,
+    RESUMED_WRONGLY,
+    RIGHT,
+    RIGHT_HOLD_OUT,
+    RIGHT_LATER,
+    UNDECIDED,
+)
 from tests.verify.runs import STEPS, Case, Fleet, Program
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -172,9 +181,9 @@ def main() -> int:
     parser.add_argument("--right", type=int, default=10, help="how often each right migration is checked")
     parser.add_argument("--wrong", type=int, default=2, help="how often each wrong one is")
     given = parser.parse_args()
-    both = (("calibration", RIGHT, CALIBRATION), ("hold-out", RIGHT_HOLD_OUT, HOLD_OUT))
-    right = list(lines([(part, case) for part, cases, _ in both for case in cases], given.right))
-    wrong = list(lines([(part, case) for part, _, cases in both for case in cases], given.wrong))
+    parts = (("calibration", RIGHT, CALIBRATION), ("hold-out", RIGHT_HOLD_OUT, HOLD_OUT), ("later", RIGHT_LATER, []))
+    right = list(lines([(part, case) for part, cases, _ in parts for case in cases], given.right))
+    wrong = list(lines([(part, case) for part, _, cases in parts for case in cases], given.wrong))
     undecided = list(lines([("undecided", case) for case in UNDECIDED], given.wrong))
     resumed = checkpoints()
     RESULTS.write_text(page(right, wrong, undecided, resumed), encoding="utf-8")

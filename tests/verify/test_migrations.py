@@ -9,7 +9,16 @@ import pytest
 from fsdp_migrate.verify import CheckRow, Mark, ParityReport, Verdict
 from fsdp_migrate.verify.resume import judge
 from fsdp_migrate.verify.thresholds import coarsest
-from tests.verify.cases import CALIBRATION, HOLD_OUT, RESUMED, RESUMED_WRONGLY, RIGHT, RIGHT_HOLD_OUT, UNDECIDED
+from tests.verify.cases import (
+    CALIBRATION,
+    HOLD_OUT,
+    RESUMED,
+    RESUMED_WRONGLY,
+    RIGHT,
+    RIGHT_HOLD_OUT,
+    RIGHT_LATER,
+    UNDECIDED,
+)
 from tests.verify.runs import Case, Fleet, Program
 
 pytestmark = pytest.mark.dist
@@ -18,7 +27,7 @@ pytestmark = pytest.mark.dist
 @pytest.fixture(scope="session")
 def judged(fleet: Fleet) -> Fleet:
     """All runs of this file, made in one go."""
-    fleet.observe([*RIGHT, *CALIBRATION, *RIGHT_HOLD_OUT, *HOLD_OUT, *UNDECIDED])
+    fleet.observe([*RIGHT, *CALIBRATION, *RIGHT_HOLD_OUT, *RIGHT_LATER, *HOLD_OUT, *UNDECIDED])
     fleet.resumed([RESUMED, *RESUMED_WRONGLY])
     return fleet
 
@@ -27,7 +36,7 @@ def named(cases: list[Case]) -> list[object]:
     return [pytest.param(case, id=case.name) for case in cases]
 
 
-@pytest.mark.parametrize("case", named([*RIGHT, *RIGHT_HOLD_OUT]))
+@pytest.mark.parametrize("case", named([*RIGHT, *RIGHT_HOLD_OUT, *RIGHT_LATER]))
 def test_a_right_migration_passes(judged: Fleet, case: Case) -> None:
     report = judged.report(case)
     assert report.verdict is Verdict.PASS, _why(report)

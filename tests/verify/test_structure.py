@@ -71,6 +71,14 @@ def test_several_forwards_before_one_backward_are_told_apart() -> None:
     assert mark(run(11, 3, forwards=2), run(13, 5, forwards=4)) is Mark.FAIL
 
 
+def test_a_root_that_fsdp1_leaves_gathered_is_told_apart() -> None:
+    stale = replace(run(5, 3), evaluated_before_step=0)
+    assert mark(stale, run(6, 3)) is Mark.INFO
+    assert mark(stale, run(7, 3)) is Mark.FAIL
+    assert mark(stale, run(6, 4)) is Mark.FAIL
+    assert mark(run(5, 3), run(6, 3)) is Mark.FAIL
+
+
 def test_one_step_is_not_enough_to_look() -> None:
     single = replace(run(5, 3), comm=run(5, 3).comm[:1])
     assert mark(single, single) is Mark.NOT_AVAILABLE

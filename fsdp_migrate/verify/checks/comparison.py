@@ -47,6 +47,12 @@ def loss_differences(a: Observation, b: Observation) -> list[float]:
     return [_worst(x, y) for x, y in zip(a.losses, b.losses, strict=False)]
 
 
+def worst_floor(comparison: Comparison) -> list[float]:
+    """The largest loss difference of any floor run, for each backward that all made."""
+    streams = [loss_differences(comparison.original, run) for run in comparison.floors]
+    return [max(values) for values in zip(*streams, strict=False)]
+
+
 def first_step_loss(a: Observation, b: Observation) -> float:
     """The largest relative loss difference before the first update that a loss led to."""
     pairs = [(x, y) for x, y in zip(a.losses, b.losses, strict=False) if x.step == a.losses[0].step]

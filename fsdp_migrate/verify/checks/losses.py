@@ -12,6 +12,7 @@ from fsdp_migrate.verify.checks.comparison import (
     relative,
     running_max,
     scientific,
+    worst_floor,
 )
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
@@ -41,8 +42,7 @@ def trajectory(comparison: Comparison) -> list[CheckRow]:
     if not comparison.floors:
         return [CheckRow("N4", "trajectory", Mark.NOT_AVAILABLE, detail="no floor run to measure against")]
     mine = running_max(loss_differences(comparison.original, comparison.rewritten))
-    floors = [running_max(loss_differences(comparison.original, run)) for run in comparison.floors]
-    rows = [_row("N4", "loss trajectory", mine, _highest(floors), comparison)]
+    rows = [_row("N4", "loss trajectory", mine, running_max(worst_floor(comparison)), comparison)]
     if not precision.low:  # in bf16 the norm of one batch moves too much to say anything more than the loss does
         mine = running_max(_norm_differences(comparison.original, comparison.rewritten))
         floors = [running_max(_norm_differences(comparison.original, run)) for run in comparison.floors]

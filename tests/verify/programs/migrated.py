@@ -7,7 +7,7 @@ import torch.distributed as dist
 from model import Block, Transformer, batches, load_options, loss_of, optimizer_for
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 OPTIONS = load_options()
@@ -140,9 +140,13 @@ def train(rank: int, world: int) -> None:
         tamper_with_gradients(model, world)
         if OPTIONS.clip:
             clip(model)
-        if OPTIONS.evaluate_early and step % 2:
+        if OPTIONS.evaluate_early and step % OPTIONS.evaluate_early == 0:
             with torch.no_grad():
                 loss_of(model, data[0])
+            if MUTATION == "resharded":
+                for module in model.modules():
+                    if isinstance(module, FSDPModule):
+                        module.reshard()
         optimizer.step()
         if MUTATION != "zero_grad_lost":
             optimizer.zero_grad()

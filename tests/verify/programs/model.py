@@ -39,7 +39,7 @@ class Options:
     schedule: bool = False
     optimizers: int = 1
     steps: int = 40
-    evaluate_early: bool = False
+    evaluate_early: int = 0
     seed: int = 0
     mutation: str = ""
 

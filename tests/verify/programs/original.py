@@ -53,7 +53,7 @@ def main() -> None:
                 (loss / options.accumulate).backward()
         if options.clip:
             model.clip_grad_norm_(options.clip)
-        if options.evaluate_early and step % 2:
+        if options.evaluate_early and step % options.evaluate_early == 0:
             with torch.no_grad():
                 loss_of(model, data[0])
         optimizer.step()
