@@ -64,18 +64,26 @@ def _seen(comparison: Comparison) -> list[CheckRow]:
 
 
 def _memory(comparison: Comparison) -> list[CheckRow]:
-    before, after = (_estimate(run) / 2**20 for run in (comparison.original, comparison.rewritten))
+    before, after = (_readable(_estimate(run)) for run in (comparison.original, comparison.rewritten))
     return [
         CheckRow(
             "M1",
             "estimated peak memory of a rank",
             Mark.INFO,
-            f"{before:.1f} -> {after:.1f} MiB",
+            f"{before} -> {after}",
             "",
             "an estimate: sharded weights, gradients and optimizer state, and the two largest groups gathered; "
             "without activations and what the allocator wastes",
         )
     ]
+
+
+def _readable(size: float) -> str:
+    for unit in ("KiB", "MiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} GiB"
 
 
 def _estimate(run: Observation) -> float:

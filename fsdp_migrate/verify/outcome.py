@@ -34,7 +34,7 @@ def outcome(name: str, watched: Watched, world: int) -> Observation | Failure:
     nothing. The exit code of torchrun alone is never believed.
     """
     if watched.hung is not None:
-        return _hang(name, watched)
+        return _left(name, watched) or _hang(name, watched)
     ends = {rank.rank: rank.end for rank in watched.ranks}
     if len(ends) == world and all(end and end["reason"] in _GOOD_ENDS for end in ends.values()):
         return merge(watched.ranks)
@@ -73,22 +73,30 @@ def _gave_up(name: str, watched: Watched) -> Failure | None:
 
 
 def _left(name: str, watched: Watched) -> Failure | None:
-    """A rank that came to its end early; what the others then raised is its consequence."""
-    raised = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
-    early = [rank for rank in watched.ranks if rank.end and rank.end["reason"] in _GOOD_ENDS]
+    """A rank that came to its end early; what the others then raised, or wait for, is its consequence."""
+    early = [rank for rank in watched.ranks if rank.end and rank.end["reason"] == "finished"]
     first = min(early, key=lambda rank: rank.steps, default=None)
-    lost = all(_lost_its_peer(_end_of(rank)["message"]) for rank in raised)
-    if first is None or not raised or not lost or first.steps > min(rank.steps for rank in raised):
+    others = [rank for rank in watched.ranks if _waits_or_lost_its_peer(rank, watched)]
+    if first is None or len(early) + len(others) != len(watched.ranks) or not others:
         return None
-    others = ", ".join(str(rank.rank) for rank in raised)
+    if first.steps > min(rank.steps for rank in others):
+        return None
+    stacks = [rank.end["traceback"] if rank.end else watched.stacks.get(rank.rank, "") for rank in others]
     return Failure(
         name,
-        f"rank {first.rank} of the {name} program ended after {first.steps} steps, while rank {others} went on",
+        f"rank {first.rank} of the {name} program ended after {first.steps} steps, while rank "
+        f"{', '.join(str(rank.rank) for rank in others)} went on",
         "every rank must make the same number of steps: look at what ends the loop, mostly data of unequal length",
         first.rank,
-        _end_of(raised[0])["traceback"],
+        stacks[0],
         _tail(watched.log),
     )
+
+
+def _waits_or_lost_its_peer(rank: RankRecords, watched: Watched) -> bool:
+    if rank.end is None:
+        return watched.hung is not None
+    return rank.end["reason"] == "exception" and _lost_its_peer(rank.end["message"])
 
 
 def _vanished(name: str, watched: Watched, world: int) -> Failure:

@@ -20,17 +20,18 @@ _VERDICT_STYLE = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red"}
 
 
 def render(report: ParityReport, console: Console) -> None:
-    """Print the table, what speaks against the verdict, and the verdict with its reason."""
+    """Print the table, what speaks against the verdict, and the verdict with its reason. Only the table is fitted to
+    the width: a log is searched for its sentences."""
     if report.rows:
         console.print(_table(report))
     for warning in report.warnings:
-        console.print(f"[yellow]warning[/]: {escape(warning)}")
+        console.print(f"[yellow]warning[/]: {escape(warning)}", soft_wrap=True)
     if report.failure is not None:
         _render_failure(report, console)
     for limit in report.limits:
-        console.print(f"[dim]{escape(limit)}[/]")
+        console.print(f"[dim]{escape(limit)}[/]", soft_wrap=True)
     style = _VERDICT_STYLE.get(report.verdict, "bold yellow")
-    console.print(f"[{style}]{report.verdict.value}[/] {escape(report.reason)}")
+    console.print(f"[{style}]{report.verdict.value}[/] {escape(report.reason)}", soft_wrap=True)
 
 
 def _table(report: ParityReport) -> Table:
@@ -54,7 +55,7 @@ def _render_failure(report: ParityReport, console: Console) -> None:
     failure = report.failure
     assert failure is not None
     if failure.traceback:
-        console.print(escape(failure.traceback.rstrip()), highlight=False)
+        console.print(escape(failure.traceback.rstrip()), highlight=False, soft_wrap=True)
     elif failure.log:
-        console.print(f"[dim]{escape(failure.log)}[/]", highlight=False)
-    console.print(f"[bold]what to do[/]: {escape(failure.cure)}")
+        console.print(f"[dim]{escape(failure.log)}[/]", highlight=False, soft_wrap=True)
+    console.print(f"[bold]what to do[/]: {escape(failure.cure)}", soft_wrap=True)

@@ -88,7 +88,7 @@ def compare(original: Path, rewritten: Path, allow: tuple[str, ...] = ()) -> Par
 
 
 def _recorded(request: CheckRequest, runner: Runner, save_init: bool, init_from: Path | None) -> Recording:
-    original = _observation(init_from, _FIRST) if init_from is not None else None
+    original = (_observation(init_from, _FIRST), _weights_in(init_from)) if init_from is not None else None
     seen = runner.run(Plan("original", _FIRST))
     names = [_FIRST]
     side: Side = "original" if seen.fsdp1 else "rewritten"
@@ -101,10 +101,9 @@ def _recorded(request: CheckRequest, runner: Runner, save_init: bool, init_from:
         names.append(f"floor-{n + 1}")
         weights = runner.home / _WEIGHTS if save_init and n == 0 else None
         runner.run(Plan("original", names[-1], perturb=n + 1, save_init=weights))
-    if original is not None and wants_transplant(request.init, original, seen):
+    if original is not None and wants_transplant(request.init, original[0], seen):
         names.append(_TRANSPLANTED)
-        assert init_from is not None
-        runner.run(Plan("original", _TRANSPLANTED, load_init=_weights_in(init_from)))
+        runner.run(Plan("original", _TRANSPLANTED, load_init=original[1]))
     return Recording(
         side,
         tuple(names),

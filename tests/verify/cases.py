@@ -122,4 +122,9 @@ def resumable(mutation: str = "") -> Program:
 
 
 RESUMED = resumable()
-RESUMED_WRONGLY = [resumable("one_shard_saved"), resumable("optimizer_not_loaded"), resumable("data_repeated")]
+RESUMED_WRONGLY = [
+    resumable("one_shard_saved"),
+    resumable("optimizer_not_saved"),
+    resumable("optimizer_not_loaded"),
+    resumable("data_repeated"),
+]

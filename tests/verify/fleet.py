@@ -70,6 +70,7 @@ def _fork_rank(job: dict[str, Any], rank: int, port: int) -> int:
 
 if __name__ == "__main__":
     # What all forks share. The first optimizer of a process imports torch._dynamo, which takes longer than the run.
+    import torch._dynamo  # noqa: F401
 
     import fsdp_migrate.probe.session  # noqa: F401
 

@@ -60,9 +60,9 @@ def test_a_check_with_checkpoints(trees: tuple[Path, Path], tmp_path: Path) -> N
     assert "<svg" in page.read_text()
 
 
-def test_recordings_of_a_cluster_compare(trees: tuple[Path, Path], tmp_path: Path) -> None:
-    """The original as a module on two nodes, the rewritten program under a launcher."""
-    before, after = trees
+def test_recordings_of_a_cluster_compare(tmp_path: Path) -> None:
+    """The original as a module on two nodes, the rewritten program, which initialises late, under a launcher."""
+    before, after = make_tree(tmp_path / "before", api=1), make_tree(tmp_path / "after", api=2, meta=True)
     one, two = tmp_path / "one", tmp_path / "two"
     with socket.socket() as s:
         s.bind(("localhost", 0))
@@ -88,6 +88,7 @@ def test_recordings_of_a_cluster_compare(trees: tuple[Path, Path], tmp_path: Pat
     code, out, _ = run(tmp_path, "compare", one, two, "--output-format", "json", "--html", "page.html")
     report = json.loads(out)
     assert (code, report["verdict"], report["world_size"]) == (0, "PASS", 2), report
+    assert "from the original's weights, transplanted" in next(r["detail"] for r in report["rows"] if r["id"] == "N0")
     assert (tmp_path / "page.html").exists()
     code, out, _ = run(tmp_path, "compare", two, one)
     assert code == 2

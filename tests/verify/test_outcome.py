@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,18 @@ def test_a_rank_that_torchrun_ended_is_not_the_cause() -> None:
     assert isinstance(found, Failure)
     assert found.rank == 1
     assert "ValueError" in found.message
+
+
+@pytest.mark.parametrize("hung", [None, 4.0])
+def test_a_rank_that_left_early_is_the_cause(hung: float | None) -> None:
+    went_on = rank(0, step(1.0), step(1.0))
+    if hung is None:
+        went_on = rank(0, step(1.0), step(1.0), ended("exception", type="E", message="Broken pipe", traceback=""))
+    run = replace(watched(went_on, rank(1, step(1.0), ended("finished"))), hung=hung)
+    found = outcome("original", run, 2)
+    assert isinstance(found, Failure)
+    assert found.rank == 1
+    assert "ended after 1 steps, while rank 0 went on" in found.message
 
 
 def test_a_full_disk_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -176,3 +177,25 @@ def test_every_renderer_shows_a_failure_and_odd_text() -> None:
     page = to_html(report)
     assert "<b>[red]" not in page
     assert "&lt;b&gt;" in page
+
+
+def test_the_page_shows_the_limit_and_memory_in_readable_units() -> None:
+    curves = Curves(
+        original_loss=(3.0,) * 20,
+        rewritten_loss=(3.0,) * 20,
+        loss_difference=(0.0, *[2e-7] * 19),
+        floor_difference=(1e-7,) * 20,
+        loss_limit=(8e-7,) * 20,
+        original_peak=(3.0 * 2**30,) * 20,
+        rewritten_peak=(None,) * 20,
+    )
+    report = ParityReport(Verdict.PASS, "equal", (replace(ROW, mark=Mark.FAIL),), curves, warnings=("23% slower",))
+    page = to_html(report)
+    assert "Peak CUDA memory, GiB" in page
+    assert '<path class="line limit"' in page
+    assert '<p class="warning doubt">⚠ 23% slower</p>' in page
+    assert '<tr class="fail-row">' in page
+    steps = re.findall(r'text-anchor="middle">(\d+)<', page.split("</svg>")[0])
+    assert steps == ["0", "5", "10", "15"]
+    small = to_html(replace(report, curves=replace(curves, original_peak=(5.0 * 2**20,) * 20)))
+    assert "Peak CUDA memory, MiB" in small

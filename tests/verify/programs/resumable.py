@@ -25,10 +25,16 @@ SAVED_AFTER = 4
 
 
 def build() -> nn.Module:
-    model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 2))
+    with torch.device("meta" if OPTIONS.get("meta") else "cpu"):
+        model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 2))
     if OPTIONS["api"] == 1:
         return FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
     fully_shard(model)
+    if OPTIONS.get("meta"):
+        model.to_empty(device="cpu")
+        torch.manual_seed(1 + dist.get_rank())
+        for layer in (model[0], model[2]):
+            layer.reset_parameters()
     return model
 
 
@@ -39,6 +45,9 @@ def save(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         dist.barrier()
         return
     weights, state = get_state_dict(model, optimizer)
+    if MUTATION == "optimizer_not_saved":
+        dcp.save({"model": weights}, checkpoint_id="checkpoint")
+        return
     dcp.save({"model": weights, "optimizer": state}, checkpoint_id="checkpoint")
 
 
@@ -48,7 +57,7 @@ def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             for param, saved in zip(model.parameters(), torch.load("shard.pt"), strict=True):
                 param.to_local().copy_(saved)
         return
-    if MUTATION == "optimizer_not_loaded":
+    if MUTATION in ("optimizer_not_saved", "optimizer_not_loaded"):
         weights = get_model_state_dict(model)
         dcp.load({"model": weights}, checkpoint_id="checkpoint")
         set_model_state_dict(model, weights)
