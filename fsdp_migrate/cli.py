@@ -126,13 +126,18 @@ def check(
     """
     options = _options(context)
     asked = _given_for_a_run(context)
+    idle = next((option for option in asked if option in config.NOT_IN_A_DRY_RUN), None)
+    if options.dry_run_world and idle:
+        raise typer.BadParameter(f"a dry run computes nothing: {idle} has no effect on it")
+    if from_baseline_checkpoint and not options.resume_args:
+        raise typer.BadParameter("--from-baseline-checkpoint needs --resume-args, which make the program resume")
     if options.kinds_of_run and (asked or not paths):
         from .commands import parity
 
         script = _script(paths or [], options)
         _finish(lambda: parity.run(script, options))
     if asked:
-        raise typer.BadParameter(f"{asked} goes with --run-gpus N, --run-cpus N or --dry-run-world N")
+        raise typer.BadParameter(f"{asked[0]} goes with --run-gpus N, --run-cpus N or --dry-run-world N")
     from .commands import lint
 
     chosen = _paths(paths, options) or [Path()]
@@ -238,12 +243,14 @@ def _options(context: typer.Context) -> Config:
     return options
 
 
-def _given_for_a_run(context: typer.Context) -> str:
-    """The first option on the command line that only a run has."""
-    for param in context.command.params:
-        if getattr(param, "rich_help_panel", None) and context.params[param.name or ""] not in (None, (), []):
-            return max(param.opts, key=len)
-    return "what follows --" if context.meta.get("program_args") else ""
+def _given_for_a_run(context: typer.Context) -> list[str]:
+    """The options on the command line that only a run has."""
+    given = [
+        max(param.opts, key=len)
+        for param in context.command.params
+        if getattr(param, "rich_help_panel", None) and context.params[param.name or ""] not in (None, (), [])
+    ]
+    return given + (["what follows --"] if context.meta.get("program_args") else [])
 
 
 def _paths(paths: list[Path] | None, options: Config) -> list[Path]:

@@ -12,6 +12,12 @@ from typing import Any
 OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit", "markdown")
 OLDEST_TORCH = (2, 6)
 KINDS_OF_RUN = ("run_gpus", "run_cpus", "dry_run_world")
+NOT_IN_A_DRY_RUN = frozenset(
+    {
+        *("--steps", "--floor-runs", "--init", "--resume-args", "--from-baseline-checkpoint"),
+        *("--nnodes", "--node-rank", "--rdzv-endpoint", "--torchrun-args", "--launcher"),
+    }
+)
 CHECKS = ("E0", "H0", "S1", "S2", "S3", "S4", "N0", "N0b", "N1", "N2", "N3", "G0", "G1", "N4", "N4n", "R", "C")
 """The checks of a parity run that may be allowed to fail. Not V0: without it nothing was compared."""
 

@@ -130,6 +130,8 @@ def test_mistakes_in_the_configuration(project: Path) -> None:
         ("check", "train.py", "-m", "train", "--run-cpus", "1"),
         ("check", "-m", "none.such", "--run-cpus", "1"),
         ("check", "train.py", "--steps", "3"),
+        ("check", "train.py", "--steps", "3", "--dry-run-world", "8"),
+        ("check", "train.py", "--run-cpus", "2", "--from-baseline-checkpoint"),
         ("record", "train.py", "--output", "kept"),
         ("record", "none.py", "--run-cpus", "1", "--output", "kept"),
         ("check", "--run-cpus", "2"),

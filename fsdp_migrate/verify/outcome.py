@@ -65,7 +65,7 @@ def _gave_up(name: str, watched: Watched) -> Failure | None:
     return Failure(
         name,
         f"rank {first.rank} of the {name} program raised {end['type']}: {end['message'].strip()}",
-        _cure(end["type"], end["message"], name),
+        _cure(end["type"], end["message"], end["traceback"], name),
         first.rank,
         end["traceback"],
         _tail(watched.log),
@@ -189,7 +189,9 @@ def _tail(log: str) -> str:
     return "\n".join(log.splitlines()[-_LOG_TAIL_LINES:])
 
 
-def _cure(kind: str, message: str, name: str) -> str:
+def _cure(kind: str, message: str, traceback: str, name: str) -> str:
+    if "fsdp_migrate/probe/" in (re.findall(r'File "([^"]+)"', traceback) or [""])[-1]:
+        return "this is a fault of fsdp-migrate, or of it with this torch: please report it with the traceback"
     if any(words in message for words in _PORT_TAKEN):
         return _PORT_CURE
     if any(words in message for words in _NO_SPACE):
