@@ -16,6 +16,7 @@ _LOG_TAIL_LINES = 40
 _CANNOT_WRITE = 74
 """Exit code of a probe that cannot write its records, see fsdp_migrate/probe/writer.py."""
 SPACE_CURE = "free space there, or choose another folder with --keep DIR or TMPDIR"
+_LEAST_ROOM = 2**16
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _PORT_TAKEN = ("EADDRINUSE", "address already in use", "Address already in use")
 _PORT_CURE = "end the process that holds the port, or do not give a fixed one (MASTER_PORT, --master-port)"
@@ -106,6 +107,10 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
             return _no_space(name, int(rank), watched)
     if any(words in watched.log for words in _PORT_TAKEN):
         return Failure(name, f"the {name} program wanted a port that is in use", _PORT_CURE, log=_tail(watched.log))
+    if watched.room < _LEAST_ROOM:  # then not even the output could be written
+        silent = sorted({*range(world)} - {rank.rank for rank in watched.ranks if rank.end is not None})
+        message = f"rank {', '.join(map(str, silent))} of the {name} program ended without a word: the disk is full"
+        return Failure(name, message, SPACE_CURE, silent[0], log=_tail(watched.log))
     missing = world - sum(rank.end is not None for rank in watched.ranks)
     return Failure(
         name,

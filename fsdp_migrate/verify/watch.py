@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,13 +27,15 @@ _AFTER_END_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """How a run went. `hung` is the seconds without a record after which it was ended; None: it ended by itself."""
+    """How a run went. `hung` is the seconds without a record after which it was ended; None: it ended by itself. `room`
+    is how many bytes were free where it wrote when it ended."""
 
     returncode: int
     ranks: list[RankRecords]
     hung: float | None
     stacks: dict[int, str]
     log: str
+    room: int = 2**63
 
 
 def watch(
@@ -62,7 +65,8 @@ def watch(
                 stacks = _dump_stacks(out)
         finally:
             _end(process, out)
-    return Watched(process.returncode, read_run(out), hung, stacks, log.read_text(errors="replace"))
+    room = shutil.disk_usage(out).free
+    return Watched(process.returncode, read_run(out), hung, stacks, log.read_text(errors="replace"), room)
 
 
 @contextlib.contextmanager

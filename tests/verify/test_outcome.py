@@ -136,6 +136,14 @@ def test_a_full_disk_is_named() -> None:
     assert "TMPDIR" in found.cure
 
 
+def test_a_disk_with_no_room_for_the_output_either_is_named() -> None:
+    found = outcome("original", replace(watched(rank(0, ended("finished")), rank(1)), room=4096), 2)
+    assert isinstance(found, Failure)
+    assert found.rank == 1
+    assert found.message == "rank 1 of the original program ended without a word: the disk is full"
+    assert "TMPDIR" in found.cure
+
+
 def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "rank-00000.jsonl").write_text(json.dumps(META) + "\n" + '{"kind": "st')
     (found,) = read_run(tmp_path)
