@@ -111,7 +111,7 @@ def _charts(report: ParityReport) -> list[str]:
         _figure("Gradient norm", "before clipping", "gradient norm", _pair(both, c.original_norm, c.rewritten_norm)),
         _figure(
             "Step time, seconds",
-            "slowest rank, without the first step",
+            "slowest rank, without the first step" + ("; says nothing about GPUs" if report.device == "cpu" else ""),
             "seconds",
             _pair(both, [None, *c.original_seconds[1:]], [None, *c.rewritten_seconds[1:]]),
             from_zero=True,

@@ -18,25 +18,51 @@ from pathlib import Path
 from typing import Any
 
 RUN_TIMEOUT_S = 60.0
+PROCESSES = 4
+"""Ranks at a time: some of them always wait for a connection, or for each other."""
+
+
+_ports: set[int] = set()
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return int(s.getsockname()[1])
+    """One that no other run of this process was given: it is bound only later."""
+    while True:
+        with socket.socket() as s:
+            s.bind(("localhost", 0))
+            port = int(s.getsockname()[1])
+        if port not in _ports:
+            _ports.add(port)
+            return port
 
 
-def run_job(job: dict[str, Any]) -> None:
-    """Fork the ranks of one run and wait for them; a rank that takes too long is killed."""
-    port = free_port()
-    children = [_fork_rank(job, rank, port) for rank in range(job["world"])]
-    deadline = time.monotonic() + RUN_TIMEOUT_S
-    while children and time.monotonic() < deadline:
-        children = [pid for pid in children if os.waitpid(pid, os.WNOHANG)[0] == 0]
-        time.sleep(0.01)
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+def run_jobs(jobs: list[dict[str, Any]]) -> None:
+    """Run them in order, as many at a time as make `PROCESSES` ranks."""
+    waiting, running = list(jobs), list[_Running]()
+    while waiting or running:
+        running = [run for run in running if not run.is_over()]
+        busy = sum(run.job["world"] for run in running)
+        if waiting and (not running or busy + waiting[0]["world"] <= PROCESSES):
+            running.append(_Running(waiting.pop(0)))
+        else:
+            time.sleep(0.01)
+
+
+class _Running:
+    """The forked ranks of one run; a run that takes too long is killed."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job = job
+        port = free_port()
+        self._children = [_fork_rank(job, rank, port) for rank in range(job["world"])]
+        self._deadline = time.monotonic() + RUN_TIMEOUT_S
+
+    def is_over(self) -> bool:
+        if time.monotonic() > self._deadline:
+            for pid in self._children:
+                os.kill(pid, signal.SIGKILL)
+        self._children = [pid for pid in self._children if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        return not self._children
 
 
 def _fork_rank(job: dict[str, Any], rank: int, port: int) -> int:
@@ -74,5 +100,4 @@ if __name__ == "__main__":
 
     import fsdp_migrate.probe.session  # noqa: F401
 
-    for job in json.loads(Path(sys.argv[1]).read_text()):
-        run_job(job)
+    run_jobs(json.loads(Path(sys.argv[1]).read_text()))
