@@ -20,7 +20,9 @@ from codemods import (
     dcp_functions,
     fairscale,
     forward_before_optimizer,
+    freed_parameters,
     fsdp_subclass,
+    fsdp_units,
     full_precision_eval,
     generated,
     grad_scaler,
@@ -67,6 +69,8 @@ RULES: tuple[Rule[Any], ...] = (
     optimizer_state.RULE,
     sharded_optimizer_load.RULE,
     dcp_functions.RULE,
+    fsdp_units.RULE,
+    freed_parameters.RULE,
     class_check.RULE,
     class_as_value.RULE,
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import tokenize
+from itertools import pairwise
 
 import libcst as cst
 
+from codemods.tables.state_dicts import CONTEXT
 from codemods.vocabulary import Edit, File
 
 
@@ -27,17 +29,53 @@ WIDTH = 100
 
 def call_text(file: File, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
     """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
-    long.
+    long, and each on its own where that is still too long.
     """
     start, end = file.span(old)
     line_start = file.text.rfind("\n", 0, start) + 1
     rest = file.text[end:].split("\n", 1)[0].rstrip()
     text = f"{function}({arguments}){suffix}"
-    if not _is_outermost(file, old) or "\n" in text or start - line_start + len(text) + len(rest) <= WIDTH:
-        return text
     line = file.text[line_start:start]
     indent = line[: len(line) - len(line.lstrip())]
-    return f"{function}({file.newline}{indent}{file.indent}{arguments}{file.newline}{indent}){suffix}"
+    # What stands in a block that is taken away is written where it comes to stand.
+    gone = sum(_extra_indent(file, block) for block in _contexts_around(old, file))
+    if not _is_outermost(file, old) or "\n" in text or len(line) - gone + len(text) + len(rest) <= WIDTH:
+        return text
+    indent = indent[: len(indent) - gone]
+    inner = f"{file.newline}{indent}{file.indent}"
+    if len(indent) + len(file.indent) + len(arguments) > WIDTH:
+        arguments = "".join(f"{argument},{inner}" for argument in _arguments(arguments))[: -len(inner)]
+    return f"{function}({inner}{arguments}{file.newline}{indent}){suffix}"
+
+
+def space_behind(file: File, argument: cst.Arg) -> str:
+    """What stands between an argument and one put behind it: a line break where this one has a line of its own."""
+    start = file.span(argument)[0]
+    line = file.text[file.text.rfind("\n", 0, start) + 1 : start]
+    if line.strip():
+        return " "
+    gone = sum(_extra_indent(file, block) for block in _contexts_around(argument, file))
+    return file.newline + line[: len(line) - gone]
+
+
+def _contexts_around(node: cst.CSTNode, file: File) -> list[cst.With]:
+    """The `with FSDP.state_dict_type(…):` around a node that are taken away."""
+    if file.state_dicts_at_run_time:
+        return []
+    blocks = [block for block in file.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
+    calls = [(block, block.items[0].item) for block in blocks]
+    return [block for block, call in calls if isinstance(call, cst.Call) and file.fsdp1(call.func) == CONTEXT]
+
+
+def _arguments(text: str) -> list[str]:
+    """The text of a call's arguments, of one line, cut at the commas between them."""
+    cuts, depth = [-1], 0
+    for token in tokenize.generate_tokens(io.StringIO(f"({text})").readline):
+        depth += (token.string in {"(", "[", "{"}) - (token.string in {")", "]", "}"})
+        if token.string == "," and depth == 1:
+            cuts.append(token.start[1] - 1)
+    pieces = [text[start + 1 : end].strip() for start, end in pairwise([*cuts, len(text)])]
+    return [piece for piece in pieces if piece]
 
 
 def _is_outermost(file: File, node: cst.CSTNode) -> bool:
@@ -170,11 +208,7 @@ def removal(file: File, statement: cst.CSTNode) -> Edit:
         and not isinstance(file.parent(holder), cst.With)
     ):
         return Edit(*file.span(statement), "pass")
-    start, end = file.whole_lines(statement)
-    # Blank lines before and behind it would add up.
-    before = len(file.text[:start]) - len(file.text[:start].rstrip(file.newline)) - len(file.newline)
-    behind = len(file.text[end:]) - len(file.text[end:].lstrip(file.newline))
-    return Edit(start - max(0, min(before, behind)), end, "")
+    return Edit(*file.whole_lines(statement), "")
 
 
 def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:

@@ -10,20 +10,20 @@ nothing on an FSDP2 model and raise nothing: left in place, a run goes on with w
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def units(net):
+def roots(net):
     model = FSDP(net)
-    return FSDP.fsdp_modules(model)
+    return FSDP.fsdp_modules(model, root_only=True)
 ```
 
 ## Use instead
 
 ```python
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 
 
-def units(net):
+def roots(net):
     model = fully_shard(net)
-    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+    return [model]
 ```
 
 ## Fix safety

@@ -72,13 +72,19 @@ def _is_asked_for(node: cst.Attribute, file: File) -> bool:
     """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
     if file.sets_attribute("module"):
         return False
-    asked = f"hasattr({file.code(node.value)}, module)"
     inner: cst.CSTNode = node
     for outer in file.ancestors(node):
-        if isinstance(outer, (cst.IfExp, cst.If)) and outer.body is inner:
-            return file.code(outer.test).replace('"', "").replace("'", "") == asked
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asks(outer.test, node, file):
+            return True
         inner = outer
     return False
+
+
+def _asks(test: cst.BaseExpression, node: cst.Attribute, file: File) -> bool:
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _asks(test.left, node, file) or _asks(test.right, node, file)
+    asked = f"hasattr({file.code(node.value)}, module)"
+    return file.code(test).replace('"', "").replace("'", "") == asked
 
 
 def edit(found: Match, file: File) -> Outcome:

@@ -51,7 +51,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from codemods.layout import argument_removal
+from codemods.layout import argument_removal, space_behind
 from codemods.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -90,6 +90,7 @@ def _rewrite(call: cst.Call, name: str, file: File) -> Outcome:
     if more:
         last = [argument for argument in call.args if argument not in dropped][-1]
         end = file.span(last.value)[1]
+        more = f",{space_behind(file, last)}{more.removeprefix(', ')}"
         behind = next((removal for removal in edits if removal.start == end), Edit(end, end, ""))
         edits = [*(other for other in edits if other != behind), Edit(end, behind.end, more)]
     if name == "optim_state_dict_to_load":

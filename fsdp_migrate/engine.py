@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, configuration, leftover
 from codemods.layout import removal
-from codemods.tables.leftovers import BY_NAME
+from codemods.tables.leftovers import BY_NAME, INTERNALS
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST
 from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Reference, Way
@@ -177,7 +177,7 @@ class _Run:
             self._take(file.path, leftover.report(node, name, file, migrated))
         if file.beside is not None:
             return
-        attributes = file.tree.nodes(cst.Attribute)
+        attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
         self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
 
     def _drop_aliases(self, file: FileFacts) -> None:
@@ -260,6 +260,14 @@ class _Run:
         start, end = file.span(node)
         return any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits)
 
+    def _is_gone(self, file: FileFacts, node: cst.Attribute) -> bool:
+        """Whether an internal attribute of FSDP1 stands in text that a rule has replaced, and is not quoted there."""
+        if node.attr.value not in INTERNALS:
+            return False
+        start, end = file.span(node)
+        around = [edit for edit in self.pending[file.path].edits if edit.start <= start and end <= edit.end]
+        return any(file.code(node) not in edit.text for edit in around)
+
     def _is_handled(self, file: FileFacts, node: cst.CSTNode) -> bool:
         """Whether a rule has replaced the text of the node, or reported it."""
         if self._is_replaced(file, node):
@@ -283,11 +291,30 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
             inner[len(outer) - 1].append(edit)
         else:
             outer.append(edit)
-    pieces, position = [], 0
+    written, position = "", 0
     for index, edit in enumerate(outer):
-        pieces += [text[position : edit.start], _with_inner(text, edit, inner[index])]
-        position = edit.end
-    return "".join([*pieces, text[position:]])
+        written += text[position : edit.start] + _with_inner(text, edit, inner[index])
+        position = edit.end + (_blank_lines(written, text[edit.end :]) if _takes_lines(edit, text) else 0)
+    return written + text[position:]
+
+
+def _takes_lines(edit: Edit, text: str) -> bool:
+    starts = text[edit.start - 1 : edit.start] in {"", "\n"}
+    return starts and not edit.text and text[edit.start : edit.end].endswith("\n")
+
+
+def _blank_lines(before: str, behind: str) -> int:
+    """How much of the blank lines behind lines that went is too much beside those before them."""
+    above = _BLANK_BEFORE.search(before)
+    below = _BLANK_BEHIND.match(behind)
+    assert above is not None
+    assert below is not None
+    lines = below.group().splitlines(keepends=True)
+    return sum(map(len, lines[: len(above.group().splitlines())]))
+
+
+_BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
+_BLANK_BEHIND = re.compile(r"(?:[ \t]*\r?\n)*")
 
 
 def _joined(edits: Iterable[Edit]) -> list[Edit]:

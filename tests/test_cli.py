@@ -23,7 +23,7 @@ def main():
     model = FSDP(model)
     return model
 """
-LEFT = f"{FSDP1}\n\ndef units(m):\n    return FSDP.fsdp_modules(m)\n"
+LEFT = f"{FSDP1}\n\ndef units(m):\n    return FSDP.fsdp_modules(m, True)\n"
 FSDP2 = "from torch.distributed.fsdp import fully_shard\n\n\ndef main(model):\n    return fully_shard(model)\n"
 PLAIN = "import torch\n\nprint(torch.ones(2))\n"
 

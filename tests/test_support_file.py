@@ -119,6 +119,20 @@ def test_scripts_side_by_side_share_one(tmp_path: Path) -> None:
     assert {"shard_model", "no_sync"} <= support.parse(written)
 
 
+def test_package_that_a_script_imports_a_module_of_takes_the_scripts(tmp_path: Path) -> None:
+    files = {
+        "app/train.py": WRAP + "import config.small as config\n",
+        "app/config/__init__.py": "from .base import strategy\n",
+        "app/config/base.py": "from torch.distributed.fsdp import ShardingStrategy\n\n"
+        "strategy = ShardingStrategy.NO_SHARD\n",
+        "app/config/small.py": "from .base import strategy\n",
+    }
+    tree(tmp_path, files)
+    written = run(tmp_path / "app/train.py")
+    assert "app/fsdp2_support.py" in written
+    assert "from fsdp2_support import ShardingStrategy" in written["app/config/base.py"]
+
+
 def test_script_inside_a_package_that_is_started_from_there(tmp_path: Path) -> None:
     files = {"pkg/__init__.py": "", "pkg/train.py": "import utils\n" + WRAP, "pkg/utils.py": "x = 1\n"}
     tree(tmp_path, files)

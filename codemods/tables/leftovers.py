@@ -51,7 +51,7 @@ LEFTOVERS = {
         "FM107",
         "fsdp-modules",
         "fsdp_modules returns an empty list for an FSDP2 model",
-        "use [m for m in model.modules() if isinstance(m, FSDPModule)]",
+        "the roots are the models that were sharded last: name them",
     ),
     "FullyShardedDataParallel.flatten_sharded_optim_state_dict": _OPTIMIZER,
     "FullyShardedDataParallel.full_optim_state_dict": _OPTIMIZER,

@@ -78,7 +78,7 @@ class Conditions:
         for statement in statements:
             if statement is inner:
                 return
-            if isinstance(statement, cst.If) and statement.orelse is None and _leaves(statement.body):
+            if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
                 yield from self._facts(tree, statement.test, False)
 
     def _facts(self, tree: Tree, test: cst.BaseExpression, holds: bool) -> Iterator[Fact]:
@@ -136,7 +136,8 @@ class Conditions:
         return (frozenset((o.tree.path, o.node or o.reason) for o in origins), name) if origins else None
 
 
-def _leaves(body: cst.BaseSuite) -> bool:
+def leaves(body: cst.BaseSuite) -> bool:
+    """Whether a block ends by leaving the one around it."""
     last = body.body[-1] if body.body else None
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
     return isinstance(small, _LEAVES)

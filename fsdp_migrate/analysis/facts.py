@@ -15,8 +15,8 @@ from codemods.tables.versions import OLDEST
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
 
 from .calls import argument_for, parameters
-from .conditions import Conditions
-from .definitions import last_name
+from .conditions import Conditions, leaves
+from .definitions import first_parameter, last_name, returns
 from .flow import reaching
 from .program import Program
 from .scopes import Binding, Binds, Scope
@@ -147,8 +147,34 @@ class FileFacts:
                 tested = self._asks_for_fsdp(outer.test, node)
                 if tested is not None:
                     return tested if inner is outer.body else (None if self._is_joined(outer.test) else not tested)
+            elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
+                left = self._left_above(outer.body, inner, node)
+                if left is not None:
+                    return left
             inner = outer
         return None
+
+    def _left_above(
+        self, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
+    ) -> bool | None:
+        """`if isinstance(model, FSDP): return …` above says that the model is none here."""
+        for statement in statements:
+            if statement is inner:
+                return None
+            if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
+                tested = self._asks_for_fsdp(statement.test, node)
+                if tested is not None and not self._is_joined(statement.test) and self._is_same(statement.test, node):
+                    return not tested
+        return None
+
+    def _is_same(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+        """Whether the model has not been bound anew between a test of it and its use."""
+        text = self.code(node)
+        if not isinstance(node, cst.Name):
+            targets = (n for n in self.tree.nodes(cst.AssignTarget) if self.scope(n) is self.scope(node))
+            return text not in (self.code(target.target) for target in targets)
+        asked = [n for n in self._inside(test) if isinstance(n, cst.Name) and n.value == text]
+        return all(reaching(self.tree, n, text) == reaching(self.tree, node, text) for n in asked)
 
     def _is_joined(self, test: cst.BaseExpression) -> bool:
         return isinstance(test, cst.BooleanOperation)
@@ -161,11 +187,27 @@ class FileFacts:
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             inner = self._asks_for_fsdp(test.expression, node)
             return None if inner is None else not inner
+        if not isinstance(test, cst.Call) or not test.args or self.code(test.args[0].value) != self.code(node):
+            return None
+        if len(test.args) == 1:
+            functions = self.runs(test)
+            return True if functions and all(where.is_class_test(function) for where, function in functions) else None
+        is_test = len(test.args) == 2 and self.code(test.func) == "isinstance"
+        return True if is_test and self.fsdp1(test.args[1].value) == WRAPPER else None
+
+    def is_class_test(self, function: cst.FunctionDef) -> bool:
+        """`def is_fsdp(module): return isinstance(module, FSDP)`, with `AVAILABLE and` before it or without."""
+        returned = returns(self.tree, function)
+        if len(returned) != 1:
+            return False
+        test, name = returned[0], first_parameter(function)
+        while isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+            if any(isinstance(n, cst.Name) and n.value == name for n in self._inside(test.left)):
+                return False
+            test = test.right
         if not isinstance(test, cst.Call) or len(test.args) != 2 or self.code(test.func) != "isinstance":
-            return None
-        if self.code(test.args[0].value) != self.code(node):
-            return None
-        return True if self.fsdp1(test.args[1].value) == WRAPPER else None
+            return False
+        return self.code(test.args[0].value) == name and self.fsdp1(test.args[1].value) == WRAPPER
 
     def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
         assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.ways)
@@ -437,7 +479,7 @@ def _held_by_call(file: File, call: cst.Call) -> Holds:
     if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
         return Holds.FSDP
     if file.fsdp1(call.func) == "wrap":
-        return Holds.UNKNOWN
+        return Holds.FSDP if file.wraps else Holds.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
         return Holds.DDP if made.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from codemods.tables.names import WRAPPER, fsdp1_name
 
 from .scopes import Binding, Binds, Scope
 from .tree import Tree
+
+_BUILTINS = frozenset(dir(builtins))
 
 Resolve = Callable[[Path, "str | None", int], "Path | None"]
 """`(importing file, module, level) -> file`, None when the module is not the program's own."""
@@ -101,7 +104,7 @@ class Symbols:
     def _starred(self, tree: Tree, name: str) -> Symbol | None:
         for module in self.star_imports(tree):
             if isinstance(module, str):
-                if module.startswith("torch.distributed.fsdp"):
+                if module.startswith("torch.distributed.fsdp") and name not in _BUILTINS:
                     return Outside(f"{module}.{name}")
                 continue
             symbol = self._top_level(module, name)

@@ -43,7 +43,9 @@ def pieces(roots: list[nn.Module], world: int) -> Iterator[Piece]:
             yield piece
         for name, param in root.named_parameters():
             # An FSDP2 unit that is unsharded right now shows plain twins of its parameters under the same names.
-            if id(param) not in managed and not name.endswith("_flat_param") and not _is_twin(root, param):
+            if id(param) in managed or name.endswith("_flat_param") or _is_freed(param):
+                continue
+            if not _is_twin(root, param):
                 yield plain_piece(f"{number}:{clean(name)}", param, world)
 
 
@@ -80,12 +82,21 @@ def squared_norm(some: Iterable[Piece]) -> Tensor:
 
 def _managed(root: nn.Module, prefix: str, world: int) -> Iterator[Piece]:
     for name, handle in fsdp1_handles(root):
-        yield from _flat_pieces(prefix, name, handle, world)
+        if not _is_freed(handle.flat_param) and not _is_freed(getattr(handle.flat_param, "_local_shard", None)):
+            yield from _flat_pieces(prefix, name, handle, world)
     names = module_names(root)
     for _, group in fsdp2_groups(root):
         for fsdp_param in group.fsdp_params:
             fqn = prefix + fsdp2_names(fsdp_param, names)[0]
-            yield _dtensor_piece(fqn, fsdp2_sharded(fsdp_param), world)
+            sharded = fsdp2_sharded(fsdp_param)
+            if not _is_freed(sharded):
+                yield _dtensor_piece(fqn, sharded, world)
+
+
+def _is_freed(tensor: Tensor | None) -> bool:
+    """Whether the program has given the memory back, of a frozen model that it is done with."""
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return local is not None and bool(local.numel()) and not local.untyped_storage().nbytes()
 
 
 def _dtensor_piece(fqn: str, param: DTensor, world: int) -> Piece:

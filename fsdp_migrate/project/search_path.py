@@ -73,7 +73,9 @@ class SearchPath:
             if found.level or not found.module:
                 continue
             dotted = tuple(found.module.split("."))
-            for parts in (dotted, *((*dotted, name) for name in found.names)):
+            # `import config.model` runs the package `config` too.
+            packages = [dotted[:length] for length in range(1, len(dotted))] if target.name == "__init__.py" else []
+            for parts in (dotted, *packages, *((*dotted, name) for name in found.names)):
                 if stem.parts[-len(parts) :] == parts:
                     return Path(*stem.parts[: -len(parts)])
         return None

@@ -52,6 +52,33 @@ CASES = [
     pytest.param(
         "def f(m):\n    if not isinstance(m, FSDP):\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"DDP"}, id="not"
     ),
+    pytest.param(
+        "def f(m):\n    if isinstance(m, FSDP):\n        return 1\n    ask(m)\nf(FSDP(net))\nf(DDP(net))\n",
+        {"DDP"},
+        id="behind a class test that leaves",
+    ),
+    pytest.param(
+        "def f(m):\n    if isinstance(m, FSDP):\n        return m\n    m = FSDP(m)\n    ask(m)\nf(net)\n",
+        {"FSDP"},
+        id="wrapped behind a class test that leaves",
+    ),
+    pytest.param(
+        "def is_fsdp(x):\n    return isinstance(x, FSDP)\ndef f(m):\n    if is_fsdp(m):\n        ask(m)\n",
+        {"FSDP"},
+        id="class test of the program's own",
+    ),
+    pytest.param(
+        "def is_fsdp(x):\n    return THERE and isinstance(x, FSDP)\n"
+        "def f(m):\n    if is_fsdp(m):\n        pass\n    else:\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n",
+        {"DDP"},
+        id="else of a class test of the program's own",
+    ),
+    pytest.param(
+        "def is_big(x):\n    return x.big and isinstance(x, FSDP)\n"
+        "def f(m):\n    if is_big(m):\n        pass\n    else:\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n",
+        {"FSDP", "DDP"},
+        id="a test of more than the class",
+    ),
     pytest.param("def f(m, n):\n    if isinstance(n, FSDP):\n        ask(m)\n", {"UNKNOWN"}, id="test of another name"),
     pytest.param(
         "class B:\n    def f(self):\n        ask(self.m)\n"

@@ -85,3 +85,25 @@ def test_model_with_a_module_of_its_own_is_not_asked_for_one() -> None:
 def test_data_parallel_or_fsdp_is_unwrapped_at_run_time() -> None:
     text = HEAD.replace("use(net, x)", "use(net, x, one)") + "    if one:\n        model = torch.nn.DataParallel(net)\n"
     assert "unwrap(model).save()" in rewrite("import torch\n" + text + "    model.module.save()\n").text
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'model.module if hasattr(model, "module") else model',
+        'model.module if x and hasattr(model, "module") else model',
+    ],
+)
+def test_module_that_is_asked_for_stays(expression: str) -> None:
+    text = code(
+        f"""
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def bare(net, x):
+            model = FSDP(net) if x else DDP(net)
+            return {expression}
+        """
+    )
+    assert f"    return {expression}\n" in rewrite(text).text

@@ -162,7 +162,7 @@ def test_another_name_that_is_still_used_stays() -> None:
 
         def build(net):
             model = FSDP(net)
-            return model, FSDP.fsdp_modules(model)
+            return model, FSDP.fsdp_modules(model, True)
         """
     )
     result = rewrite(text)

@@ -151,7 +151,8 @@ def test_arguments_over_several_lines() -> None:
     after = """\
     s = full_optim_state_dict(
         model,  # the whole of it
-        optimizer, rank0_only=False,
+        optimizer,
+        rank0_only=False,
     )
     o = optim_state_dict_to_load(
         model,

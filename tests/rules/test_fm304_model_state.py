@@ -6,7 +6,7 @@ import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import check_marked, check_noop, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, rewrite
 
 HEAD = """\
 import torch
@@ -110,3 +110,32 @@ def test_ddp_model_keeps_the_prefix_of_its_keys() -> None:
     result = rewrite(text + "    model.load_state_dict(path)\n    return model.state_dict()\n")
     assert result.text.endswith("    load_model_state_dict(model, path)\n    return model_state_dict(model)\n")
     assert result.support == {"load_model_state_dict", "model_state_dict"}
+
+
+def test_another_model_inside_a_context_is_written_where_it_comes_to_stand() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        class Trainer:
+            def __init__(self, net, average):
+                self.model = FSDP(net)
+                self.average = FSDP(average)
+
+            def load(self, state):
+                with FSDP.state_dict_type(self.model, StateDictType.FULL_STATE_DICT):
+                    self.model.load_state_dict(state["model"])
+                    if state.get("the average, of \\"all\\" weights"):
+                        self.average.load_state_dict(state["the average, of \\"all\\" weights"])
+        """
+    )
+    after = """\
+        if state.get("the average, of \\"all\\" weights"):
+            set_model_state_dict(
+                self.average,
+                state["the average, of \\"all\\" weights"],
+                options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True),
+            )
+"""
+    assert rewrite(text).text.endswith(after)

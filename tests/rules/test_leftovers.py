@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def use(net, x):
     model = FSDP(net)
 """
-UNITS = "FSDP.fsdp_modules(model)"
+UNITS = "FSDP.fsdp_modules(model, root_only=True)"
 RAISE = 'raise NotImplementedError("fsdp-migrate FM107: fsdp_modules returns an empty list for an FSDP2 model")\n'
 
 SILENT = [
@@ -49,7 +49,7 @@ def test_at_the_top_of_the_file() -> None:
         from torch.distributed.fsdp import FullyShardedDataParallel
 
         model = FullyShardedDataParallel(net)
-        units = FullyShardedDataParallel.fsdp_modules(model)
+        units = FullyShardedDataParallel.fsdp_modules(model, True)
         """
     )
     assert f"model = fully_shard(net)\n{RAISE}units = FullyShardedDataParallel" in rewrite(text).text
@@ -62,8 +62,8 @@ def test_class_named_through_a_module_and_a_star_import() -> None:
         from torch.distributed.fsdp import *
 
         model = F.FullyShardedDataParallel(net)
-        F.FullyShardedDataParallel.fsdp_modules(model)
-        FullyShardedDataParallel.fsdp_modules(model)
+        F.FullyShardedDataParallel.fsdp_modules(model, True)
+        FullyShardedDataParallel.fsdp_modules(model, True)
         """
     )
     result = rewrite(text)
@@ -78,8 +78,20 @@ def test_quotes_and_windows_newlines() -> None:
     assert "\n" not in result.text.replace("\r\n", "")
 
 
+def test_builtins_beside_a_star_import_are_not_fsdp1() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import *
+
+        model = FullyShardedDataParallel(net)
+        print(True, len(list(model.parameters())))
+        """
+    )
+    assert {finding.rule for finding in rewrite(text).findings} == {"FM101"}
+
+
 NAMED = [
-    ("FSDP.fsdp_modules(model)", "FM107"),
+    (UNITS, "FM107"),
     ("FSDP.summon_full_params(model)", "FM203"),
     ("FSDP.optim_state_dict(*x)", "FM303"),
     ("model._fsdp_wrapped_module", "FM401"),

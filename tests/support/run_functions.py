@@ -278,6 +278,16 @@ def clipping_with_replicas() -> None:
 
 
 @check()
+def free_shards_gives_the_memory_back_whatever_a_forward_left() -> None:
+    model = wrapped(FSDP2, sharding_strategy=support.ShardingStrategy.SHARD_GRAD_OP)
+    with torch.no_grad():
+        model(batches(1)[0])
+    support.free_shards(model)
+    support.free_shards(next(m for m in model.modules() if isinstance(m, FSDPModule) and m is not model))
+    assert all(p.to_local().untyped_storage().nbytes() == 0 for p in model.parameters())
+
+
+@check()
 def reshard_all_reaches_every_unit() -> None:
     model = wrapped(FSDP2, sharding_strategy=support.ShardingStrategy.SHARD_GRAD_OP)
     with torch.no_grad():

@@ -33,6 +33,14 @@ def reshard_all(model: nn.Module) -> None:
             module.reshard()
 
 
+def free_shards(model: nn.Module) -> None:
+    """Give back the memory of a model's parameters, whoever still holds on to them. It cannot be used afterwards."""
+    reshard_all(model)
+    for param in model.parameters():
+        if isinstance(param, DTensor):
+            param.to_local().untyped_storage().resize_(0)
+
+
 # The units inside of `no_sync`: FSDP2 cannot be asked whether a unit synchronises.
 UNSYNCED: WeakSet[FSDPModule] = WeakSet()
 

@@ -1,0 +1,44 @@
+"""`_free_storage` of a flat parameter (FM440)."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, rewrite
+
+HEAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.utils import _free_storage
+
+
+def free(net, x):
+    model = FSDP(net)
+"""
+
+
+@pytest.mark.parametrize("argument", ["x", "x.data", "x.flat.data", "model.weight.data"])
+def test_other_storage_stays(argument: str) -> None:
+    result = rewrite(HEAD + f"    _free_storage({argument})\n")
+    assert f"    _free_storage({argument})\n" in result.text
+    assert {rule for rule, _, _ in result.summary} == {"FM101"}
+
+
+@pytest.mark.parametrize(
+    "statement", ["x = _free_storage(model._handle.flat_param)", "_free_storage(model._handle.flat_param._local_shard)"]
+)
+def test_another_use_of_a_handle_is_reported(statement: str) -> None:
+    check_marked(HEAD + f"    {statement}\n", "FM401", Level.MANUAL)
+
+
+def test_a_handle_in_text_that_is_quoted_is_reported() -> None:
+    check_marked(HEAD + "    other = FSDP(x._handle, use_orig_params=True)\n", "FM401", Level.MANUAL)
+
+
+@pytest.mark.parametrize("argument", ["model._handle.flat_param.data", "model._handle.flat_param"])
+def test_freeing_a_flat_parameter(argument: str) -> None:
+    result = rewrite(HEAD + f"    _free_storage({argument})\n")
+    assert result.text.endswith("    free_shards(model)\n")
+    assert "_free_storage" not in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
