@@ -16,6 +16,22 @@ from codemods.vocabulary import Origin, Undecided
 
 from .draft import Draft, Note
 
+_BATCH_NORM = (
+    *("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "SyncBatchNorm"),
+    *(
+        "detectron2",
+        "mmcv",
+        "mmdet",
+        "mmseg",
+        "monai",
+        "segmentation_models_pytorch",
+        "timm",
+        "torchvision",
+        "ultralytics",
+    ),
+)
+"""The classes, and libraries whose models are made of them."""
+
 
 def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     """Set `mp_policy` of the units and of the root; raise Undecided when the casts are not to be seen."""
@@ -23,7 +39,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
-    if draft.file.mentions("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "torchvision", "timm"):
+    if draft.file.mentions(*_BATCH_NORM):
         raise Undecided("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
     if draft.file.has_attribute("buffer_dtype", "keep_low_precision_grads") or draft.file.sets_attribute("param_dtype"):
         raise Undecided("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")

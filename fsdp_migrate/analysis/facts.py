@@ -404,7 +404,9 @@ class FileFacts:
         return any(a.keyword and a.keyword.value == keyword and tree.code(a.value) == value for tree, a in arguments)
 
     def gives(self, text: str, keyword: str, *callees: str) -> bool:
-        for tree in self._program.mentioning(text):
+        quoted = (f'"{text}"', f"'{text}'")
+        paths = [path for path, source in self._program.texts.items() if any(q in source for q in quoted)]
+        for tree in filter(None, map(self._program.tree, paths)):
             for node in tree.nodes(cst.SimpleString):
                 argument = tree.parents.get(node)
                 if node.raw_value != text or not isinstance(argument, cst.Arg):

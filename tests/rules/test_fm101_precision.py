@@ -275,10 +275,10 @@ def test_what_has_no_plain_counterpart_goes_through_the_support_module(call: str
     assert result.support == {"MixedPrecision", "shard_model"}
 
 
-def test_batch_norm_keeps_its_own_units() -> None:
-    body = (
-        "norm = torch.nn.BatchNorm2d\n\n\n"
-        "def wrap(m):\n    return FSDP(m, mixed_precision=MixedPrecision(torch.float16))\n"
-    )
+@pytest.mark.parametrize(
+    "line", ["norm = torch.nn.BatchNorm2d", "import timm", "import segmentation_models_pytorch as smp"]
+)
+def test_batch_norm_keeps_its_own_units(line: str) -> None:
+    body = f"{line}\n\n\ndef wrap(m):\n    return FSDP(m, mixed_precision=MixedPrecision(torch.float16))\n"
     result = rewrite(HEAD + body)
     assert result.support == {"MixedPrecision", "shard_model"}
