@@ -37,7 +37,8 @@ def shard(model, Block):
 The shard groups, the number of all-gathers and reduce-scatters and the losses are those of FSDP1, measured on
 torch 2.13. Where a value is only known at run time, the call becomes `shard_model(...)` of the support module,
 which takes the same arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1
-keeps the root gathered after forward, as FSDP2 does by default.
+keeps the root gathered after forward, as FSDP2 does by default. FSDP2 reads a mesh of two dimensions as (replicate,
+shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dimension is what is passed on.
 
 ## References
 
