@@ -39,8 +39,23 @@ def attribute_values(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[cst
         holder = tree.parents[target]
         if isinstance(holder, cst.AssignTarget):
             yield cst.ensure_type(tree.parents[holder], cst.Assign).value
+        elif isinstance(holder, cst.Element):
+            yield from _beside(tree, holder)
         elif isinstance(holder, cst.AnnAssign) and holder.target is target and holder.value is not None:
             yield holder.value
+
+
+def _beside(tree: Tree, element: cst.Element) -> Iterator[cst.BaseExpression]:
+    """`b` for the target `self.y` of `self.x, self.y = a, b`."""
+    targets = tree.parents[element]
+    holder = tree.parents[targets]
+    assignment = tree.parents[holder] if isinstance(holder, cst.AssignTarget) else None
+    if not isinstance(targets, (cst.Tuple, cst.List)) or not isinstance(assignment, cst.Assign):
+        return
+    values = assignment.value
+    starred = any(isinstance(each, cst.StarredElement) for each in targets.elements)
+    if isinstance(values, (cst.Tuple, cst.List)) and len(values.elements) == len(targets.elements) and not starred:
+        yield values.elements[targets.elements.index(element)].value
 
 
 def class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:

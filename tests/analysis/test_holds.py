@@ -37,6 +37,11 @@ CASES = [
         id="attribute",
     ),
     pytest.param(
+        "class T:\n    def __init__(self):\n        self.n, self.m = net, FSDP(net)\n    def f(self):\n        ask(self.m)\n",
+        {"FSDP"},
+        id="one of two attributes",
+    ),
+    pytest.param(
         "class T:\n    def __init__(self):\n        self.m = net\n        self.m = FSDP(self.m)\n"
         "    def f(self):\n        ask(self.m)\n",
         {"FSDP", "OTHER"},
