@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, configuration, leftover
 from codemods.layout import removal
-from codemods.tables.leftovers import BY_NAME, INTERNALS
+from codemods.tables.leftovers import BY_NAME, INTERNALS, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST
 from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Reference, Way
@@ -178,7 +178,12 @@ class _Run:
         if file.beside is not None:
             return
         attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
-        self._take(file.path, leftover.internals(file, attributes, file.tree.nodes(cst.Call)))
+        by_name = [
+            call
+            for call in file.tree.nodes(cst.Call)
+            if isinstance(call.func, cst.Name) and not self._is_replaced(file, call)
+        ]
+        self._take(file.path, leftover.internals(file, attributes, by_name))
 
     def _drop_aliases(self, file: FileFacts) -> None:
         """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""
@@ -261,8 +266,8 @@ class _Run:
         return any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits)
 
     def _is_gone(self, file: FileFacts, node: cst.Attribute) -> bool:
-        """Whether an internal attribute of FSDP1 stands in text that a rule has replaced, and is not quoted there."""
-        if node.attr.value not in INTERNALS:
+        """Whether what only FSDP1 has stands in text that a rule has replaced, and is not quoted there."""
+        if node.attr.value not in INTERNALS | STATIC:
             return False
         start, end = file.span(node)
         around = [edit for edit in self.pending[file.path].edits if edit.start <= start and end <= edit.end]
