@@ -37,7 +37,8 @@ CASES = [
         id="attribute",
     ),
     pytest.param(
-        "class T:\n    def __init__(self):\n        self.n, self.m = net, FSDP(net)\n    def f(self):\n        ask(self.m)\n",
+        "class T:\n    def __init__(self):\n        self.n, self.m = net, FSDP(net)\n"
+        "    def f(self):\n        ask(self.m)\n",
         {"FSDP"},
         id="one of two attributes",
     ),
