@@ -122,7 +122,7 @@ def is_fsdp1(module: str) -> bool:
 
 def is_test(path: Path, root: Path) -> bool:
     inside = path.relative_to(root)
-    return "tests" in inside.parts or inside.name.startswith("test_")
+    return bool({"test", "tests"} & set(inside.parts)) or inside.name.startswith("test_")
 
 
 def speaks_of_fsdp1(text: str) -> bool:
