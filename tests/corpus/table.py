@@ -10,6 +10,7 @@ FSDP1 in the rewritten text that no finding names.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import time
 import warnings
@@ -77,6 +78,8 @@ class Use:
     """A use of an FSDP1 name, outside of import statements."""
 
     name: str
+    bound: str
+    """What the file calls it."""
     line: int
     wraps: bool
 
@@ -95,7 +98,7 @@ def uses(text: str) -> Iterator[Use]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in imported:
             name = imported[node.id]
-            yield Use(name, node.lineno, name == WRAPPER and id(node) in called)
+            yield Use(name, node.id, node.lineno, name == WRAPPER and id(node) in called)
 
 
 def whole_statements(text: str, lines: Collection[int]) -> set[int]:
@@ -108,6 +111,11 @@ def whole_statements(text: str, lines: Collection[int]) -> set[int]:
             span = set(range(node.lineno, (end or node.lineno) + 1))
             found |= span if span & set(lines) else set()
     return found
+
+
+def word_at(text: str, finding: Finding) -> str:
+    found = re.match(r"\w*", text.splitlines()[finding.line - 1][finding.column - 1 :])
+    return found[0] if found else ""
 
 
 def parsed(text: str) -> ast.Module:
@@ -140,11 +148,13 @@ def outcome(report: Report, before: Mapping[Path, str], root: Path) -> Outcome:
         mine = [f for f in report.findings if f.path == path and f.level in (Level.MANUAL, Level.KEPT)]
         named = {finding.line: finding for finding in mine}
         lines = {text.splitlines()[line - 1].strip() for line in whole_statements(text, named)}
+        # Where something else of the line was rewritten: the word that a finding points at.
+        pointed_at = {word_at(text, finding) for finding in mine}
         whole = any(finding.rule in WHOLE_FILE for finding in mine)
         left = list(uses(after[path]))
         for use in left:
             line = after[path].splitlines()[use.line - 1].strip()
-            if not whole and line not in lines:
+            if not whole and line not in lines and use.bound not in pointed_at:
                 found.unreported.append(f"{path.name}: {use.name}")
         if not is_test(path, root) and not whole:
             calls = [use for use in uses(text) if use.wraps]
