@@ -20,6 +20,7 @@ from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, 
 from . import imports, support_file, untouched, ways
 from .analysis.facts import Facts, FileFacts
 from .analysis.program import Program
+from .analysis.room import room_for_trees
 from .analysis.symbols import Resolve
 from .analysis.tree import Tree
 from .findings import Change, FileError, Report
@@ -56,6 +57,7 @@ class _Pending:
     imports: set[Import] = field(default_factory=set)
 
 
+@room_for_trees()
 def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Sequence[Path]] | None = None) -> Report:
     """Rewrite the program that these files make up.
 
@@ -230,6 +232,7 @@ class _Run:
             if path not in self.facts.untouched and (pending.edits or PACKAGE in texts[path])
         }
         tidied = {path: self._tidy(path, text) for path, text in edited.items()}
+        modules: dict[Path, str] = {}
         needs = {path: result.support for path, result in tidied.items() if result.support}
         supports: dict[Path, set[str]] = defaultdict(set)
         for group in self.groups:
@@ -237,18 +240,19 @@ class _Run:
             together = {path: texts[path] for path in group if path in texts}
             # Only now is it known who needs the support module, so where it lies, and how each file imports it.
             for path, place in support_file.places(users, together, self.search).items():
-                tidied[path] = self._tidy(path, edited[path], place.module)
+                modules[path] = place.module
                 supports[place.path].update(needs[path])
         written = (support_file.change(home, names, texts) for home, names in supports.items())
         found = [change for change in written if change is not None]
-        found += [Change(path, texts[path], new.text) for path, new in tidied.items() if new.text != texts[path]]
+        new = {path: result.text(modules.get(path, support_file.NAME)) for path, result in tidied.items()}
+        found += [Change(path, texts[path], text) for path, text in new.items() if text != texts[path]]
         return tuple(sorted(found, key=lambda change: change.path))
 
-    def _tidy(self, path: Path, text: str, support_module: str = support_file.NAME) -> imports.Tidied:
+    def _tidy(self, path: Path, text: str) -> imports.Tidied:
         tree = self.facts.program.tree(path)
         assert tree is not None
         try:
-            return imports.tidy(tree, text, self.pending[path].imports, support_module)
+            return imports.tidy(tree, text, self.pending[path].imports)
         except cst.ParserSyntaxError as error:
             raise BrokenText(path, error) from None
 

@@ -27,17 +27,27 @@ def is_vocabulary(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Tidied:
-    """The new text, and the names of the support module that it imports."""
+    """What has to become of a file's imports, before it is known where the support module lies."""
 
-    text: str
-    support: frozenset[str]
+    tree: Tree
+    removals: dict[Statement, list[cst.ImportAlias]]
+    additions: Sequence[Import]
+
+    @property
+    def support(self) -> frozenset[str]:
+        """The names of the support module that the new text imports."""
+        return frozenset(item.name for item in self.additions if item.module == SUPPORT)
+
+    def text(self, support_module: str) -> str:
+        """The new text, with the support functions imported from `support_module`, such as `.fsdp2_support`."""
+        additions = [
+            replace(item, module=support_module) if item.module == SUPPORT else item for item in self.additions
+        ]
+        return _write(self.tree, self.removals, additions)
 
 
-def tidy(before: Tree, text: str, wanted: Iterable[Import], support_module: str) -> Tidied:
-    """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use.
-
-    `support_module` is what this file imports the support functions from: `fsdp2_support`, `.fsdp2_support`.
-    """
+def tidy(before: Tree, text: str, wanted: Iterable[Import]) -> Tidied:
+    """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use."""
     tree = Tree(before.path, text)
     used = _used_names(tree)
     lost = _used_names(before) - used
@@ -51,9 +61,7 @@ def tidy(before: Tree, text: str, wanted: Iterable[Import], support_module: str)
         elif fsdp1 is not None and fsdp1 in _VOCABULARY and isinstance(statement, cst.ImportFrom):
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
-    support = frozenset(item.name for item in additions if item.module == SUPPORT)
-    located = [replace(item, module=support_module) if item.module == SUPPORT else item for item in sorted(additions)]
-    return Tidied(_write(tree, removals, located), support)
+    return Tidied(tree, removals, sorted(additions))
 
 
 def _is_for_fsdp(item: Import) -> bool:

@@ -30,8 +30,8 @@ def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
 
 def attribute_values(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
     """The values assigned to `self.name` in the methods of a class."""
-    for target in tree.nodes(cst.Attribute):
-        if target.attr.value != name or not isinstance(target.value, cst.Name):
+    for target in tree.attributes(name):
+        if not isinstance(target.value, cst.Name):
             continue
         method = next((node for node in tree.ancestors(target) if isinstance(node, cst.FunctionDef)), None)
         if method is None or class_of(tree, method) is not owner or target.value.value != first_parameter(method):

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import libcst as cst
 
+from .depth import TooDeep, check_depth
 from .symbols import Resolve, Symbols
 from .tree import Tree
+
+_WORD = re.compile(r"\w+")
+_DEFINED = re.compile(r"\bdef\b[\s\\]*(\w+)")
+_OPENS = r"(?=(?:[\s\\)]|#[^\n]*\n)*\()"
+"""What can stand between a name and the parenthesis that calls it."""
+_ON_SUPER = r"\bsuper\([^()]*\)\."
+_CALLED = re.compile(rf"\bdef\s+\w+|{_ON_SUPER}\w+|\b(\w+){_OPENS}")
+_CALLED_ON_SUPER = re.compile(rf"{_ON_SUPER}(\w+){_OPENS}")
 
 
 class Program:
@@ -18,7 +29,6 @@ class Program:
     def __init__(self, texts: Mapping[Path, str], resolve: Resolve) -> None:
         self.texts = texts
         self._trees: dict[Path, Tree | None] = {}
-        self._mentions: dict[str, frozenset[Path]] = {}
         self.errors: dict[Path, str] = {}
         self.symbols = Symbols(self.tree, resolve)
 
@@ -30,28 +40,69 @@ class Program:
 
     def mentioning(self, *words: str) -> list[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
-        paths = {path for word in words for path in self._holders(word)}
-        trees = (self.tree(path) for path in self.texts if path in paths)
-        return [tree for tree in trees if tree is not None]
+        paths = {path for word in words for path in self._words.get(word, ())}
+        return list(self._parsed(path for path in self.texts if path in paths))
+
+    def defining(self, name: str) -> Iterator[Tree]:
+        """The files in which a function or method of this name is defined, in the program's order."""
+        return self._parsed(self._defined.get(name, ()))
+
+    def calling(self, names: Collection[str], through_super: bool) -> Iterator[Tree]:
+        """The files that can hold a call, or a `partial`, of something with one of these names, in the program's order.
+
+        `super().name()` counts only with `through_super`: every class with a base calls its `__init__` that way.
+        """
+        partial = set(self._words.get("partial", ()))
+        paths = {path for name in names for path in self._called.get(name, ())}
+        paths |= {path for name in names for path in self._words.get(name, ()) if path in partial}
+        if through_super:
+            paths |= {path for name in names for path in self._called_on_super.get(name, ())}
+        return self._parsed(path for path in self.texts if path in paths)
 
     def mentions(self, *words: str, but: Path | None = None) -> bool:
         """Whether the text of any file (except `but`) holds one of these identifiers."""
-        return any(path != but for word in words for path in self._holders(word))
+        return any(path != but for word in words for path in self._words.get(word, ()))
 
-    def _holders(self, word: str) -> frozenset[Path]:
-        """The files that hold an identifier; looked for once, since every caller of a function is found this way."""
-        if word not in self._mentions:
-            pattern = re.compile(rf"\b{re.escape(word)}\b")
-            found = (path for path, text in self.texts.items() if word in text and pattern.search(text))
-            self._mentions[word] = frozenset(found)
-        return self._mentions[word]
+    @cached_property
+    def _words(self) -> Mapping[str, Sequence[Path]]:
+        """Which files hold an identifier: every caller of a function is found this way, so it is read off once."""
+        return self._index(_WORD)
+
+    @cached_property
+    def _defined(self) -> Mapping[str, Sequence[Path]]:
+        return self._index(_DEFINED)
+
+    @cached_property
+    def _called(self) -> Mapping[str, Sequence[Path]]:
+        return self._index(_CALLED)
+
+    @cached_property
+    def _called_on_super(self) -> Mapping[str, Sequence[Path]]:
+        return self._index(_CALLED_ON_SUPER)
+
+    def _index(self, pattern: re.Pattern[str]) -> Mapping[str, Sequence[Path]]:
+        """The files in which the pattern's group matches a word, in the program's order."""
+        holders: dict[str, list[Path]] = defaultdict(list)
+        for path, text in self.texts.items():
+            for word in set(pattern.findall(text)):
+                holders[word].append(path)
+        return holders
+
+    def _parsed(self, paths: Iterable[Path]) -> Iterator[Tree]:
+        for path in paths:
+            tree = self.tree(path)
+            if tree is not None:
+                yield tree
 
     def _parse(self, path: Path) -> Tree | None:
         text = self.texts.get(path)
         if text is None:
             return None
         try:
+            check_depth(text)
             return Tree(path, text)
         except cst.ParserSyntaxError as error:
             self.errors[path] = f"line {error.raw_line}: {error.message}"
-            return None
+        except TooDeep:
+            self.errors[path] = "expressions are nested too deeply to be followed"
+        return None

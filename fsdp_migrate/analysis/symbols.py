@@ -53,6 +53,7 @@ class Symbols:
         self._tree_of = tree_of
         self._resolve = resolve
         self._following: set[tuple[Path, str]] = set()
+        self._known: dict[tuple[Scope, str], Symbol | None] = {}
 
     def of(self, tree: Tree, expression: cst.BaseExpression) -> Symbol | None:
         """The symbol behind `a` or `a.b.c`; None for any other expression, and for builtins."""
@@ -74,6 +75,14 @@ class Symbols:
                 yield self._own_module(tree, node) or _module_name(node)
 
     def _of_name(self, tree: Tree, scope: Scope, name: str) -> Symbol | None:
+        if self._following:
+            return self._look_up(tree, scope, name)  # in a cycle of imports: not the whole truth
+        key = (scope, name)
+        if key not in self._known:
+            self._known[key] = self._look_up(tree, scope, name)
+        return self._known[key]
+
+    def _look_up(self, tree: Tree, scope: Scope, name: str) -> Symbol | None:
         found = scope.lookup(name)
         if found is None:
             return self._starred(tree, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TypeVar, cast
 import libcst as cst
 from libcst.metadata import ByteSpanPositionProvider, CodeSpan, MetadataWrapper
 
+from .depth import TooDeep
 from .scopes import Scope, bind
 
 N = TypeVar("N", bound=cst.CSTNode)
@@ -42,13 +43,24 @@ _FIRST: Mapping[type[cst.CSTNode], tuple[str, ...]] = {
 _SCOPES = {cst.FunctionDef, cst.ClassDef, cst.Lambda}
 
 
+DEEPEST = 600
+"""How many nodes may lie inside each other. In a thousand files of real programs, no more than 31 do."""
+
+
+class _Wrapper(MetadataWrapper):
+    """Positions without the traversal that LibCST makes for its other providers, which takes as long again."""
+
+    def visit_batched(self, visitors: Iterable[cst.BatchableCSTVisitor], *_: object) -> cst.CSTNode:
+        return super().visit_batched(visitors) if list(visitors) else self.module
+
+
 class Tree:
-    """A parsed file. Raises `libcst.ParserSyntaxError` when the text is not Python."""
+    """A parsed file. Raises `libcst.ParserSyntaxError` when the text is not Python, `TooDeep` when it is nested so."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
-        self._wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+        self._wrapper = _Wrapper(cst.parse_module(text), unsafe_skip_copy=True)
         self.module = self._wrapper.module
         self._characters = None if text.isascii() else _character_offsets(text)
         self._line_starts = [0] + [i + 1 for i, character in enumerate(text) if character == "\n"]
@@ -70,6 +82,17 @@ class Tree:
         """All nodes of exactly this type, in the order of the text."""
         return cast("list[N]", self._by_type.get(kind, []))
 
+    def attributes(self, name: str) -> list[cst.Attribute]:
+        """All nodes `x.name`, in the order of the text."""
+        return self._by_attribute.get(name, [])
+
+    @cached_property
+    def _by_attribute(self) -> Mapping[str, list[cst.Attribute]]:
+        found: dict[str, list[cst.Attribute]] = defaultdict(list)
+        for node in self.nodes(cst.Attribute):
+            found[node.attr.value].append(node)
+        return found
+
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """`[start, end)` of the node in characters, its own parentheses included, the white space around it not."""
         span = self._byte_spans[node]
@@ -83,6 +106,12 @@ class Tree:
         return self._characters[start], self._characters[end]
 
     def code(self, node: cst.CSTNode) -> str:
+        """The text of a node, as `span` has it."""
+        if "_byte_spans" not in self.__dict__ and isinstance(node, cst.BaseExpression):
+            # Most files are asked for the text of a few expressions and never for a place.
+            text = self.module.code_for_node(node)
+            if "\n" not in text and "\r" not in text:  # on one line there is no indentation that it could not know
+                return text
         start, end = self.span(node)
         return self.text[start:end]
 
@@ -124,9 +153,11 @@ class _Index:
         self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
         self.order: dict[cst.CSTNode, int] = {}
         self.top = Scope(module, None)
-        self._visit(module, self.top)
+        self._visit(module, self.top, 0)
 
-    def _visit(self, node: cst.CSTNode, scope: Scope) -> None:
+    def _visit(self, node: cst.CSTNode, scope: Scope, depth: int) -> None:
+        if depth > DEEPEST:
+            raise TooDeep
         kind = type(node)
         self.order[node] = len(self.order)
         self.scope_of[node] = scope
@@ -137,12 +168,12 @@ class _Index:
             value = getattr(node, name)
             if isinstance(value, cst.CSTNode):
                 self.parents[value] = node
-                self._visit(value, inner)
+                self._visit(value, inner, depth + 1)
             elif isinstance(value, (list, tuple)):
                 for child in value:
                     if isinstance(child, cst.CSTNode):
                         self.parents[child] = node
-                        self._visit(child, inner)
+                        self._visit(child, inner, depth + 1)
 
 
 @cache

@@ -6,8 +6,10 @@ only run time knows, and `reason` says why.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import libcst as cst
 
@@ -31,6 +33,9 @@ _SAME_MODULE = frozenset(
 _MAPPING = frozenset({"items", "keys", "pop", "update", "values"})
 """Methods of a `ModuleDict`, whose items are attributes as well."""
 
+FARTHEST = 200
+"""Over how many steps a value is followed. In 32 repositories, the longest way that led anywhere took 42."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -51,6 +56,8 @@ class Values:
         self._memo: dict[cst.CSTNode, tuple[Origin, ...]] = {}
         self._partial: dict[cst.CSTNode, tuple[Origin, ...]] = {}
         self._callers: dict[cst.FunctionDef, list[tuple[Tree, cst.Call, bool]]] = {}
+        self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, cst.BaseExpression]]]] = {}
+        self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
         self._active: set[cst.CSTNode] = set()
         self._cut = 0
         self._containers = Containers(program, self._made)
@@ -64,6 +71,9 @@ class Values:
         if expression in self._active:
             self._cut += 1
             return ()
+        if len(self._active) >= FARTHEST:
+            self._cut += 1
+            return (Origin(tree, None, "its value is made too many steps away"),)
         cut_before = self._cut
         self._active.add(expression)
         try:
@@ -235,13 +245,22 @@ class Values:
         names = {function.name.value}
         if owner is not None and function.name.value == "__init__":
             names = {owner.name.value, "__init__"}
-        for where in self.program.mentioning(*names):
-            for call in where.nodes(cst.Call):
-                target = call.args[0].value if self.is_partial(where, call) else call.func
-                if last_name(target) not in names:
-                    continue
+        # Nobody knows what `super()` is: such a call leads somewhere only where one method alone has the name.
+        through_super = any(self._only_method(name) for name in names)
+        for where in self.program.calling(names, through_super):
+            for call, target in self._calls(where, names):
                 if any(found is function for _, found in self._targets(where, target)):
                     yield where, call, owner is not None
+
+    def _calls(self, tree: Tree, names: Iterable[str]) -> list[tuple[cst.Call, cst.BaseExpression]]:
+        """The calls in a file of something with one of these names, or of a `partial` of it, and that something."""
+        if tree not in self._called:
+            called = self._called[tree] = defaultdict(list)
+            for call in tree.nodes(cst.Call):
+                target = call.args[0].value if self.is_partial(tree, call) else call.func
+                called[last_name(target)].append((call, target))
+        found = [pair for name in names for pair in self._called[tree].get(name, ())]
+        return sorted(found, key=lambda pair: tree.order[pair[0]])
 
     def _targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, cst.FunctionDef]]:
         found = self.functions(tree, callee)
@@ -346,10 +365,14 @@ class Values:
         return []
 
     def _only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
-        found = [
-            (where, function)
-            for where in self.program.mentioning(name)
-            for function in where.nodes(cst.FunctionDef)
-            if function.name.value == name and class_of(where, function) is not None
-        ]
-        return found if len(found) == 1 else []
+        """The method of this name, when the program has no second one."""
+        if name not in self._sole:
+            found = list(islice(self._methods_named(name), 2))
+            self._sole[name] = found if len(found) == 1 else []
+        return self._sole[name]
+
+    def _methods_named(self, name: str) -> Iterator[tuple[Tree, cst.FunctionDef]]:
+        for where in self.program.defining(name):
+            for function in where.nodes(cst.FunctionDef):
+                if function.name.value == name and class_of(where, function) is not None:
+                    yield where, function
