@@ -35,7 +35,10 @@ Exclude = Annotated[list[str] | None, typer.Option(help="Leave out files, as a l
 Select = Annotated[list[str] | None, typer.Option(help="Report only these rules: FM101, or FM1 for all FM1xx.")]
 Ignore = Annotated[list[str] | None, typer.Option(help="Do not report these rules.")]
 Strict = Annotated[bool | None, typer.Option("--strict", help="Findings to review fail the run too.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Processes for large trees; 0 is one a processor.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", help="Processes that read the imports of 400 files or more; 0: one a processor."),
+]
 Quiet = Annotated[bool | None, typer.Option("--quiet", "-q", help="Only what needs you, and the last line.")]
 StdinName = Annotated[Path | None, typer.Option(help="What the file on standard input is called.")]
 Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]

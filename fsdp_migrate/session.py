@@ -47,8 +47,9 @@ class Program:
 
 def gather(paths: Sequence[Path], config: Config) -> Program:
     """The program that the PATH arguments lead to: named files with what they import; in folders, all of FSDP."""
+    paths = sorted({real(path) for path in paths})  # the order they are given in is not part of the question
     found = discover(paths, config.exclude)
-    named = [real(path) for path in paths if not path.is_dir()]
+    named = [path for path in paths if not path.is_dir()]
     graph = import_graph(named) if named else {}
     hits = [path for path in found.hits if path not in named]
     if hits:

@@ -125,8 +125,8 @@ class Conditions:
             targets = [
                 (tree, node)
                 for tree in self._values.program.mentioning(name)
-                for node in tree.nodes(cst.Attribute)
-                if node.attr.value == name and isinstance(tree.parents[node], (cst.AssignTarget, cst.AugAssign))
+                for node in tree.attributes(name)
+                if isinstance(tree.parents[node], (cst.AssignTarget, cst.AugAssign))
             ]
             self._set[name] = frozenset(self._part(tree, node.value, name) for tree, node in targets)
         return self._set[name]

@@ -426,8 +426,8 @@ class FileFacts:
 
     def _attributes(self, *names: str) -> Iterator[tuple[Tree, cst.Attribute]]:
         for tree in self._program.mentioning(*names):
-            for node in tree.nodes(cst.Attribute):
-                if node.attr.value in names:
+            for name in names:
+                for node in tree.attributes(name):
                     yield tree, node
 
     def mentions_elsewhere(self, word: str) -> bool:

@@ -95,10 +95,17 @@ def _walked(folder: Path) -> Iterator[Path]:
     except OSError:
         return
     for entry in entries:
-        if entry.name.endswith(".py") and entry.is_file():
+        if entry.name.endswith(".py") and _is_file(entry):
             yield Path(entry.path)
         elif entry.is_dir(follow_symlinks=False) and entry.name not in USUALLY_IGNORED and not _is_venv(entry.path):
             yield from _walked(Path(entry.path))
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def _is_venv(folder: str) -> bool:
