@@ -16,7 +16,10 @@ from typing import Any
 from codemods import (
     class_as_value,
     class_check,
+    class_layout,
+    class_names,
     clip_grad_norm,
+    copied_model,
     dcp_functions,
     fairscale,
     forward_before_optimizer,
@@ -27,6 +30,8 @@ from codemods import (
     generated,
     grad_scaler,
     gradient_collectives,
+    groups_by_name,
+    late_writes,
     local_clipping,
     low_precision_gradients,
     manual_wrap,
@@ -39,14 +44,17 @@ from codemods import (
     parameter_groups,
     policy_definition,
     precision_definition,
+    refusing_optimizers,
     sharded_optimizer_load,
     side_by_side,
     state_dict,
     summon_full_params,
+    tied_weights,
     two_imports,
     unwrapped_root,
     vendored,
     wrap,
+    wrapper_names,
 )
 from codemods.contract import CONTRACT
 from codemods.vocabulary import Check, Rule
@@ -84,6 +92,14 @@ TRAPS: tuple[Check, ...] = (
     unwrapped_root.CHECK,
     gradient_collectives.CHECK,
     parameter_groups.CHECK,
+    groups_by_name.CHECK,
+    refusing_optimizers.CHECK,
+    tied_weights.CHECK,
+    class_names.CHECK,
+    copied_model.CHECK,
+    class_layout.CHECK,
+    late_writes.CHECK,
+    wrapper_names.CHECK,
 )
 
 LEFT_ALONE: tuple[Check, ...] = (

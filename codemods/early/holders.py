@@ -19,7 +19,10 @@ from codemods.vocabulary import File
 
 READERS = frozenset({"parameters", "named_parameters"})
 _OPTIMIZER = re.compile(r"optim|adam|sgd|lion|adagrad|rmsprop|shampoo|lamb\b|muon", re.IGNORECASE)
-_NOT_ONE = re.compile(r"sched|zero_grad|optim_state_dict|\.step$|load_state_dict", re.IGNORECASE)
+_NOT_ONE = re.compile(
+    r"sched|zero_grad|optim_state_dict|\.step$|load_state_dict|\.(?:add_param_group|append|extend|update|add)$",
+    re.IGNORECASE,
+)
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
@@ -196,7 +199,9 @@ def _is_kept(file: File, value: cst.BaseExpression, parameters: cst.Call) -> boo
 
 def _keeps(file: File, loop: cst.BaseComp) -> bool:
     """Whether a comprehension collects what it loops over, and not something that is made of it."""
-    variables = set(bound(loop.for_in.target))
+    variables = list(bound(loop.for_in.target))
+    if len(variables) == 2 and file.code(loop.for_in.iter).endswith(".named_parameters()"):
+        variables = variables[1:]
     assert isinstance(loop, (cst.DictComp, cst.BaseSimpleComp))
     collected = loop.value if isinstance(loop, cst.DictComp) else loop.elt
     return any(
@@ -211,7 +216,7 @@ def _is_collecting(call: cst.CSTNode) -> bool:
     return (
         isinstance(call, cst.Call)
         and isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in {"append", "extend", "add"}
+        and call.func.attr.value in {"append", "extend", "add", "add_param_group"}
     )
 
 

@@ -323,12 +323,12 @@ MOVED = [
     ),
     pytest.param(
         """
-        from bitsandbytes.optim import Lion8bit
+        from lion_pytorch import Lion
 
 
         def main(model, name):
             if name == "lion":
-                optimizer = Lion8bit(model.parameters())
+                optimizer = Lion(model.parameters())
             else:
                 optimizer = getattr(torch.optim, name)(model.parameters())
             if name:
@@ -336,14 +336,14 @@ MOVED = [
             return model, optimizer
         """,
         """
-        from bitsandbytes.optim import Lion8bit
+        from lion_pytorch import Lion
 
 
         def main(model, name):
             if name:
                 fully_shard(model)
             if name == "lion":
-                optimizer = Lion8bit(model.parameters())
+                optimizer = Lion(model.parameters())
             else:
                 optimizer = getattr(torch.optim, name)(model.parameters())
             return model, optimizer

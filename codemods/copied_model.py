@@ -1,0 +1,68 @@
+"""**What it does.** Finds `copy.deepcopy(model)` and `torch.save(model)` of a wrapped model.
+
+**Why.** A sharded module cannot be copied (`AssertionError`), and its class, which is made at run time, cannot be
+pickled.
+
+## Example
+
+```python
+import copy
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net)
+    return model, copy.deepcopy(model)
+```
+
+## Use instead
+
+```python
+import copy
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    average = FSDP(copy.deepcopy(net))
+    return FSDP(net), average
+```
+
+## Fix safety
+
+Nothing is changed: it is reported, for you to decide. It raises when it is reached, so that nothing trains wrongly.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
+
+CODE = "FM412"
+
+_COPIES = frozenset({"copy.deepcopy", "torch.save"})
+
+
+def find(file: File) -> Iterator[Finding]:
+    """One finding for each copy."""
+    for call in file.nodes(cst.Call):
+        if call.args and file.dotted(call.func) in _COPIES and Holds.FSDP in file.holds(call.args[0].value):
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                file,
+                call,
+                "a sharded module can be neither copied nor pickled",
+                "copy the model before it is sharded and shard the copy too; save its state dict",
+            )
+
+
+CHECK = Check(CODE, "copy-of-sharded-model", __doc__, words=("deepcopy", "save"), find=find)
