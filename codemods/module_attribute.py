@@ -87,10 +87,18 @@ def _asks(test: cst.BaseExpression, node: cst.Attribute, file: File) -> bool:
     return file.code(test).replace('"', "").replace("'", "") == asked
 
 
+def _is_chosen(node: cst.Attribute, file: File) -> bool:
+    """`model.module if state.is_ddp else model`: what the condition knows of the model is not seen."""
+    choice = file.parent(node)
+    if not isinstance(choice, cst.IfExp) or choice.body is not node:
+        return False
+    return file.code(choice.orelse) == file.code(node.value) and "FSDP" not in file.code(choice.test)
+
+
 def edit(found: Match, file: File) -> Outcome:
     node = found.attribute
     model, name = file.code(node.value), node.attr.value
-    if name == "module" and Holds.DDP in found.held:
+    if name == "module" and (Holds.DDP in found.held or _is_chosen(node, file)):
         item = file.named(Import(SUPPORT, "unwrap"), node)
         return Outcome(
             edits=[Edit(*file.span(node), f"{item.local}({model})")],

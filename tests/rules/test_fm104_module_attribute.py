@@ -79,7 +79,7 @@ def test_ddp_or_fsdp_is_unwrapped_at_run_time() -> None:
 def test_model_with_a_module_of_its_own_is_not_asked_for_one() -> None:
     text = HEAD + '    return model.module if hasattr(model, "module") else model\n'
     owner = "\n\nclass Net:\n    def __init__(self, m):\n        self.module = m\n"
-    assert 'return model if hasattr(model, "module") else model' in rewrite(text + owner).text
+    assert 'return unwrap(model) if hasattr(model, "module") else model' in rewrite(text + owner).text
 
 
 def test_data_parallel_or_fsdp_is_unwrapped_at_run_time() -> None:
@@ -107,3 +107,8 @@ def test_module_that_is_asked_for_stays(expression: str) -> None:
         """
     )
     assert f"    return {expression}\n" in rewrite(text).text
+
+
+def test_model_that_a_condition_chooses_is_unwrapped_at_run_time() -> None:
+    text = HEAD + "    return model.module if state.is_ddp else model\n"
+    assert "return unwrap(model) if state.is_ddp else model\n" in rewrite(text).text
