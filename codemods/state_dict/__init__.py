@@ -133,16 +133,38 @@ def _block(call: cst.Call, file: File) -> cst.With:
 
 def _edits(written: Body, file: File, block: cst.With) -> list[Edit]:
     """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
-    texts = {text for _, text in written.options}
-    several = len(written.options) > 1
-    name = len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text in written.options))
+    shared = _shared_options(written, file)
+    variable = _fresh("options", block, file)
     options = []
     for node, text in written.options:
-        argument = f"options={_fresh('options', block, file) if name else text}"
+        argument = f"options={text if shared is None else variable}"
         options.append(append_argument(file, node, argument, block))
-    variable = _fresh("options", block, file)
-    head = replace_head(file, block, f"{variable} = {texts.pop()}" if name else "")
-    return [*head, *written.edits, *options]
+    named = shared is not None and not _is_named_above(shared, block, file)
+    return [*replace_head(file, block, f"{variable} = {shared}" if named else ""), *written.edits, *options]
+
+
+def _shared_options(written: Body, file: File) -> str | None:
+    """The options that get a name of their own."""
+    texts = {text for _, text in written.options}
+    several = len(written.options) > 1
+    if len(texts) == 1 and (several or any(_is_long(file, node, text) for node, text in written.options)):
+        return texts.pop()
+    return None
+
+
+def _is_named_above(options: str, block: cst.With, file: File) -> bool:
+    """Whether the last context before this one, in the same block, gives the same options the same name."""
+    holder = file.parent(block)
+    siblings = holder.body if isinstance(holder, (cst.IndentedBlock, cst.Module)) else ()
+    for sibling in reversed([statement for statement in siblings if file.span(statement)[0] < file.span(block)[0]]):
+        call = sibling.items[0].item if isinstance(sibling, cst.With) else None
+        if isinstance(sibling, cst.With) and isinstance(call, cst.Call) and file.fsdp1(call.func) == CONTEXT:
+            if _is_local(call, file):
+                return False
+            above = _shared_options(rewrite_calls(sibling, settings(call, file), file), file)
+            if above is not None:
+                return above == options
+    return False
 
 
 def _fresh(name: str, block: cst.With, file: File) -> str:

@@ -114,6 +114,23 @@ def test_calls_share_the_options() -> None:
     )
 
 
+def test_contexts_one_after_the_other_share_the_options() -> None:
+    pair = "        s = model.state_dict(), model.state_dict()\n"
+    text = body(f"    with {FULL}:\n{pair}    print(s)\n    with {FULL}:\n{pair}    return s\n")
+    read = "get_model_state_dict(model, options=options)"
+    assert text == (
+        f"    options = StateDictOptions(full_state_dict=True)\n    s = {read}, {read}\n    print(s)\n"
+        f"    s = {read}, {read}\n    return s\n"
+    )
+
+
+def test_other_options_get_the_name_anew() -> None:
+    loads = "        model.load_state_dict(path)\n        model.load_state_dict(rank)\n"
+    reads = "        s = model.state_dict(), model.state_dict()\n"
+    text = body(f"    with {FULL}:\n{reads}    with {FULL}:\n{loads}    with {FULL}:\n{reads}")
+    assert text.count("    options = StateDictOptions(") == 3
+
+
 def test_name_options_is_taken() -> None:
     head = HEAD.replace("rank)", "options)")
     inside = f"    with {FULL}:\n        s = model.state_dict(), model.state_dict(), options\n"
