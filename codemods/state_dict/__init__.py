@@ -49,20 +49,22 @@ rewritten and the context raises.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.layout import append_argument, removal, replace_head, stop
+from codemods.layout import WIDTH, append_argument, removal, replace_head, stop
 from codemods.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
-from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
 
 from .calls import PREFIX, Body, rewrite_calls
 
 CODE = "FM301"
 
-_WIDTH = 100
+_OTHER = re.compile(r"(optim|sched|scaler|loader|sampler)\w*\W*$", re.IGNORECASE)
+"""What is named like this is no model, whatever it is."""
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
@@ -179,7 +181,7 @@ def _is_long(file: File, node: cst.Call, options: str) -> bool:
     """Whether the line would pass the limit; a body is one level further in before than after."""
     offset = file.span(node)[1]
     line_start = file.text.rfind("\n", 0, offset) + 1
-    return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > _WIDTH
+    return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > WIDTH
 
 
 def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written: Body) -> None:
@@ -187,7 +189,7 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written:
     name = file.code(model)
     for call in _calls(block.body):
         for where, function in file.runs(call):
-            if "state_dict(" in where.code(function):
+            if any(_depends_on_context(inner, where) for inner in _calls(function.body)):
                 raise Undecided(f"its body calls `{file.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
         holder = file.parent(node)
@@ -199,6 +201,17 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, file: File, written:
         user = file.parent(holder)
         if not isinstance(user, cst.Call) or not (file.fsdp1(user.func) or "").startswith(PREFIX):
             raise Undecided(f"its body passes `{name}` to other code")
+
+
+def _depends_on_context(call: cst.Call, file: File) -> bool:
+    """Whether what a call returns or loads can depend on the kind of state dict that is set."""
+    if file.fsdp1(call.func) == f"{PREFIX}optim_state_dict":
+        return True
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in {"state_dict", "load_state_dict"}:
+        return False
+    owner = call.func.value
+    held = file.holds(owner)
+    return Holds.FSDP in held or (Holds.UNKNOWN in held and not _OTHER.search(file.code(owner)))
 
 
 def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:

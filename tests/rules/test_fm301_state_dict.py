@@ -399,6 +399,32 @@ def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
     assert "        return model_state_dict(self.model)\n" in result.text
 
 
+def test_other_objects_have_state_dicts_too() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        class Schedule:
+            def state_dict(self):
+                return dict(self.__dict__)
+
+
+        def keep(optimizer, path):
+            return path, optimizer.state_dict()
+
+
+        def save(net, optimizer, path):
+            model = FSDP(net)
+            schedule = Schedule()
+            with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                return model.state_dict(), schedule.state_dict(), keep(optimizer, path)
+        """
+    )
+    wanted = "    return get_model_state_dict(model), schedule.state_dict(), keep(optimizer, path)\n"
+    assert rewrite(text).text.endswith(f"    schedule = Schedule()\n{wanted}")
+
+
 def test_local_state_dict_needs_a_person() -> None:
     text = HEAD + "    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n        model.state_dict()\n"
     check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
