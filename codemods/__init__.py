@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from codemods import (
+    checkpoint_format,
     class_as_value,
     class_check,
     class_layout,
@@ -81,6 +82,7 @@ RULES: tuple[Rule[Any], ...] = (
     dcp_functions.RULE,
     fsdp_units.RULE,
     freed_parameters.RULE,
+    checkpoint_format.RULE,
     class_check.RULE,
     class_as_value.RULE,
 )

@@ -88,7 +88,7 @@ def _is_outermost(file: File, node: cst.CSTNode) -> bool:
     return False
 
 
-def replace_head(file: File, block: cst.With, line: str = "") -> list[Edit]:
+def replace_head(file: File, block: cst.With | cst.If, line: str = "") -> list[Edit]:
     """Edits that put one line, or nothing, in the place of `with ...:` and take the body one level out.
 
     Lines inside a multi-line string keep their text: their white space is the string's.
@@ -111,7 +111,7 @@ def _line_end(file: File, offset: int) -> int:
     return end if end >= 0 else len(file.text)
 
 
-def _behind_colon(file: File, block: cst.With) -> int:
+def _behind_colon(file: File, block: cst.With | cst.If) -> int:
     """The offset behind the colon of the head; brackets and lambdas in it have colons of their own."""
     start = file.span(block)[0]
     lines = io.StringIO(file.text[start:], newline="").readline
@@ -139,14 +139,14 @@ def _line_starts(text: str) -> list[int]:
     return starts
 
 
-def _extra_indent(file: File, block: cst.With) -> int:
+def _extra_indent(file: File, block: cst.With | cst.If) -> int:
     """How many characters the body is further in than the `with`."""
     statement = block.body.body[0]
     inner = file.span(statement)[0] - file.whole_lines(statement)[0]
     return inner - (file.span(block)[0] - file.whole_lines(block)[0])
 
 
-def _dedent(file: File, block: cst.With, offset: int) -> list[Edit]:
+def _dedent(file: File, block: cst.With | cst.If, offset: int) -> list[Edit]:
     extra = _extra_indent(file, block)
     end = _behind_comments(file, block, extra)
     strings = _multi_line_strings(file, block.body)
@@ -244,7 +244,7 @@ def _statement_start(file: File, node: cst.CSTNode) -> tuple[int, int]:
     return start, file.text.rfind("\n", 0, start) + 1
 
 
-def _behind_comments(file: File, block: cst.With, extra: int) -> int:
+def _behind_comments(file: File, block: cst.With | cst.If, extra: int) -> int:
     """The end of the body, with comments that follow its last statement at its own indentation."""
     end = file.span(block.body.body[-1])[1]
     inner = extra + file.span(block)[0] - file.whole_lines(block)[0]

@@ -47,6 +47,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.layout import call_text, is_inside
 from codemods.model_loading import loading
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
@@ -106,7 +107,8 @@ def edit(found: Match, file: File) -> Outcome:
 def _read(found: Match, file: File) -> Outcome:
     if found.call.args:
         raise Undecided("it takes arguments that the new function does not have")
-    return _rewritten(found, file, "get_model_state_dict", "", "full_state_dict=True")
+    options = "" if is_saved_by_dcp(found.call, file) else "full_state_dict=True"
+    return _rewritten(found, file, "get_model_state_dict", "", options)
 
 
 def _load(found: Match, file: File) -> Outcome:
@@ -115,13 +117,17 @@ def _load(found: Match, file: File) -> Outcome:
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, file, "load_full_state_dict")
-    strict = f", strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
-    return _rewritten(found, file, "set_model_state_dict", state, FULL_LOAD + strict)
+    strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    full = "" if is_loaded_by_dcp(load.state, file) else FULL_LOAD
+    return _rewritten(found, file, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
 
 
 def _rewritten(found: Match, file: File, function: str, state: str, options: str) -> Outcome:
-    imports = [file.named(Import(DCP, name), found.call) for name in (function, "StateDictOptions")]
-    arguments = f"{file.code(found.model)}{state}, options={imports[1].local}({options})"
+    imports = [file.named(Import(DCP, function), found.call)]
+    arguments = f"{file.code(found.model)}{state}"
+    if options:
+        imports.append(file.named(Import(DCP, "StateDictOptions"), found.call))
+        arguments += f", options={imports[1].local}({options})"
     text = call_text(file, found.call, imports[0].local, arguments)
     message = f"{found.method} becomes {function}"
     return Outcome(

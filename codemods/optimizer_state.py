@@ -51,6 +51,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from codemods.dcp_format import is_saved_by_dcp
 from codemods.layout import argument_removal, space_behind
 from codemods.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
@@ -82,9 +83,12 @@ def edit(call: cst.Call, file: File) -> Outcome:
 def _rewrite(call: cst.Call, name: str, file: File) -> Outcome:
     given = _by_name(call, name, file)
     function, more = _read(call, given, file) if name == "optim_state_dict" else (name, "")
+    left_out = OPTIMIZER_CALLS[name].dropped
+    if function == "full_optim_state_dict" and is_saved_by_dcp(call, file):
+        function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")
     item = file.named(Import(SUPPORT, function), call)
     edits = [Edit(*file.span(call.func), item.local)]
-    dropped = [given[key] for key in OPTIMIZER_CALLS[name].dropped if key in given]
+    dropped = [given[key] for key in left_out if key in given]
     for argument in dropped:
         edits += argument_removal(file, call, argument)
     if more:

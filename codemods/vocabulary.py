@@ -210,6 +210,10 @@ class File(Protocol):
         """Whether every `wrap` of the program stands inside of the `with enable_wrap` that it belongs to."""
 
     @property
+    def saves_by_dcp(self) -> bool:
+        """Whether full checkpoints become those of `torch.distributed.checkpoint` (`--checkpoint-format dcp`)."""
+
+    @property
     def wraps_several(self) -> bool:
         """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 

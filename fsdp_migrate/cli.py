@@ -42,6 +42,7 @@ Jobs = Annotated[
 Quiet = Annotated[bool | None, typer.Option("--quiet", "-q", help="Only what needs you, and the last line.")]
 StdinName = Annotated[Path | None, typer.Option(help="What the file on standard input is called.")]
 Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]
+CheckpointFormat = Annotated[str | None, typer.Option(help="Full checkpoints: keep them one file, or dcp.")]
 TorchVersion = Annotated[str | None, typer.Option(help="The oldest torch that the output has to run on.")]
 
 
@@ -58,6 +59,7 @@ def rewrite(
     paths: Paths = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
+    checkpoint_format: CheckpointFormat = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,

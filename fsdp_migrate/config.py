@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT_FORMATS = ("full", "concise", "json", "sarif", "github", "junit", "markdown")
+CHECKPOINT_FORMATS = ("keep", "dcp")
 OLDEST_TORCH = (2, 6)
 KINDS_OF_RUN = ("run_gpus", "run_cpus", "dry_run_world")
 NOT_IN_A_DRY_RUN = frozenset(
@@ -41,6 +42,7 @@ class Config:
     quiet: bool = False
     output_format: str = "full"
     torch_version: tuple[int, int] = OLDEST_TORCH
+    checkpoint_format: str = "keep"
     script: str = ""
     """What `check --run-gpus N` runs when no SCRIPT is given, relative to pyproject.toml."""
     module: str = ""
@@ -230,6 +232,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "quiet": _flag,
     "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
     "torch-version": _version,
+    "checkpoint-format": lambda value: _one_of(value, CHECKPOINT_FORMATS),
     "script": _text,
     "module": _text,
     "args": _strings,

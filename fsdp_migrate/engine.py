@@ -35,6 +35,8 @@ class Options:
 
     torch_version: tuple[int, int] = OLDEST
     """The oldest torch that the output has to run on."""
+    checkpoint_format: str = "keep"
+    """What a full checkpoint becomes: `keep` for one file, `dcp` for a folder that every rank writes to."""
     contract: bool = False
     """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
 
@@ -67,6 +69,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     program = Program({source.path: source.text for source in sources}, _resolver())
     graph = import_graph(tuple(program.texts)) if graph is None else graph
     facts = Facts(program, options.torch_version)
+    facts.saves_by_dcp = options.checkpoint_format == "dcp"
     naming = _trees_naming_fsdp1(program)
     untouched.decide(facts, naming, _trees_using_models(program), graph)
     trees = [tree for tree in naming if tree.path not in facts.untouched]

@@ -72,7 +72,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     from .rulebook import rulebook
     from .suppress import suppress
 
-    options = Options(config.torch_version, contract=command is Command.CHECK)
+    options = Options(config.torch_version, config.checkpoint_format, contract=command is Command.CHECK)
     report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.cure) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)

@@ -211,6 +211,13 @@ def test_line_ends_and_byte_order_mark_stay(project: Path, end: str) -> None:
     assert data.count(b"\n") == data.count(end.encode())
 
 
+def test_checkpoint_format(project: Path) -> None:
+    (project / "train.py").write_text(FSDP1.replace("return model", "torch.save(model.state_dict(), 'a')"))
+    assert b"dcp.save(" not in command("rewrite", "--diff", "train.py", cwd=project).stdout
+    result = command("rewrite", "--diff", "--checkpoint-format", "dcp", "train.py", cwd=project)
+    assert b"+    dcp.save(get_model_state_dict(model), checkpoint_id='a')" in result.stdout
+
+
 def test_diff_writes_nothing_and_git_takes_it(project: Path) -> None:
     path = project / "train.py"
     path.write_text(FSDP1)

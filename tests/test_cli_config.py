@@ -35,6 +35,7 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         quiet = true
         output-format = "json"
         torch-version = "2.7"
+        checkpoint-format = "dcp"
         script = "src/train.py"
         module = "jobs.train"
         args = ["--epochs", "1"]
@@ -84,7 +85,7 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, dry-run-world"),
+        ("stepz = 3", "unknown key 'stepz'; valid keys are allow, args, baseline, checkpoint-format"),
         ("output_format = 'json'", "unknown key 'output_format'"),
         ("steps = '3'", "steps must be a whole number from 1 up, not '3'"),
         ("steps = true", "steps must be a whole number"),
@@ -93,6 +94,7 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
         ("exclude = 'legacy'", "exclude must be a list of strings"),
         ("select = ['E501']", "select must name rules such as FM101"),
         ("output-format = 'xml'", "output-format must be one of full, concise, json"),
+        ("checkpoint-format = 'zip'", "checkpoint-format must be one of keep, dcp"),
         ("torch-version = 2.6", 'torch-version must be a version such as "2.6"'),
         ("torch-version = '2.1'", "must be 2.6 or newer"),
         ("script = 1", "script must be a string"),

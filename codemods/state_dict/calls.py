@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from codemods.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.layout import argument_removal
 from codemods.model_loading import loading
 from codemods.state_dict_settings import Settings
@@ -59,7 +60,7 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
     model = file.code(chosen.model)
     start, end = file.span(node)
     if method == "state_dict" and not node.args:
-        options = chosen.reading
+        options = "" if is_saved_by_dcp(node, file) else chosen.reading
         if options is None:
             written.edits.append(Edit(start, end - 1, f"full_state_dict({model}{chosen.full_arguments}"))
             written.imports.add(Import(SUPPORT, "full_state_dict"))
@@ -75,8 +76,9 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
 def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
     model = file.code(chosen.model)
     load = loading(node, file)
+    is_full = chosen.is_full and not is_loaded_by_dcp(load.state, file)
     start, first = file.span(node)[0], file.span(load.state)[0]
-    if load.is_lenient and chosen.is_full and load.result_is_used:
+    if load.is_lenient and is_full and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         written.edits.append(Edit(start, first, f"load_full_state_dict({model}, "))
         written.imports.add(Import(SUPPORT, "load_full_state_dict"))
@@ -85,4 +87,4 @@ def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
     if load.strict is not None:
         written.edits += argument_removal(file, node, load.strict)
     strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
-    written.call("set_model_state_dict", node, ", ".join(filter(None, [chosen.loading, strict])))
+    written.call("set_model_state_dict", node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])))

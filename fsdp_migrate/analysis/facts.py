@@ -44,6 +44,7 @@ class Facts:
         self.constructors = 0
         self.wraps_in_sight = False
         self.state_dicts_at_run_time = False
+        self.saves_by_dcp = False
         self._files: dict[Path, FileFacts] = {}
 
     def file(self, tree: Tree) -> FileFacts:
@@ -241,6 +242,10 @@ class FileFacts:
     @property
     def wraps_in_sight(self) -> bool:
         return self._facts.wraps_in_sight
+
+    @property
+    def saves_by_dcp(self) -> bool:
+        return self._facts.saves_by_dcp
 
     @property
     def wraps_several(self) -> bool:

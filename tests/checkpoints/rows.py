@@ -72,6 +72,7 @@ class Row:
     optimizer: str = ADAM
     keeps_order: bool = True
     """Whether the keys of the new file come in the order of the old one."""
+    checkpoint_format: str = "keep"
     left_out: str = ""
     """Keys that hold this are not the same in both files, and are not compared."""
 
@@ -158,6 +159,7 @@ _WITH_MESH = "use_orig_params=True, device_mesh=init_device_mesh('cpu', (dist.ge
 
 ROWS = [
     Row("full, use_orig_params", _FULL_SAVE, _FULL_LOAD),
+    Row("full, to DCP", _FULL_SAVE, _FULL_LOAD, keeps_order=False, checkpoint_format="dcp"),
     Row("full, flat", _FULL_SAVE, _FULL_LOAD, wrap="use_orig_params=False", keeps_order=False),
     Row("full, device mesh", _FULL_SAVE, _FULL_LOAD, wrap=_WITH_MESH, imports=_MESH),
     Row("full, groups", _FULL_SAVE, _FULL_LOAD, optimizer=GROUPS),

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 from tests.support.harness import run_all
@@ -65,9 +65,20 @@ def run_row(row: Row) -> dict[str, Any]:
             seen["files"] = [described(saved(name, row)) for name in ("before", "after")]
         dist.barrier()
     seen["reference"] = before.main(saved("before", row), resume=True)
-    seen["old file"] = after.main(saved("before", row), resume=True)
+    seen["old file"] = after.main(converted(row), resume=True)
     seen["new file"] = after.main(saved("after", row), resume=True)
     return seen
+
+
+def converted(row: Row) -> str:
+    """The old file as the new program reads it."""
+    old = saved("before", row)
+    if row.checkpoint_format != "dcp":
+        return old
+    if dist.get_rank() == 0:
+        torch_save_to_dcp(old, f"{old}.dcp")
+    dist.barrier()
+    return f"{old}.dcp"
 
 
 def described(path: str) -> list[Any]:
