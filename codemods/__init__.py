@@ -43,6 +43,7 @@ from codemods import (
     optimizer_order,
     optimizer_state,
     parameter_groups,
+    parameter_ids,
     policy_definition,
     precision_definition,
     refusing_optimizers,
@@ -102,6 +103,7 @@ TRAPS: tuple[Check, ...] = (
     class_layout.CHECK,
     late_writes.CHECK,
     wrapper_names.CHECK,
+    parameter_ids.CHECK,
 )
 
 LEFT_ALONE: tuple[Check, ...] = (

@@ -1,0 +1,56 @@
+"""FM307: files of an optimizer's own state."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_noop, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def use(net, path, state):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+"""
+
+NOOP = [
+    "optimizer = torch.optim.SGD(net.parameters())\noptimizer.load_state_dict(torch.load(path))\n",
+    "scheduler.load_state_dict(torch.load(path)['scheduler'])\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(f"import torch\n{text}")
+
+
+STAYS = [
+    "    optimizer.load_state_dict(state)\n",
+    "    optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path)))\n",
+    "    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())\n    other.load_state_dict(torch.load(path))\n",
+]
+
+
+@pytest.mark.parametrize("text", STAYS)
+def test_other_loads_are_left_alone(text: str) -> None:
+    assert "FM307" not in {finding.rule for finding in rewrite(HEAD + text).findings}
+
+
+LOADS = [
+    "    optimizer.load_state_dict(torch.load(path))\n",
+    "    saved = torch.load(path)\n    optimizer.load_state_dict(saved['optimizer'])\n",
+]
+
+
+@pytest.mark.parametrize("text", LOADS)
+def test_file_by_parameter_ids_needs_a_person(text: str) -> None:
+    result = rewrite(HEAD + text)
+    (found,) = [finding for finding in result.findings if finding.rule == "FM307"]
+    assert found.level is Level.MANUAL
+    assert "FSDP.optim_state_dict" in found.cure
+    assert result.text.endswith(text)
