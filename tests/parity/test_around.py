@@ -1,0 +1,63 @@
+"""Around the wrap: a program and its rewrite have the same losses, and train the same parameters to the same values."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import Result, rewrite_files
+from ..support.launch import run
+from .around_rows import ROWS
+from .test_parity import models_of
+
+
+def folder_of(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> dict[str, Result]:
+    return {name: rewrite_files({"train.py": text, "models.py": models_of(text)}) for name, text in ROWS.items()}
+
+
+@pytest.fixture(scope="module")
+def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each rank saw, by folder."""
+    root = tmp_path_factory.mktemp("around")
+    for name, result in rewritten.items():
+        folder = root / folder_of(name)
+        folder.mkdir()
+        (folder / "before.py").write_text(ROWS[name])
+        (folder / "after.py").write_text(result.after["train.py"])
+        if "fsdp2_support.py" in result.after:
+            (folder / "fsdp2_support.py").write_text(result.after["fsdp2_support.py"])
+    return [rank["results"] for rank in run("run_around", 2, root, "tests.parity")]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_is_rewritten(name: str, rewritten: dict[str, Result]) -> None:
+    result = rewritten[name]
+    assert "FullyShardedDataParallel" not in result.after["train.py"]
+    assert [f.message for f in result.findings if f.level is Level.MANUAL] == []
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("name", ROWS)
+def test_trains_as_before(name: str, observed: list[dict[str, Any]]) -> None:
+    for results in observed:
+        result = results[folder_of(name)]
+        assert "error" not in result, result["error"]
+        before, after = result["before"], result["after"]
+        assert after["units"] == before["units"]
+        assert after["losses"] == pytest.approx(before["losses"], rel=1e-5)
+        assert before["moved"], "nothing is trained"
+        assert after["moved"] == before["moved"]
+        assert result["distance"] <= 1e-4
+
+
+def test_folders_are_distinct() -> None:
+    assert len({folder_of(name) for name in ROWS}) == len(ROWS)
