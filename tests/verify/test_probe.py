@@ -32,6 +32,10 @@ ABSOLUTE = Program.of("troubled.py", "--scratch", ".", trouble="absolute")
 ORIGINAL = Program.of("original.py")
 SHORT_ORIGINAL = Program.of("original.py", steps=3)
 SHORT_MIGRATED = Program.of("migrated.py", steps=3)
+ON_CPU = (*FOUR, "--redirect", "--processes", "2")
+RECIPE = Program.of("cuda_recipe.py", *ON_CPU, api=1)
+RECIPE_MOVED = Program.of("cuda_recipe.py", *ON_CPU, "--perturb", "1", api=1)
+RECIPE_MIGRATED = Program.of("cuda_recipe.py", *ON_CPU, api=2)
 DROPOUT = Program.of("original.py", dropout=0.3)
 DROPOUT_MOVED = Program.of("original.py", "--perturb", "1", dropout=0.3)
 EVERY = [
@@ -43,6 +47,9 @@ EVERY = [
     ORIGINAL,
     SHORT_ORIGINAL,
     SHORT_MIGRATED,
+    RECIPE,
+    RECIPE_MOVED,
+    RECIPE_MIGRATED,
     DROPOUT,
     DROPOUT_MOVED,
 ]
@@ -99,6 +106,14 @@ def test_a_program_that_ends_early_is_said(observed: Observed) -> None:
     report = compare_observations(Comparison(original, run, (original,), STEPS))
     assert report.verdict is Verdict.PASS
     assert "only 3 of 8 steps" in report.row("V0").detail
+
+
+def test_a_program_for_gpus_alone_is_compared_on_cpus(observed: Observed) -> None:
+    before, moved, after = observed(RECIPE), observed(RECIPE_MOVED), observed(RECIPE_MIGRATED)
+    report = compare_observations(Comparison(before, after, (moved,), 4))
+    assert report.verdict is Verdict.PASS, report.reason
+    assert (before.fsdp1, after.fsdp2) == (6, 6)
+    assert before.autocast == after.autocast == "torch.float16"
 
 
 def test_a_write_outside_the_scratch_copy_is_seen(observed: Observed) -> None:
