@@ -47,7 +47,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.clipping import STALE, STALE_CURE, follows_forward, has_plain_norm, needs_support
+from codemods.clipping import IGNORED, IGNORED_CURE, STALE, STALE_CURE, has_plain_norm, needs_support
+from codemods.forwards import clips_after_forward
 from codemods.layout import call_text
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Holds, Import, Level, Outcome, Rule, finding
@@ -98,13 +99,17 @@ def edit(found: Match, file: File) -> Outcome:
     start, end = file.span(call)
     by_class = found.model is not found.attribute.value
     arguments = file.text[file.span(found.attribute)[1] : end].lstrip()[1:].lstrip()
-    if follows_forward(call, found.model, file):
-        edits = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
-        message = f"{_THROUGH_SUPPORT}; {STALE}"
-        return Outcome(edits, [finding(CODE, Level.MANUAL, file, found.attribute, message, STALE_CURE)], [item])
+    through_support = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
+    for applies, what, cure in (
+        (clips_after_forward(call, found.model, file), STALE, STALE_CURE),
+        (file.ignores_parameters(found.model), IGNORED, IGNORED_CURE),
+    ):
+        if applies:
+            message = f"{_THROUGH_SUPPORT}; {what}"
+            found_here = finding(CODE, Level.MANUAL, file, found.attribute, message, cure)
+            return Outcome(through_support, [found_here], [item])
     if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, file):
-        edits = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
-        return Outcome(edits, [_becomes(found, file, _THROUGH_SUPPORT)], [item])
+        return Outcome(through_support, [_becomes(found, file, _THROUGH_SUPPORT)], [item])
     torch = file.named(Import("torch"), call)
     function = f"{torch.local}.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"

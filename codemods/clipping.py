@@ -1,8 +1,6 @@
-"""What decides how a clipping is written: the norm, the parameters, and what runs between the backward and it."""
+"""What decides how a clipping is written: the norm and the parameters, and what is said about it."""
 
 from __future__ import annotations
-
-import re
 
 import libcst as cst
 
@@ -14,12 +12,11 @@ STALE = (
 )
 STALE_CURE = "move that forward behind optimizer.step(), where both train alike"
 
-# Methods of a model that do not run it.
-_QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
-_QUIET |= {"children", "named_children", "train", "eval", "requires_grad_", "zero_grad", "no_sync", "clip_grad_norm_"}
-_QUIET |= {"state_dict"}
-_RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
-_BACKWARD = re.compile(r"\bbackward$")
+IGNORED = (
+    "where ignored parameters are trained, each rank clips its shards by a norm of its own, as before, but the shards"
+    " are other ones"
+)
+IGNORED_CURE = "nothing, where what is ignored is frozen; else all-reduce its gradients, which makes the norms equal"
 
 
 def has_plain_norm(call: cst.Call, first: int) -> bool:
@@ -35,26 +32,3 @@ def has_plain_norm(call: cst.Call, first: int) -> bool:
 def needs_support(model: cst.BaseExpression, file: File) -> bool:
     """Whether torch's own function fails: for plain gradients beside sharded ones, and for gradients on the CPU."""
     return file.may_ignore_parameters(model) or file.may_offload_parameters(model)
-
-
-def follows_forward(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
-    """Whether the model is seen to run between the last backward and the clipping, both in one function."""
-    text = file.code(model)
-    start = file.span(call)[0]
-    between = [other for other in file.calls(file.scope(call)) if file.span(other)[1] < start]
-    backwards = [file.span(other)[0] for other in between if _BACKWARD.search(file.code(other.func))]
-    if not backwards:
-        return False
-    return any(_runs(other, text, file) for other in between if file.span(other)[0] > max(backwards))
-
-
-def _runs(call: cst.Call, model: str, file: File) -> bool:
-    """`model(x)`, `model.generate(x)`, `evaluate(model)`, `self.evaluate()` for `self.model`."""
-    function = file.code(call.func)
-    if function == model:
-        return True
-    if isinstance(call.func, cst.Attribute) and file.code(call.func.value) == model:
-        return call.func.attr.value not in _QUIET
-    is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{file.code(call.func.value)}.")
-    given = any(file.code(argument.value) == model for argument in call.args)
-    return (given or is_method) and bool(_RUNS.search(function.rsplit(".", 1)[-1]))

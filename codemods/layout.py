@@ -14,11 +14,14 @@ from codemods.vocabulary import Edit, File
 
 def is_inside(node: cst.CSTNode, context: str, model: str, file: File) -> bool:
     """Whether the node stands in a `with` that enters this FSDP1 context for the model of this text."""
+    by_model = f"{model}.{context.rsplit('.')[-1]}"
     for ancestor in file.ancestors(node):
         if isinstance(ancestor, cst.With):
             for item in ancestor.items:
                 call = item.item
-                if isinstance(call, cst.Call) and file.fsdp1(call.func) == context and call.args:
+                if not isinstance(call, cst.Call) or not call.args:
+                    continue
+                if file.fsdp1(call.func) == context or file.code(call.func) == by_model:
                     return file.code(call.args[0].value) == model
     return False
 
@@ -215,10 +218,14 @@ def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
     """Raise before the statement that holds `node`: what FSDP2 would silently ignore must not be reached."""
     if is_stopped(file, node, code):
         return []
-    start, first = _statement_start(file, node)
-    indent = file.text[first:start]
     text = why.replace('"', "'")
-    return [Edit(start, start, f'{_marker(code)}{text}"){file.newline}{indent}')]
+    return [insertion(file, node, f'{_marker(code)}{text}")')]
+
+
+def insertion(file: File, node: cst.CSTNode, line: str) -> Edit:
+    """Put a line above the statement that holds `node`, in the block that it stands in."""
+    start, first = _statement_start(file, node)
+    return Edit(start, start, f"{line}{file.newline}{file.text[first:start]}")
 
 
 def is_stopped(file: File, node: cst.CSTNode, code: str) -> bool:

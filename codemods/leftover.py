@@ -46,11 +46,11 @@ import libcst as cst
 from codemods.layout import stop
 from codemods.tables.leftovers import (
     APPLY,
-    BY_NAME,
     CLASS,
+    HARMLESS,
     INTERNALS,
     LEFTOVERS,
-    NAMED,
+    OF_WRAPPER,
     ON_MODEL,
     OTHER,
     PRIVATE,
@@ -66,51 +66,59 @@ CODE = "FM100"
 def report(node: cst.BaseExpression, name: str, file: File, migrated: bool) -> Outcome:
     """The finding for one leftover; `migrated` says whether the program's models are FSDP2 now."""
     row = _row(node, name, file)
-    # `type(model) is FSDP` would be False for ever.
-    compared = isinstance(file.parent(node), (cst.ComparisonTarget, cst.Comparison))
-    silent = name in SILENT_ON_FSDP2 or (name == WRAPPER and compared)
     if row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
-    edits = stop(file, node, row.code, row.message) if migrated and silent else []
+    edits = stop(file, node, row.code, row.message) if migrated and _is_silent(node, name, file) else []
     return Outcome(edits=edits, findings=[finding(row.code, Level.MANUAL, file, node, row.message, row.cure)])
 
 
-def internals(file: File, attributes: Sequence[cst.Attribute], calls: Sequence[cst.Call]) -> Outcome:
-    """Attributes of FSDP1's own objects, and its methods looked up by name, in a file that deals with FSDP1."""
+def _is_silent(node: cst.BaseExpression, name: str, file: File) -> bool:
+    """Whether FSDP2 would pass over it: most of FSDP1's functions look for its own modules, and find none.
+
+    What only runs when the file is imported (an annotation, a table) does no harm, and may never be used.
+    """
+    if name in SILENT_ON_FSDP2:
+        return True
+    if name == WRAPPER:  # `type(model) is FSDP` would be False for ever
+        return isinstance(file.parent(node), (cst.ComparisonTarget, cst.Comparison))
+    holders = list(file.ancestors(node))
+    runs = isinstance(file.scope(node), cst.FunctionDef) and not any(isinstance(h, cst.Annotation) for h in holders)
+    first = name.split(".")[0]
+    is_function = first == WRAPPER or first.startswith("_") or first in {"FlatParameter", "enable_wrap", "wrap"}
+    return runs and is_function and not HARMLESS & set(name.split("."))
+
+
+def internals(file: File, attributes: Sequence[cst.Attribute]) -> Outcome:
+    """Attributes of FSDP1's own objects, in a file that deals with FSDP1."""
     found = []
     for attribute in attributes:
         owner = attribute.value
         inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
-        if attribute.attr.value in INTERNALS and not inner:
+        if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, file):
             found.append(finding(PRIVATE.code, Level.MANUAL, file, attribute, PRIVATE.message, PRIVATE.cure))
         row = _method_row(attribute, file)
         if row is not None:
             found.append(finding(row.code, Level.MANUAL, file, attribute, row.message, row.cure))
-    for call in calls:
-        if _looks_up(call, file):
-            found.append(finding(NAMED.code, Level.MANUAL, file, call, NAMED.message, NAMED.cure))
     return Outcome(findings=found)
 
 
+def _is_wrapped_module(attribute: cst.Attribute, file: File) -> bool:
+    """`model._fsdp_wrapped_module` of a model that is known has become the model."""
+    return attribute.attr.value == "_fsdp_wrapped_module" and Holds.FSDP in file.holds(attribute.value)
+
+
 def _method_row(attribute: cst.Attribute, file: File) -> Leftover | None:
-    """`model.summon_full_params(model)`: the wrapper's static methods are called on the model too."""
+    """`model.state_dict_type(model)`, `model.process_group`: what the wrapper has is found on the model too."""
     name = attribute.attr.value
     call = file.parent(attribute)
-    if name not in STATIC | {"apply"} or not isinstance(call, cst.Call) or call.func is not attribute:
+    is_called = isinstance(call, cst.Call) and call.func is attribute
+    if name not in OF_WRAPPER and not (is_called and name in STATIC | {"apply"}):
         return None
-    if file.fsdp1(attribute) is not None or Holds.FSDP not in file.holds(attribute.value):
+    if isinstance(call, cst.AssignTarget) or file.fsdp1(attribute) is not None:
+        return None
+    if Holds.FSDP not in file.holds(attribute.value):
         return None
     return APPLY if name == "apply" else ON_MODEL
-
-
-def _looks_up(call: cst.Call, file: File) -> bool:
-    """`getattr(model, "no_sync", …)` on a model that can be wrapped."""
-    if not isinstance(call.func, cst.Name) or call.func.value not in {"getattr", "hasattr"} or len(call.args) < 2:
-        return False
-    name = call.args[1].value
-    if not isinstance(name, cst.SimpleString) or name.evaluated_value not in BY_NAME:
-        return False
-    return bool(file.holds(call.args[0].value) & {Holds.FSDP, Holds.UNKNOWN})
 
 
 def _row(node: cst.BaseExpression, name: str, file: File) -> Leftover:

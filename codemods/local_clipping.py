@@ -51,7 +51,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.clipping import STALE, STALE_CURE, follows_forward, has_plain_norm, needs_support
+from codemods.clipping import STALE, STALE_CURE, has_plain_norm, needs_support
+from codemods.forwards import clips_after_forward
 from codemods.layout import argument_removal, stop
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
@@ -90,7 +91,7 @@ def edit(found: Match, file: File) -> Outcome:
     call, model = found.call, found.model
     message = "FSDP1 clipped by each rank's own norm here; on FSDP2 it is the global norm, and the losses differ for it"
     cure = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
-    rerun = found.directly and follows_forward(call, model, file)
+    rerun = found.directly and clips_after_forward(call, model, file)
     if rerun:
         message, cure = f"{message}; {STALE}", STALE_CURE
     findings = [finding(CODE, Level.MANUAL, file, call, message, cure)]

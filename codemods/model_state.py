@@ -50,6 +50,7 @@ import libcst as cst
 from codemods.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.layout import call_text, is_inside
 from codemods.model_loading import loading
+from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
 
@@ -76,6 +77,8 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS:
         return None
+    if is_inside(node, SUMMON, file.code(model), file):
+        return None  # parameters are whole there, on this rank alone if so chosen
     in_context = is_inside(node, CONTEXT, file.code(model), file)
     if in_context:
         return Match(node, model, method) if file.state_dicts_at_run_time else None

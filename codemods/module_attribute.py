@@ -1,5 +1,5 @@
 """**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
-`model(...)`.
+`model(...)`, and `model._fsdp_wrapped_module` too.
 
 **Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
 all-gathers hang on `model(...)`; calling `forward` directly would go past them.
@@ -56,7 +56,7 @@ class Match:
 
 
 def match(node: cst.CSTNode, file: File) -> Match | None:
-    if not isinstance(node, cst.Attribute) or node.attr.value not in {"module", "forward"}:
+    if not isinstance(node, cst.Attribute) or node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
         return None
     if node.attr.value == "forward":
         call = file.parent(node)
@@ -116,7 +116,7 @@ RULE: Rule[Match] = Rule(
     "wrapped-module-attribute",
     __doc__,
     nodes=(cst.Attribute,),
-    methods=("module", "forward"),
+    methods=("module", "forward", "_fsdp_wrapped_module"),
     match=match,
     edit=edit,
 )

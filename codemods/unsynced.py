@@ -57,7 +57,7 @@ def _dropping(model: cst.BaseExpression, file: File) -> Iterator[cst.Call]:
     for call in file.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
             continue
-        if not _follows_step(call, file) and not _is_for(call.func.value, others, text, file):
+        if not follows_step(call, file) and not _is_for(call.func.value, others, text, file):
             yield call
 
 
@@ -91,7 +91,7 @@ def _class(node: cst.CSTNode, file: File) -> cst.ClassDef | None:
     return holder if isinstance(holder, cst.ClassDef) else None
 
 
-def _follows_step(call: cst.Call, file: File) -> bool:
+def follows_step(call: cst.Call, file: File) -> bool:
     """Whether the optimizer has stepped since the last backward, on every way to this call."""
     inner: cst.CSTNode = call
     for outer in file.ancestors(call):

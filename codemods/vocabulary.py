@@ -230,6 +230,9 @@ class File(Protocol):
     def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether some parameters of the model that an expression holds may stay plain tensors (`ignored_modules`)."""
 
+    def ignores_parameters(self, node: cst.BaseExpression) -> bool:
+        """Whether the constructor call of the model that an expression holds names what it ignores."""
+
     def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
 

@@ -183,12 +183,7 @@ class _Run:
         if file.beside is not None:
             return
         attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
-        by_name = [
-            call
-            for call in file.tree.nodes(cst.Call)
-            if isinstance(call.func, cst.Name) and not self._is_replaced(file, call)
-        ]
-        self._take(file.path, leftover.internals(file, attributes, by_name))
+        self._take(file.path, leftover.internals(file, attributes))
 
     def _drop_aliases(self, file: FileFacts) -> None:
         """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""

@@ -15,12 +15,6 @@ class Leftover:
     cure: str
 
 
-_SUMMON = Leftover(
-    "FM203",
-    "summon-full-params",
-    "summon_full_params does nothing on an FSDP2 model",
-    "read with p.full_tensor() on all ranks; write with p.copy_(distribute_tensor(full, p.device_mesh, p.placements))",
-)
 _STICKY = Leftover(
     "FM302",
     "sticky-state-dict-type",
@@ -40,7 +34,15 @@ _MANUAL_WRAP = Leftover(
     "call fully_shard on each module where wrap(module) stands, and on the whole model last",
 )
 
+COMM_HOOK = Leftover(
+    "FM211",
+    "communication-hook",
+    "gradients go through a hook of the program's own, and an FSDP2 model has no such hooks",
+    "for fp16 or bf16 compression give reduce_dtype of the mixed precision; others can use set_all_reduce_hook",
+)
+
 LEFTOVERS = {
+    "FullyShardedDataParallel.register_comm_hook": COMM_HOOK,
     "FullyShardedDataParallel.clip_grad_norm_": Leftover(
         "FM202",
         "clip-grad-norm-method",
@@ -63,7 +65,6 @@ LEFTOVERS = {
     "FullyShardedDataParallel.set_state_dict_type": _STICKY,
     "FullyShardedDataParallel.shard_full_optim_state_dict": _OPTIMIZER,
     "FullyShardedDataParallel.sharded_optim_state_dict": _OPTIMIZER,
-    "FullyShardedDataParallel.summon_full_params": _SUMMON,
     "ShardedGradScaler": Leftover(
         "FM204",
         "sharded-grad-scaler",
@@ -103,12 +104,38 @@ INTERNALS = frozenset(
 BY_NAME = frozenset({"clip_grad_norm_", "no_sync", "set_state_dict_type", "state_dict_type", "summon_full_params"})
 """Methods of an FSDP1 model that `getattr` and `hasattr` find by name, and that an FSDP2 model does not have."""
 
-NAMED = Leftover(
-    "FM205",
-    "method-by-name",
-    "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it",
-    "ask isinstance(model, FSDPModule) instead, and call what replaces the method",
+OF_WRAPPER = frozenset(
+    {
+        "_assert_state",
+        "_deregister_orig_params_ctx",
+        "_has_params",
+        "_is_root",
+        "_is_using_optim_input",
+        "_low_precision_hook_enabled",
+        "_mixed_precision_enabled_for_buffers",
+        "_optim_state_dict_impl",
+        "_optim_state_dict_to_load_impl",
+        "_reset_lazy_init",
+        "_unshard",
+        "_use_training_state",
+        "_wait_unshard_streams_on_current_stream",
+        "_warn_legacy_optim_state_dict",
+        "_warn_optim_input",
+        "backward_prefetch",
+        "compute_device",
+        "cpu_offload",
+        "forward_prefetch",
+        "mixed_precision",
+        "process_group",
+        "sharding_strategy",
+        "training_state",
+    }
 )
+"""What else FSDP1's wrapper has and an FSDP2 model has not: read directly it raises, by name it is passed over."""
+
+HARMLESS = frozenset({"FSDP_PREFIX", "FSDP_WRAPPED_MODULE", "clean_tensor_name"})
+"""Private names that deal in parameter names alone, and find nothing to take away from FSDP2's."""
+
 STATIC = frozenset(
     {
         "check_is_root",
@@ -118,14 +145,12 @@ STATIC = frozenset(
         "get_state_dict_type",
         "optim_state_dict",
         "optim_state_dict_to_load",
-        "register_comm_hook",
         "rekey_optim_state_dict",
         "scatter_full_optim_state_dict",
         "set_state_dict_type",
         "shard_full_optim_state_dict",
         "sharded_optim_state_dict",
         "state_dict_type",
-        "summon_full_params",
     }
 )
 """Methods of the wrapper itself, called on a model."""
@@ -133,7 +158,7 @@ STATIC = frozenset(
 ON_MODEL = Leftover(
     "FM207",
     "wrapper-method-on-model",
-    "a method of FSDP1's wrapper is called on a model, and an FSDP2 model does not have it",
+    "an attribute of FSDP1's wrapper is used on a model, and an FSDP2 model does not have it",
     "use the functions of torch.distributed.checkpoint.state_dict, and p.full_tensor() to read parameters",
 )
 APPLY = Leftover(

@@ -9,6 +9,7 @@ from __future__ import annotations
 PACKAGE = "torch.distributed.fsdp"
 
 WRAPPER = "FullyShardedDataParallel"
+SUMMON = f"{WRAPPER}.summon_full_params"
 
 POLICIES = frozenset(
     {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from keyword import iskeyword
 from pathlib import Path
 from typing import cast
 
@@ -217,8 +218,13 @@ class FileFacts:
 
     def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
         calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
-        arguments = [argument for call in calls for argument in call.args if self.way(call) is Way.SUPPORT]
-        return any(a.star == "**" or (a.keyword and a.keyword.value.startswith("ignored_")) for a in arguments)
+        unseen = [call for call in calls if self.way(call) is Way.SUPPORT and any(a.star == "**" for a in call.args)]
+        return bool(unseen) or self.ignores_parameters(node)
+
+    def ignores_parameters(self, node: cst.BaseExpression) -> bool:
+        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
+        named = [a.keyword.value for call in calls for a in call.args if self.way(call) is Way.SUPPORT and a.keyword]
+        return any(name.startswith("ignored_") for name in named)
 
     def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
         made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
@@ -272,7 +278,9 @@ class FileFacts:
     def references(self) -> Iterator[tuple[Reference, str]]:
         for node in self._named():
             parent = self.parent(node)
-            if isinstance(parent, cst.AssignTarget):
+            if isinstance(node, cst.Name) and iskeyword(node.value):
+                continue
+            if isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.Arg) and parent.keyword is node):
                 continue
             if isinstance(parent, cst.Attribute) and (parent.attr is node or self.fsdp1(parent) is not None):
                 continue

@@ -100,6 +100,10 @@ def test_other_norms_are_computed_by_the_support_module(arguments: str) -> None:
 @pytest.mark.parametrize("arguments", ["ignored_modules=[net.head]", "ignored_states=net.ignored", "**args"])
 def test_models_that_may_have_plain_parameters(arguments: str) -> None:
     result = rewrite(HEAD.replace("FSDP(net)", f"FSDP(net, {arguments})") + "    model.clip_grad_norm_(1.0)\n")
+    asked = [f.message for f in result.findings if f.level is Level.MANUAL]
+    assert ["ignored parameters are trained" in message for message in asked] == [True] * arguments.startswith(
+        "ignored"
+    )
     assert result.text.endswith("    clip_grad_norm_(model, 1.0)\n")
     assert result.support == {"clip_grad_norm_", "shard_model"}
 
@@ -235,6 +239,30 @@ def test_evaluation_by_a_method_of_the_trainer() -> None:
         """
     )
     check_marked(text, "FM202", Level.MANUAL, "stale weights")
+
+
+def test_forward_in_a_function_of_the_program() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def look(x, net):
+            return net(x)
+
+
+        def step(net, x):
+            model = FSDP(net)
+            model(x).sum().backward()
+            look(x, model)
+            model.clip_grad_norm_(1.0)
+        """
+    )
+    check_marked(text, "FM202", Level.MANUAL, "stale weights")
+    check_marked(text.replace("look(x, model)", "look(x, net=model)"), "FM202", Level.MANUAL, "stale weights")
+    for quiet in ("net.train()", "net(x).sum().backward()"):
+        levels = {level for _, level, _ in rewrite(text.replace("return net(x)", quiet)).summary}
+        assert levels == {"rewritten"}
 
 
 QUIET = [

@@ -35,22 +35,24 @@ def test_something_else_stays(call: str) -> None:
     assert f"    return {call}\n" in result.text
 
 
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "return getattr(model, 'no_sync')",
-        "return getattr(model, 'no_sync', something)",
-        "return getattr(model, 'no_sync', x)",
-        "model(x).backward()\n    return getattr(model, 'no_sync', nothing)",
-    ],
-)
-def test_what_is_not_seen_to_do_nothing_is_reported(lines: str) -> None:
-    check_marked(HEAD + f"    {lines}\n", "FM205", Level.MANUAL)
+PLAIN = HEAD.replace("FSDP(net)", "FSDP(net) if x.sharded else net.cuda()")
+NOT_SEEN = [
+    "return getattr(model, 'no_sync')",
+    "return getattr(model, 'no_sync', something)",
+    "return getattr(model, 'no_sync', x)",
+    "model(x).backward()\n    return getattr(model, 'no_sync', nothing)",
+]
+
+
+@pytest.mark.parametrize("lines", NOT_SEEN)
+def test_what_is_not_seen_to_do_nothing_raises_for_a_model_that_may_not_be_wrapped(lines: str) -> None:
+    check_marked(PLAIN + f"    {lines}\n", "FM205", Level.MANUAL)
+    assert {level for _, level, _ in rewrite(HEAD + f"    {lines}\n").summary} == {"rewritten"}
 
 
 @pytest.mark.parametrize("default", ["nothing", "nullcontext"])
 def test_a_default_that_does_nothing(default: str) -> None:
-    result = rewrite(HEAD + f"    with getattr(model, 'no_sync', {default})():\n        return model(x)\n")
+    result = rewrite(PLAIN + f"    with getattr(model, 'no_sync', {default})():\n        return model(x)\n")
     assert "    with partial(no_sync, model)():\n" in result.text
     assert result.support == {"no_sync"}
     assert {level for _, level, _ in result.summary} == {"rewritten"}

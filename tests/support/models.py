@@ -192,3 +192,13 @@ class SelfNested(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.tanh(self.inp(x))
         return x if self.inner is None else self.inner(x)
+
+
+class Speaker(Plain):
+    """A model with methods beside forward."""
+
+    def generate(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([self(x + step) for step in range(3)])
+
+    def embed(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.relu(self.inp(x)))

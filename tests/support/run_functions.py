@@ -298,6 +298,24 @@ def reshard_all_reaches_every_unit() -> None:
 
 
 @check()
+def writes_behind_an_evaluation_are_kept() -> None:
+    for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+        losses = []
+        for evaluated in (False, True):
+            model = wrapped(FSDP2, sharding_strategy=support.ShardingStrategy[strategy])
+            if evaluated:
+                with torch.no_grad():
+                    model(batches(1)[0])
+            support.reshard_all(model)
+            with torch.no_grad():
+                for param in model.parameters():
+                    param.clamp_(-0.1, 0.1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            losses.append(continue_training(model, optimizer, seed=0))
+        equal(*losses)
+
+
+@check()
 def rebound_optimizer_trains_as_fsdp1() -> None:
     losses = []
     for v in (FSDP1, FSDP2):
@@ -389,7 +407,8 @@ def summon_keeps_tied_weights_and_its_options() -> None:
         assert model.inp.weight is model.head.weight
     assert model.inp.weight is model.head.weight
     with support.summon_full_params(model, recurse=False):
-        assert all(isinstance(p, DTensor) for p in model.parameters())
+        assert not isinstance(model.table.weight, DTensor)
+        assert all(isinstance(p, DTensor) for p in model.block.parameters())
     with support.summon_full_params(model, writeback=False, rank0_only=True, offload_to_cpu=True):
         assert isinstance(model.inp.weight, DTensor) == (dist.get_rank() != 0)
     raises(NotImplementedError, lambda: support.summon_full_params(model, rank0_only=True).__enter__(), "writeback")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 
 from .training import reshard_all
+from .units import unit_modules
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
@@ -43,6 +46,46 @@ def summon(param: nn.Parameter, device: str | None, with_grad: bool) -> nn.Param
     return whole
 
 
+class Summoned:
+    """Whole parameters in the places of the shards of some modules."""
+
+    def __init__(self, modules: Iterable[nn.Module], device: str | None, with_grads: bool, writeback: bool) -> None:
+        self.places = [
+            (owner, name, param)
+            for owner in modules
+            for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
+            if isinstance(param, DTensor)
+        ]
+        params = dict.fromkeys(param for _, _, param in self.places)
+        whole = {param: summon(param, device, with_grads) for param in params}
+        self.whole = {(owner, name): whole[param] for owner, name, param in self.places}
+        self.writeback = writeback
+        self.before: dict[nn.Parameter, torch.Tensor] = {}
+
+    def show(self) -> None:
+        for owner, name, _ in self.places:
+            setattr(owner, name, self.whole[owner, name])
+
+    def hide(self) -> None:
+        """Put the shards back, with what was written to the whole parameters."""
+        for owner, name, param in self.places:
+            self.whole[owner, name] = getattr(owner, name)
+            setattr(owner, name, param)
+            if not self.writeback and param not in self.before:
+                self.before[param] = param.detach().clone()
+            write_shard(param, self.whole[owner, name])
+
+    def finish(self) -> None:
+        """Put the shards back for good: with all that was written, or without any of it."""
+        self.hide()
+        for param, value in self.before.items():
+            param.detach().copy_(value)
+        for owner, name, param in self.places if self.writeback else ():
+            grad = self.whole[owner, name].grad
+            if param.grad is not None and grad is not None:
+                write_shard(param.grad, grad)
+
+
 @contextmanager
 def summon_full_params(
     module: nn.Module,
@@ -54,31 +97,40 @@ def summon_full_params(
 ) -> Generator[None, None, None]:
     """Whole parameters in place of the shards, to read and to write. Every rank has to come here.
 
-    FSDP2's own `unshard` gathers in the low precision of the forward, and forgets what is written. Calls of the model
-    do not belong in here: they gather by themselves.
+    FSDP2's own `unshard` gathers in the low precision of the forward, and forgets what is written. While the model is
+    called, the shards are back, with what was written so far: an FSDP2 model gathers by itself.
     """
     if rank0_only and writeback:
         raise NotImplementedError("rank0_only needs writeback=False: a rank without the values cannot write its shard")
     reshard_all(module)
-    places = [
-        (owner, name, param)
-        for owner in (module.modules() if recurse else [module])
-        for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
-        if isinstance(param, DTensor)
-    ]
-    device = "cpu" if offload_to_cpu else None
-    full = {param: summon(param, device, with_grads) for param in dict.fromkeys(param for _, _, param in places)}
-    if rank0_only and dist.get_rank() != 0:
-        places = []
-    for owner, name, param in places:
-        setattr(owner, name, full[param])
+    shown = not rank0_only or dist.get_rank() == 0
+    modules = list(module.modules() if recurse else unit_modules(module))
+    summoned = Summoned(modules, "cpu" if offload_to_cpu else None, with_grads, writeback)
+    summoned.places = summoned.places if shown else []
+    depth = 0
+
+    def before_call(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            summoned.hide()
+
+    def after_call(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+        if depth == 0:
+            reshard_all(module)
+            summoned.show()
+
+    hooks = []
+    for unit in module.modules():
+        if isinstance(unit, FSDPModule):
+            hooks.append(unit.register_forward_pre_hook(before_call, prepend=True))
+            hooks.append(unit.register_forward_hook(after_call, always_call=True))
+    summoned.show()
     try:
         yield
     finally:
-        for owner, name, param in places:
-            written = getattr(owner, name)
-            setattr(owner, name, param)
-            if writeback:
-                write_shard(param, written)
-                if with_grads and param.grad is not None and written.grad is not None:
-                    write_shard(param.grad, written.grad)
+        for hook in hooks:
+            hook.remove()
+        summoned.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import WeakSet
 
@@ -54,7 +54,7 @@ def no_sync(model: Any) -> Generator[None, None, None]:
     """
     sharded = [m for m in model.modules() if isinstance(m, FSDPModule)]
     if not sharded:  # DDP has a method of its own
-        with model.no_sync():
+        with getattr(model, "no_sync", nullcontext)():
             yield
         return
     units = [m for m in sharded if m not in UNSYNCED]

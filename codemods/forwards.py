@@ -1,0 +1,85 @@
+"""Where a model runs without a backward behind it: an evaluation, a generation.
+
+Until the next backward, `parameters()` of an FSDP2 model then has temporary copies of the root's parameters, whose
+gradients are None. FSDP1 had views of the shards there.
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from codemods.vocabulary import File
+
+# Methods of a model that do not run it.
+_QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
+_QUIET |= {"children", "named_children", "train", "eval", "requires_grad_", "zero_grad", "no_sync", "clip_grad_norm_"}
+_QUIET |= {"state_dict"}
+_RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
+_BACKWARD = re.compile(r"backward\w*$")
+_NO_GRAD = re.compile(r"no_grad|inference_mode")
+
+
+def clips_after_forward(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
+    """Whether the model is seen to run between the last backward and this call, all in one function."""
+    above = _above(call, file)
+    behind = _last_backward(above, file)
+    return behind > 0 and any(runs(o, file.code(model), file) for o in above if file.span(o)[1] > behind)
+
+
+def reads_after_forward(call: cst.Call, model: cst.BaseExpression, file: File, trained: bool = False) -> bool:
+    """Whether the model is seen to run above this call, and no backward follows it there.
+
+    For a call that only starts the training, a forward with gradients counts as well.
+    """
+    above = _above(call, file)
+    behind = max(_last_backward(above, file), _last_reshard(above, file))
+    is_run = runs if trained else _evaluates
+    return any(is_run(o, file.code(model), file) for o in above if file.span(o)[1] > behind)
+
+
+def _above(call: cst.Call, file: File) -> list[cst.Call]:
+    start = file.span(call)[0]
+    return [other for other in file.calls(file.scope(call)) if file.span(other)[1] < start]
+
+
+def _last_backward(calls: list[cst.Call], file: File) -> int:
+    """Where the last of some calls that go backward ends; 0 without one."""
+    return max((file.span(call)[1] for call in calls if _BACKWARD.search(file.code(call.func))), default=0)
+
+
+def _last_reshard(calls: list[cst.Call], file: File) -> int:
+    return max((file.span(call)[1] for call in calls if ".reshard" in file.code(call.func)), default=0)
+
+
+def _evaluates(call: cst.Call, model: str, file: File) -> bool:
+    """A run of the model; `model(x)` itself only where it is seen that no backward follows."""
+    if file.code(call.func) != model:
+        return runs(call, model, file)
+    blocks = [node for node in file.ancestors(call) if isinstance(node, cst.With)]
+    return any(_NO_GRAD.search(file.code(item)) for block in blocks for item in block.items)
+
+
+def runs(call: cst.Call, model: str, file: File) -> bool:
+    """`model(x)`, `model.generate(x)`, `evaluate(model)`, `self.evaluate()` for `self.model`."""
+    function = file.code(call.func)
+    if function == model:
+        return True
+    if isinstance(call.func, cst.Attribute) and file.code(call.func.value) == model:
+        return call.func.attr.value not in _QUIET
+    is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{file.code(call.func.value)}.")
+    given = [argument for argument in call.args if file.code(argument.value) == model]
+    if (given or is_method) and _RUNS.search(function.rsplit(".", 1)[-1]):
+        return True
+    return any(_calls(definition, given, call, where) for where, definition in file.runs(call)) if given else False
+
+
+def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, file: File) -> bool:
+    """Whether a function of the program calls the model that it is given, and does not go backward itself."""
+    params = [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
+    if len(params) < len(call.args):
+        return False
+    names = [a.keyword.value if a.keyword is not None else params[call.args.index(a)] for a in given]
+    text = file.code(function.body)
+    return "backward" not in text and any(re.search(rf"(?<![\w.]){name}\(", text) for name in names)

@@ -1,0 +1,74 @@
+"""Where a program goes over the parameters of a wrapped model, outside of `summon_full_params`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.vocabulary import File, Holds
+
+WORDS = ("parameters", "named_parameters")
+_TENSORS = frozenset({"weight", "bias"})
+_RANK = re.compile(r"rank\w*(\(\))?\s*==\s*0|is_main\w*|is_master\w*|is_rank_?(zero|0)|not\s+\w*rank\b")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A loop over parameters, or one parameter that is named: `model.out.weight`."""
+
+    node: cst.CSTNode
+    """What to point at."""
+    body: cst.CSTNode
+    """The loop or comprehension, or the statement that the parameter stands in."""
+    param: str
+    """A regular expression of the parameter's text."""
+
+
+def readings(file: File) -> Iterator[Reading]:
+    """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
+    for call in file.nodes(cst.Call):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in WORDS:
+            loop = _loop(call, file)
+            if loop is not None and _is_sharded(call.func.value, call, file):
+                target = loop.target if isinstance(loop, cst.For) else loop.for_in.target
+                name = target.elements[-1].value if isinstance(target, cst.Tuple) else target
+                yield Reading(call, loop, rf"\b{re.escape(file.code(name))}")
+    for attribute in file.nodes(cst.Attribute):
+        if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, file) for o in _owners(attribute)):
+            statement = next((n for n in file.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
+            yield Reading(attribute, statement, rf"(?<![\w.]){re.escape(file.code(attribute))}")
+
+
+def is_guarded(node: cst.CSTNode, file: File) -> bool:
+    """Whether only one rank comes here: `if rank == 0:`."""
+    return any(isinstance(outer, cst.If) and _RANK.search(file.code(outer.test)) for outer in file.ancestors(node))
+
+
+def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
+    """`model.out` and `model` of `model.out.weight`."""
+    owner: cst.BaseExpression = attribute.value
+    while isinstance(owner, (cst.Attribute, cst.Subscript, cst.Name)):
+        yield owner
+        if isinstance(owner, cst.Name):
+            return
+        owner = owner.value
+
+
+def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, file: File) -> bool:
+    if Holds.FSDP not in file.holds(model):
+        return False
+    blocks = [node for node in file.ancestors(at) if isinstance(node, cst.With)]
+    return not any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
+
+
+def _loop(call: cst.Call, file: File) -> cst.For | cst.GeneratorExp | cst.ListComp | cst.DictComp | cst.SetComp | None:
+    """The loop or comprehension over what the call returns."""
+    for node in file.ancestors(call):
+        if isinstance(node, (cst.For, cst.GeneratorExp, cst.ListComp, cst.DictComp, cst.SetComp)):
+            return node
+        if isinstance(node, (cst.SimpleStatementLine, cst.Lambda)):
+            return None
+    return None

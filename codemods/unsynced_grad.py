@@ -1,0 +1,92 @@
+"""**What it does.** Finds code inside of `no_sync` that looks at gradients.
+
+**Why.** Under FSDP1 `p.grad` is the whole, unsynchronised gradient there. FSDP2 keeps it out of sight: `p.grad` is None
+until a synchronised backward (torch 2.13), so a clipping, a log or a test for None does something else.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, batch):
+    model = FSDP(net)
+    with model.no_sync():
+        model(batch).sum().backward()
+        return [p.grad is None for p in model.parameters()]
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, batch):
+    model = FSDP(net)
+    with model.no_sync():
+        model(batch).sum().backward()
+    model(batch).sum().backward()
+    return [p.grad is None for p in model.parameters()]
+```
+
+## Fix safety
+
+Nothing is changed.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
+
+CODE = "FM423"
+
+
+def find(file: File) -> Iterator[Finding]:
+    """One finding for each block of `no_sync`."""
+    blocks: dict[cst.With, cst.Attribute] = {}
+    for attribute in file.nodes(cst.Attribute):
+        if attribute.attr.value != "grad" or file.dotted(attribute) is not None:
+            continue
+        for block in file.ancestors(attribute):
+            if isinstance(block, cst.With) and _accumulates(block, file):
+                blocks.setdefault(block, attribute)
+    for attribute in blocks.values():
+        yield finding(
+            CODE,
+            Level.MANUAL,
+            file,
+            attribute,
+            "gradients are looked at inside of no_sync, where FSDP2 has none to show",
+            "look at them behind the synchronised backward",
+        )
+
+
+def _accumulates(block: cst.With, file: File) -> bool:
+    """Whether a block is entered by `no_sync` of a wrapped model."""
+    for item in block.items:
+        for node in _inside(item.item):
+            if (
+                isinstance(node, cst.Attribute)
+                and node.attr.value == "no_sync"
+                and Holds.FSDP in file.holds(node.value)
+            ):
+                return True
+    return False
+
+
+def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _inside(child)
+
+
+CHECK = Check(CODE, "gradient-inside-no-sync", __doc__, words=("grad",), find=find)

@@ -1,0 +1,485 @@
+"""What a training loop does with an FSDP1 model: a small program for each thing, rewritten, and run before and after.
+
+A row is the body of `train`, behind the wrapped model and its optimizer. What it appends to `seen` is compared:
+numbers, texts, lists of them. To add one, add an entry. Imports are found by the names that are used.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import dedent, indent
+
+IMPORTS = {
+    name: f"from {module} import {name}"
+    for module, names in {
+        "contextlib": "ExitStack nullcontext",
+        "copy": "deepcopy",
+        "functools": "partial",
+        "torch": "nn",
+        "torch.distributed.fsdp": "CPUOffload MixedPrecision ShardingStrategy",
+        "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
+        "torch.distributed.fsdp.wrap": "ModuleWrapPolicy",
+        "models": "Block BufferFree Frozen Plain Speaker",
+    }.items()
+    for name in names.split()
+} | {
+    "dist": "import torch.distributed as dist",
+    "math": "import math",
+    "torch": "import torch",
+    "FSDP": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
+}
+
+DATA = """\
+def batches(count, seed=0):
+    data = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
+    return [torch.randn(6, 8, generator=data) for _ in range(count)]
+
+
+def loss_of(model, x):
+    return model(x).float().square().mean()
+
+
+"""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One thing that a training loop does, and the program that does it."""
+
+    name: str
+    program: str
+    levels: frozenset[str]
+    """Of the findings."""
+    rel: float
+    """How far apart the numbers may be."""
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"\W+", "_", self.name)
+
+
+LOOPS: list[Loop] = []
+
+
+def loop(
+    name: str,
+    body: str,
+    arguments: str = "use_orig_params=True",
+    model: str = "Plain()",
+    optimizer: str = "torch.optim.SGD(model.parameters(), lr=0.05)",
+    above: str = "",
+    levels: str = "rewritten",
+    rel: float = 1e-5,
+) -> None:
+    text = DATA + (dedent(above).strip() + "\n\n\n" if above else "") + "def train():\n"
+    text += indent(
+        f"torch.manual_seed(5)\n"
+        f"model = FSDP({model}, auto_wrap_policy=ModuleWrapPolicy({{Block}}), {arguments})\n"
+        f"optimizer = {optimizer}\n"
+        f"seen = []\n{dedent(body).strip()}\nreturn seen\n",
+        "    ",
+    )
+    used = set(re.findall(r"\w+", text))
+    imports = [line for word, line in IMPORTS.items() if word in used]
+    LOOPS.append(Loop(name, "\n".join(imports) + "\n\n\n" + text, frozenset(levels.split()), rel))
+
+
+def inside(template: str, body: str) -> str:
+    """The body in the place of the word BODY, with its indentation."""
+    template = dedent(template)
+    at = re.search(r"^( *)BODY$", template, re.MULTILINE)
+    assert at is not None
+    return template.replace(at[0], indent(dedent(body).strip("\n"), at[1]))
+
+
+# no_sync
+
+ACCUMULATION = """
+for turn in range(2):
+    for index, x in enumerate(batches(4, turn)):
+        last = index == 3
+        BODY
+    seen.append(model.clip_grad_norm_(1.0).item())
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+CONDITIONAL = """
+with nullcontext() if {flag} else model.no_sync():
+    loss = loss_of(model, x)
+    loss.backward()
+seen.append(loss.item())
+"""
+
+for pattern in ("NNNS", "SSSS", "NSNS", "SNNS"):
+    synchronised = [index for index, letter in enumerate(pattern) if letter == "S"]
+    loop(f"no_sync, {pattern}", inside(ACCUMULATION, CONDITIONAL.format(flag=f"index in {synchronised}")))
+
+FORMS = {
+    "a block": """
+        if last:
+            loss_of(model, x).backward()
+        else:
+            with model.no_sync():
+                loss_of(model, x).backward()
+        """,
+    "a condition": CONDITIONAL.format(flag="last"),
+    "a condition the other way round": """
+        with model.no_sync() if index < 3 else nullcontext():
+            loss_of(model, x).backward()
+        """,
+    "a name": """
+        context = nullcontext() if last else model.no_sync()
+        with context:
+            loss_of(model, x).backward()
+        """,
+    "an ExitStack": """
+        with ExitStack() as stack:
+            if not last:
+                stack.enter_context(model.no_sync())
+            loss_of(model, x).backward()
+        """,
+    "a stored method": """
+        context = nullcontext if last else model.no_sync
+        with context():
+            loss_of(model, x).backward()
+        """,
+    "a function": """
+        with accumulating(model, last):
+            loss_of(model, x).backward()
+        """,
+    "the backward outside": """
+        with nullcontext() if last else model.no_sync():
+            loss = loss_of(model, x)
+        loss.backward()
+        """,
+    "the backward alone": """
+        loss = loss_of(model, x)
+        with nullcontext() if last else model.no_sync():
+            loss.backward()
+        """,
+    "an evaluation inside": """
+        with nullcontext() if last else model.no_sync():
+            loss_of(model, x).backward()
+            if not last:
+                with torch.no_grad():
+                    seen.append(loss_of(model, x).item())
+        """,
+    "an exception": """
+        try:
+            with model.no_sync() if index < 2 else nullcontext():
+                loss_of(model, x).backward()
+                if index == 1:
+                    raise ValueError
+        except ValueError:
+            loss_of(model, x).backward()
+        """,
+}
+ABOVE = """
+def accumulating(model, last):
+    return nullcontext() if last else model.no_sync()
+"""
+for form, body in FORMS.items():
+    loop(
+        f"no_sync by {form}",
+        inside(ACCUMULATION, body),
+        above=ABOVE if form == "a function" else "",
+        # It is not seen that no evaluation stands between the last backward and the clipping.
+        levels="rewritten manual" if form == "an evaluation inside" else "rewritten",
+    )
+
+loop(
+    "no_sync of two models in one block",
+    """
+    other = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    second = torch.optim.SGD(other.parameters(), lr=0.1)
+    for turn in range(3):
+        optimizer.zero_grad()
+        second.zero_grad()
+        for x in batches(2, turn):
+            with model.no_sync(), other.no_sync():
+                (loss_of(model, x) * loss_of(other, x)).backward()
+        (loss_of(model, x) + loss_of(other, x)).backward()
+        seen.append([model.clip_grad_norm_(1.0).item(), other.clip_grad_norm_(1.0).item()])
+        optimizer.step()
+        second.step()
+    """,
+)
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
+    loop(
+        f"no_sync under {strategy}",
+        inside(ACCUMULATION, CONDITIONAL.format(flag="last")),
+        f"use_orig_params=True, sharding_strategy=ShardingStrategy.{strategy}",
+    )
+for reduce, rel in (("bfloat16", 1e-5), ("float32", 1e-2)):  # FSDP1 adds up in bf16, FSDP2 in what it reduces in
+    loop(
+        f"no_sync in bf16, reduced in {reduce}",
+        inside(ACCUMULATION, CONDITIONAL.format(flag="last")),
+        f"use_orig_params=True, mixed_precision=MixedPrecision(torch.bfloat16, torch.{reduce})",
+        rel=rel,
+    )
+
+EPOCHS = """
+for epoch in range(3):
+    BODY
+    for index, x in enumerate(batches(3, epoch)):
+        with nullcontext() if index == 1 else model.no_sync():
+            loss = loss_of(model, x)
+            loss.backward()
+        seen.append(loss.item())
+        if index == 1:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+for orig in (True, False):
+    for zero in ("optimizer.zero_grad()", "optimizer.zero_grad(set_to_none=False)", "model.zero_grad()", "pass"):
+        loop(
+            f"epoch that ends unsynchronised, then {zero}, use_orig_params={orig}",
+            inside(EPOCHS, zero),
+            f"use_orig_params={orig}",
+        )
+loop(
+    "evaluation between an unsynchronised end and zero_grad",
+    inside(EPOCHS, "with torch.no_grad():\n    loss_of(model, batches(1)[0])\noptimizer.zero_grad()"),
+)
+loop(
+    "zero_grad inside the accumulation",
+    """
+    for index, x in enumerate(batches(7)):
+        if index % 3 == 0:
+            optimizer.zero_grad()
+        with model.no_sync() if index % 3 < 1 else nullcontext():
+            loss_of(model, x).backward()
+        if index % 3 == 1:
+            seen.append(model.clip_grad_norm_(1.0).item())
+            optimizer.step()
+    """,
+)
+
+# Clipping
+
+CLIPPED = """
+for x in batches(3):
+    loss_of(model, x).backward()
+    BODY
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+USES = {
+    "logged": "seen.append(model.clip_grad_norm_(0.1).item())",
+    "not used": "model.clip_grad_norm_(0.1)\nseen.append(loss_of(model, x).item())",
+    "formatted": 'norm = model.clip_grad_norm_(0.1)\nseen.append(f"{norm:.4f} {norm.item():.4f}")',
+    "compared": "seen.append(bool(model.clip_grad_norm_(0.1) > 3) + 0.5)",
+    "tested": "norm = model.clip_grad_norm_(0.1)\nseen.append(0.0 if torch.isnan(norm) or math.isinf(norm) else 1.0)",
+    "added up": "total = torch.zeros(2)\ntotal[1] += model.clip_grad_norm_(0.1)\nseen.append(total.tolist())",
+    "reduced": "norm = model.clip_grad_norm_(0.1)\ndist.all_reduce(norm)\nseen.append(norm.item())",
+    "given to numpy": "seen.append(float(model.clip_grad_norm_(0.1).numpy()))",
+    "by class": "seen.append(FSDP.clip_grad_norm_(model, 0.1).item())",
+    "by class, max norm": "seen.append(FSDP.clip_grad_norm_(model, 0.1, norm_type=float('inf')).item())",
+    "stored": "clip = model.clip_grad_norm_\nseen.append(clip(0.1).item())",
+    "by a parameter": "seen.append(model.clip_grad_norm_(norm_type=len(seen) + 1, max_norm=0.1).item())",
+}
+for use, body in USES.items():
+    loop(f"norm {use}", inside(CLIPPED, body))
+for norm in ("1", "2.0", "3", "2.5", '"inf"', 'float("inf")', "math.inf"):
+    loop(f"norm type {norm}", inside(CLIPPED, f"seen.append(model.clip_grad_norm_(0.1, {norm}).item())"))
+MODELS = {
+    "frozen": ("Frozen()", "use_orig_params=True"),
+    "replicated": ("Plain()", "use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD"),
+    "half sharded": ("Plain()", "use_orig_params=True, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"),
+    "offloaded": ("Plain()", "use_orig_params=True, cpu_offload=CPUOffload(offload_params=True)"),
+    "flat": ("Plain()", "use_orig_params=False"),
+    "low precision": ("BufferFree()", "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"),
+}
+for kind, (model, arguments) in MODELS.items():
+    loop(f"norm of a {kind} model", inside(CLIPPED, USES["logged"]), arguments, model)
+loop(
+    "norm with ignored parameters",
+    "loss_of(model, batches(1)[0]).backward()\nseen.append(model.clip_grad_norm_(0.1).item())",
+    "use_orig_params=True, ignored_modules=[net.out]",
+    "(net := Plain())",
+    levels="rewritten manual",
+)
+loop(
+    "norm after an evaluation",
+    """
+    for x in batches(2)[:1]:
+        loss_of(model, x).backward()
+        with torch.no_grad():
+            seen.append(loss_of(model, x).item())
+        seen.append(model.clip_grad_norm_(0.1).item())
+        optimizer.step()
+    """,
+    levels="rewritten manual",
+)
+loop(
+    "local norms of torch, global now, of one that is not sharded",
+    inside(CLIPPED, 'norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)\nseen.append(f"{norm:.3f}")'),
+    "use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
+    levels="rewritten manual",
+)
+loop(
+    "clipping by value", inside(CLIPPED, "torch.nn.utils.clip_grad_value_(model.parameters(), 1e-3)\n" + USES["logged"])
+)
+
+# summon_full_params
+
+SUMMONED = """
+for x in batches(2):
+    loss = loss_of(model, x)
+    loss.backward()
+    seen.append(loss.item())
+    optimizer.step()
+    BODY
+    optimizer.zero_grad()
+"""
+SUMMONS = {
+    "to read": """
+        with FSDP.summon_full_params(model, writeback=False):
+            seen.append([p.norm().item() for p in model.parameters()])
+            seen.append(list(model.out.weight.shape) + [float(model.inp.weight.numel())])
+        """,
+    "to read a state dict": """
+        with FSDP.summon_full_params(model, writeback=False):
+            seen.append([[key, value.double().sum().item()] for key, value in model.state_dict().items()])
+        """,
+    "to write": """
+        with FSDP.summon_full_params(model), torch.no_grad():
+            model.inp.weight[3].zero_()
+            model.out.bias.fill_(0.25)
+            model.blocks[1].up.weight.data.mul_(0.9)
+            model.blocks[0].down.weight.copy_(torch.ones_like(model.blocks[0].down.weight))
+        """,
+    "to write what is lost": """
+        with FSDP.summon_full_params(model, writeback=False), torch.no_grad():
+            model.out.bias.fill_(0.25)
+        """,
+    "to initialise": """
+        torch.manual_seed(7)
+        with FSDP.summon_full_params(model):
+            for name, p in model.named_parameters():
+                nn.init.normal_(p, std=0.1)
+            nn.init.eye_(model.blocks[1].up.weight)
+            nn.init.orthogonal_(model.inp.weight)
+        """,
+    "of the root alone": """
+        with FSDP.summon_full_params(model, recurse=False):
+            seen.append([model.inp.weight.norm().item(), model.out.weight.norm().item()])
+            model.inp.weight.data.mul_(0.5)
+        """,
+    "of one unit": """
+        with FSDP.summon_full_params(model.blocks[0], recurse=False):
+            seen.append(sum(p.norm().item() for p in model.blocks[0].parameters()))
+        """,
+    "on the first rank": """
+        with FSDP.summon_full_params(model, writeback=False, rank0_only=True):
+            if dist.get_rank() == 0:
+                seen.append([p.norm().item() for p in model.parameters()])
+                seen.append(sum(value.double().sum().item() for value in model.state_dict().values()))
+        """,
+    "to generate": """
+        with torch.no_grad(), FSDP.summon_full_params(model, writeback=False, recurse=False):
+            seen.append(model.generate(x).sum().item())
+        """,
+    "to call a method": """
+        with torch.no_grad(), FSDP.summon_full_params(model, writeback=False, recurse=False):
+            seen.append(model.embed(x).sum().item())
+        """,
+    "to evaluate what is lost": """
+        with torch.no_grad(), FSDP.summon_full_params(model, writeback=False):
+            model.out.weight.mul_(2)
+            seen.append(loss_of(model, x).item())
+        """,
+    "in an ExitStack": """
+        with ExitStack() as stack:
+            stack.enter_context(FSDP.summon_full_params(model, writeback=False))
+            seen.append(model.out.weight.norm().item())
+        """,
+    "by the model": """
+        with model.summon_full_params(model, writeback=False):
+            seen.append(model.out.weight.norm().item())
+        """,
+    "stored": """
+        summon = partial(FSDP.summon_full_params, writeback=False)
+        with summon(model):
+            seen.append(model.out.weight.norm().item())
+        """,
+    "to average": """
+        with FSDP.summon_full_params(model, writeback=False):
+            now = {name: p.detach().clone() for name, p in model.named_parameters()}
+        for name, value in now.items():
+            value.lerp_(torch.ones_like(value), 0.1)
+        with FSDP.summon_full_params(model), torch.no_grad():
+            for name, p in model.named_parameters():
+                p.copy_(now[name])
+        """,
+    "left by an exception": """
+        try:
+            with FSDP.summon_full_params(model), torch.no_grad():
+                model.out.bias.fill_(0.5)
+                raise ValueError
+        except ValueError:
+            seen.append(loss_of(model, x).item())
+        """,
+}
+for use, body in SUMMONS.items():
+    # Without a `with` that names it, a value that is read could be a shard's.
+    levels = "rewritten" if "with FSDP." in body or "with model." in body or "no_grad" in body else "rewritten review"
+    loop(f"summon_full_params {use}", inside(SUMMONED, body), model="Speaker()", levels=levels)
+# FSDP1 lost what was written in front of a call, and went on with stale weights of its root behind it.
+loop(
+    "summon_full_params to evaluate what was written",
+    """
+    x = batches(1)[0]
+    with torch.no_grad(), FSDP.summon_full_params(model):
+        model.out.weight.mul_(2)
+        seen.append([loss_of(model, x).item(), loss_of(model, x).item()])
+    """,
+)
+loop(
+    "summon_full_params to read and write gradients",
+    inside(
+        CLIPPED,
+        """
+        with FSDP.summon_full_params(model, with_grads=True):
+            seen.append([p.grad.norm().item() for p in model.parameters()])
+            for p in model.parameters():
+                p.grad.mul_(0.5)
+        """,
+    ),
+)
+loop(
+    "summon_full_params in bf16 reads full precision",
+    inside(SUMMONED, SUMMONS["to read"] + SUMMONS["to write"]),
+    "use_orig_params=True, mixed_precision=MixedPrecision(torch.bfloat16)",
+)
+
+# Between an evaluation and the next step
+
+LOOKED_AT = """
+for turn, x in enumerate(batches(3)):
+    loss = loss_of(model, x)
+    loss.backward()
+    seen.append(loss.item())
+    optimizer.step()
+    with torch.no_grad():
+        seen.append(loss_of(model, x).item())
+    BODY
+"""
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+    for use, body in {
+        "gradients are zeroed by the model": "model.zero_grad()",
+        "gradients are zeroed by the optimizer": "optimizer.zero_grad()",
+        "an optimizer is built": "model.zero_grad()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+        "an average follows": """
+            optimizer.zero_grad()
+            average = {name: p.detach().clone() for name, p in model.named_parameters()}
+            with FSDP.summon_full_params(model, writeback=False):
+                seen.append(sum(p.norm().item() for p in model.parameters()))
+            """,
+    }.items():
+        loop(
+            f"after an evaluation {use}, {strategy}",
+            inside(LOOKED_AT, body),
+            f"use_orig_params=True, sharding_strategy=ShardingStrategy.{strategy}",
+        )

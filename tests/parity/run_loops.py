@@ -1,0 +1,43 @@
+"""Runs every program before and after its rewrite, in one process group, and writes what both saw.
+
+Of the program that uses what could be left over, only the rewritten one is run.
+
+
+usage: torchrun -m tests.parity.run_loops FOLDER [LOOP...]; FOLDER holds `LOOP/before.py` and `LOOP/after.py` for each
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu
+
+from ..support import models
+from ..support.harness import run_all
+from .leftovers import FUNCTIONS
+from .loops import LOOPS, Loop
+from .run_rows import loaded
+
+
+def raised(function: str, folder: Path) -> dict[str, str]:
+    """How a function of the rewritten program of leftovers fails."""
+    try:
+        getattr(loaded(folder / "leftovers" / "after.py"), function)()
+    except Exception as error:
+        return {"raised": f"{type(error).__name__}: {error}"}
+    return {"raised": ""}
+
+
+def both(loop: Loop, folder: Path) -> dict[str, Any]:
+    return {name: loaded(folder / loop.folder / f"{name}.py").train() for name in ("before", "after")}
+
+
+if __name__ == "__main__":
+    sys.modules["models"] = models
+    redirect_cuda_to_cpu(2)
+    folder = Path(sys.argv[1])
+    left = {function: (2, partial(raised, function, folder)) for function in FUNCTIONS}
+    run_all(left | {loop.name: (2, partial(both, loop, folder)) for loop in LOOPS})

@@ -1,0 +1,97 @@
+"""Every way to accumulate, clip and summon: the program and its rewrite see the same numbers, or the rewrite raises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import Result, rewrite_files
+from ..support.launch import run
+
+pytest.importorskip("torch")
+
+from .leftovers import FUNCTIONS, PROGRAM, STATEMENTS, WRAPPERS
+from .loops import LOOPS, Loop
+
+PROGRAMS = {"leftovers": PROGRAM} | {loop.folder: loop.program for loop in LOOPS}
+MODELS = (Path(__file__).parents[1] / "support" / "models.py").read_text()
+
+
+@pytest.fixture(scope="module")
+def rewritten() -> dict[str, Result]:
+    return {name: rewrite_files({"train.py": text, "models.py": MODELS}) for name, text in PROGRAMS.items()}
+
+
+@pytest.fixture(scope="module")
+def seen(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What each rank saw, by loop, and by function of what could be left over."""
+    folder = tmp_path_factory.mktemp("loops")
+    for name, result in rewritten.items():
+        write(result, folder / name)
+    ranks = run("run_loops", 2, folder, "tests.parity")
+    return {name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]}
+
+
+def write(result: Result, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "before.py").write_text(result.before["train.py"])
+    (folder / "after.py").write_text(result.after["train.py"])
+    if "fsdp2_support.py" in result.after:
+        (folder / "fsdp2_support.py").write_text(result.after["fsdp2_support.py"])
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
+def test_is_rewritten_and_found(loop: Loop, rewritten: dict[str, Result]) -> None:
+    result = rewritten[loop.folder]
+    assert "FullyShardedDataParallel" not in result.after["train.py"]
+    assert {finding.level.value for finding in result.findings} == loop.levels, result.findings
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
+def test_sees_what_it_saw_before(loop: Loop, seen: dict[str, list[dict[str, Any]]]) -> None:
+    assert loop.name in seen, "an earlier loop failed on some ranks only"
+    for result in seen[loop.name]:
+        assert "error" not in result, result["error"]
+        assert flat(result["before"])
+        assert flat(result["after"]) == [
+            pytest.approx(value, rel=loop.rel, abs=1e-7) if isinstance(value, float) else value
+            for value in flat(result["before"])
+        ]
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize(("function", "statement"), zip(FUNCTIONS, STATEMENTS, strict=True), ids=STATEMENTS)
+def test_what_is_left_over_raises(
+    function: str, statement: str, rewritten: dict[str, Result], seen: dict[str, Any]
+) -> None:
+    """Nothing that needs a person goes on without a word."""
+    result = rewritten["leftovers"]
+    start = PROGRAM[: PROGRAM.index(f"def {function}(")].count("\n") + 1
+    lines = range(start, start + FUNCTIONS[function].count("\n") + 1)
+    left = any(finding.level is Level.MANUAL and finding.line in lines for finding in result.findings)
+    by_name = result.after["train.py"].split(f"def {function}(")[1].split("def ")[0].split("build()\n", 1)[1]
+    assert left or indent(statement, "    ").strip() != by_name.strip(), "neither rewritten nor found"
+    for rank in seen[function]:
+        assert rank["raised"] or not left
+
+
+def test_every_name_of_the_wrapper_is_tried() -> None:
+    from torch import nn
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    assert {*WRAPPERS.split(), "module", "__getitem__"} >= set(dir(FullyShardedDataParallel)) - set(dir(nn.Module))
+
+
+def flat(values: Any) -> list[Any]:
+    """What was seen, without the lists."""
+    return [inner for value in values for inner in flat(value)] if isinstance(values, list) else [values]
+
+
+def test_loops_have_names_of_their_own() -> None:
+    assert len({loop.folder for loop in LOOPS}) == len(LOOPS)

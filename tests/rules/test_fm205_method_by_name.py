@@ -1,0 +1,99 @@
+"""FM205: methods of FSDP1's wrapper that are looked up by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, rewrite
+
+HEAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def use(net, x):
+    model = FSDP(net)
+"""
+EITHER = HEAD.replace("FSDP(net)", "FSDP(net) if x else DDP(net)")
+
+NOOP = [
+    "hasattr(model, 'no_sync')\n",
+    "getattr(model, 'clip_grad_norm_', None)\n# FullyShardedDataParallel\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+STAYS = [
+    "getattr(x.meter, 'no_sync_')",
+    "getattr(model, 'config')",
+    "getattr(model, 'module', model)",
+    "getattr(model, '_fsdp_wrapped_module', model)",
+    "hasattr(net.meter, 'process_group')",
+    "getattr(x.meter, '_handle')",
+    "getattr(model, x)",
+]
+
+
+@pytest.mark.parametrize("expression", STAYS)
+def test_nothing_to_do(expression: str) -> None:
+    result = rewrite(HEAD + f"    return {expression}\n")
+    assert result.text.endswith(f"    return {expression}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+CASES = [
+    ("hasattr(model, 'no_sync')", "isinstance(model, FSDPModule)"),
+    ('hasattr(model, "clip_grad_norm_")', "isinstance(model, FSDPModule)"),
+    ("hasattr(model, 'summon_full_params') and x", "isinstance(model, FSDPModule) and x"),
+    ("not hasattr(model, 'state_dict_type')", "not isinstance(model, FSDPModule)"),
+    ("getattr(model, 'no_sync', None)", "partial(no_sync, model)"),
+    ("getattr(model, 'no_sync')()", "partial(no_sync, model)()"),
+    ("getattr(model, 'clip_grad_norm_')(1.0)", "partial(clip_grad_norm_, model)(1.0)"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CASES)
+def test_method_by_name(before: str, after: str) -> None:
+    result = rewrite(HEAD + f"    return {before}\n")
+    assert result.text.endswith(f"    return {after}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+DDP_OR_FSDP = [
+    ("hasattr(model, 'no_sync')", "(isinstance(model, FSDPModule) or hasattr(model, 'no_sync'))"),
+    ("hasattr(model, 'clip_grad_norm_')", "isinstance(model, FSDPModule)"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), DDP_OR_FSDP)
+def test_model_that_may_be_ddp(before: str, after: str) -> None:
+    assert rewrite(EITHER + f"    return {before}\n").text.endswith(f"    return {after}\n")
+
+
+STOPPED = [
+    (HEAD, "getattr(model, 'summon_full_params', None)"),
+    (HEAD, "getattr(model, 'state_dict_type', None)"),
+    (HEAD, "hasattr(model, 'fsdp_modules')"),
+    (HEAD, "getattr(model, '_handle', None)"),
+    (HEAD, "hasattr(model, 'sharding_strategy')"),
+    (EITHER, "getattr(model, 'no_sync', x)"),
+]
+
+
+@pytest.mark.parametrize(("head", "expression"), STOPPED)
+def test_what_has_no_counterpart_raises(head: str, expression: str) -> None:
+    result = check_marked(head + f"    return {expression}\n", "FM205", Level.MANUAL, "by its name")
+    assert '    raise NotImplementedError("fsdp-migrate FM205: a method of FSDP1 is looked up by' in result.text
+    assert result.text.endswith(f"    return {expression}\n")
+
+
+def test_model_that_is_not_known() -> None:
+    text = HEAD + "    return model\n\n\ndef step(m):\n    return hasattr(m, 'no_sync')\n"
+    result = check_marked(text, "FM205", Level.MANUAL, "by its name")
+    assert "raise" not in result.text

@@ -1,0 +1,117 @@
+"""FM209: parameters of a model that ran without a backward behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, xs, optimizer):
+    model = FSDP(net)
+"""
+RESHARD = "    reshard_all(model)\n"
+
+
+def body(text: str) -> str:
+    return rewrite(HEAD + text).text.split("    model = fully_shard(net)\n")[1]
+
+
+NOOP = [
+    "import torch\nwith torch.no_grad():\n    model(1)\nmodel.zero_grad()\n",
+    "model.zero_grad()\n# FullyShardedDataParallel\n",
+]
+
+
+@pytest.mark.parametrize("text", NOOP)
+def test_noop(text: str) -> None:
+    check_noop(text)
+
+
+QUIET = [
+    "    with torch.no_grad():\n        model(xs)\n    model(xs).sum().backward()\n    model.named_parameters()\n",
+    "    with torch.no_grad():\n        model(xs)\n    optimizer.zero_grad()\n",
+    "    with torch.no_grad():\n        net.zero_grad()\n",
+    "    with torch.no_grad():\n        xs(net)\n    torch.optim.SGD(model.parameters())\n",
+    "    loss = model(xs)\n    xs(model.parameters())\n    loss.backward()\n    # no_grad\n",
+    "    model(xs).sum().backward()\n    optimizer.step()\n    model.zero_grad()\n    xs(torch.no_grad)\n",
+    "    model.zero_grad()\n    model(xs).sum().backward()\n",
+    "    optimizer = torch.optim.SGD(model.parameters())\n    model(xs)\n",
+    "    model(xs).sum().backward()\n    optimizer = torch.optim.SGD(model.parameters())\n",
+    "    model(xs)\n    model.reshard()\n    optimizer = torch.optim.SGD(model.parameters())\n",
+    "    net(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
+    "    model(xs)\n    print(sum(p.numel() for p in model.parameters()))\n",
+]
+
+
+@pytest.mark.parametrize("text", QUIET)
+def test_nothing_to_do(text: str) -> None:
+    assert body(text) == text
+
+
+READS = [
+    "optimizer = torch.optim.SGD(model.parameters())",
+    "for p in model.parameters():\n        p.requires_grad_(False)",
+    "if xs: xs.update(model.named_parameters())",
+    "average = {n: p.clone() for n, p in model.named_parameters()}",
+    "model.zero_grad()",
+]
+RUNS = [
+    "with torch.no_grad():\n        model(xs)",
+    "with torch.inference_mode(), xs:\n        model(xs)",
+    "evaluate(model, torch.no_grad)",
+    "with torch.no_grad():\n        model.generate(xs)",
+]
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("read", READS)
+def test_parameters_behind_an_evaluation(run: str, read: str) -> None:
+    assert body(f"    {run}\n    {read}\n") == f"    {run}\n{RESHARD}    {read}\n"
+
+
+TRAINED = [
+    "torch.optim.AdamW(model.parameters(), lr=1)",
+    "build_optimizer([p for p in model.parameters() if p.requires_grad])",
+    "bnb.optim.Adam8bit(params=list(model.named_parameters()))",
+]
+
+
+@pytest.mark.parametrize("optimizer", TRAINED)
+def test_optimizer_behind_a_forward(optimizer: str) -> None:
+    assert body(f"    model(xs)\n    return {optimizer}\n") == f"    model(xs)\n{RESHARD}    return {optimizer}\n"
+
+
+LOOPS = [
+    "    for x in xs:\n        {}model.zero_grad()\n        model(x).sum().backward()\n        optimizer.step()\n"
+    "        evaluate(model, torch.no_grad)\n",
+    "    for x in xs:\n        model(x).sum().backward()\n        optimizer.step()\n"
+    "        evaluate(model, torch.no_grad)\n        {}model.zero_grad()\n",
+]
+
+
+@pytest.mark.parametrize("text", LOOPS)
+def test_gradients_of_a_model_that_is_evaluated_between_steps(text: str) -> None:
+    assert body(text.format("")) == text.format("reshard_all(model)\n        ")
+
+
+def test_evaluation_in_another_file_is_supposed() -> None:
+    result = rewrite(HEAD + "    xs(torch.no_grad)\n    model.zero_grad()\n")
+    assert ("FM209", Level.REWRITTEN.value, 8) in result.summary
+    assert result.support == {"reshard_all"}
+
+
+WRITES = ["p.data.clamp_(-1, 1)", "p.data *= 2", "p.data = xs", "average[0].lerp_(p, 0.1)"]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_that_fsdp1_did_not_see_at_once(write: str) -> None:
+    text = f"    evaluate(model, torch.no_grad)\n    for p in model.parameters():\n        {write}\n"
+    result = check_marked(HEAD + text, "FM209", Level.MANUAL, "FSDP1 did not use what is written")
+    assert f"{RESHARD}    for p in" in result.text

@@ -1,0 +1,54 @@
+"""FM210: an FSDP1 model that is known by the name of its class."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, rewrite
+
+HEAD = (
+    "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
+)
+
+
+def test_noop() -> None:
+    check_noop("type(model).__name__ == 'DistributedDataParallel'\n")
+
+
+STAYS = ["x == 'FullyShardedDataParallel'", "type(x).__name__ == 'FSDP'", "x.strategy in ('FullyShardedDataParallel',)"]
+
+
+@pytest.mark.parametrize("expression", STAYS)
+def test_nothing_to_do(expression: str) -> None:
+    result = rewrite(HEAD + f"    return {expression}\n")
+    assert result.text.endswith(f"    return {expression}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+CASES = [
+    ("type(x).__name__ == 'FullyShardedDataParallel'", "isinstance(x, FSDPModule)"),
+    ('x.__class__.__name__ == "FullyShardedDataParallel"', "isinstance(x, FSDPModule)"),
+    ("type(x.model).__name__ != 'FullyShardedDataParallel' or x", "not isinstance(x.model, FSDPModule) or x"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), CASES)
+def test_name_becomes_a_class_test(before: str, after: str) -> None:
+    result = rewrite(HEAD + f"    return {before}\n")
+    assert result.text.endswith(f"    return {after}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+STOPPED = [
+    "'FullyShardedDataParallel' in str(type(x))",
+    "x.__class__.__name__ in ('FullyShardedDataParallel', 'DistributedDataParallel')",
+    "type(x()).__name__ == 'FullyShardedDataParallel'",
+]
+
+
+@pytest.mark.parametrize("expression", STOPPED)
+def test_other_tests_of_the_name_raise(expression: str) -> None:
+    result = check_marked(HEAD + f"    return {expression}\n", "FM210", Level.MANUAL, "name of its class")
+    assert '    raise NotImplementedError("fsdp-migrate FM210: ' in result.text
