@@ -48,13 +48,13 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
 from codemods.early import Early, early_holders, keeps_lists, moving, rebinding
 from codemods.manual import arguments, is_constructor, is_factory
-from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, Way, finding
+from codemods.vocabulary import File, Level, Outcome, Rule, Way, finding
 
 CODE = "FM405"
 
@@ -70,32 +70,31 @@ def match(node: cst.CSTNode, file: File) -> tuple[cst.Call, list[Early]] | None:
 
 def edit(found: tuple[cst.Call, list[Early]], file: File) -> Outcome:
     call, several = found
-    made = [(early.file, _outcome(early, call, file)) for early in several]
-    own = [outcome for where, outcome in made if where is file]
+    made = [outcome for early in several for outcome in _outcomes(early, call, file)]
+    own = [outcome for where, outcome in made if where.path == file.path]
     return Outcome(
         edits=[edit for outcome in own for edit in outcome.edits],
         findings=[each for outcome in own for each in outcome.findings],
         imports=[item for outcome in own for item in outcome.imports],
-        elsewhere=[(where, outcome) for where, outcome in made if where is not file],
+        elsewhere=[(where, outcome) for where, outcome in made if where.path != file.path],
     )
 
 
-def _outcome(early: Early, call: cst.Call, file: File) -> Outcome:
+def _outcomes(early: Early, call: cst.Call, file: File) -> Iterator[tuple[File, Outcome]]:
+    """What becomes of each file: the optimizer can be built in one, and rebound in another."""
     moved = moving(early)
     notes, cures = [], []
     if _was_never_trained(file, call):
         notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
         cures.append("say whether that is meant")
-    edits: Sequence[Edit] = ()
-    imports: list[Import] = []
     if moved is not None:
-        edits = moved.edits()
+        yield early.file, Outcome(edits=moved.edits())
         message = "what is built from the parameters before the wrap moves below it"
     else:
+        for site, each in rebinding(early) or ():
+            edits, item = each.edits(site)
+            yield each.file, Outcome(edits=edits, imports=[item])
         message = "the optimizer that is built before the wrap gets the sharded parameters from rebind_optimizer"
-        rebound = [each.edits(site) for site, each in rebinding(early) or ()]
-        edits = [edit for some, _ in rebound for edit in some]
-        imports = [item for _, item in rebound]
         if keeps_lists(early):
             notes.append(
                 "a list of the parameters from before the wrap is used below it, and they are not those trained"
@@ -103,9 +102,8 @@ def _outcome(early: Early, call: cst.Call, file: File) -> Outcome:
             cures.append("collect them below the wrap")
     level = Level.MANUAL if notes else Level.REWRITTEN
     at = early.holders[0].call
-    return Outcome(
-        edits, [finding(CODE, level, early.file, at, "; ".join([message, *notes]), "; ".join(cures))], imports
-    )
+    said = finding(CODE, level, early.file, at, "; ".join([message, *notes]), "; ".join(cures))
+    yield early.file, Outcome(findings=[said])
 
 
 def _was_never_trained(file: File, call: cst.Call) -> bool:

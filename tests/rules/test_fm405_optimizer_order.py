@@ -781,3 +781,30 @@ def test_one_that_is_left_beside_a_right_one_raises() -> None:
     assert raised.startswith('    raise NotImplementedError("fsdp-migrate FM101: build the optimizer below the wrap')
     assert left == "    model = FSDP(model)"
     assert "    fully_shard(other)\n" in result.text
+
+
+def test_optimizer_of_one_file_is_rebound_in_the_file_that_wraps() -> None:
+    train = """
+        import torch
+        from wrapping import prepare
+
+
+        def main(net, plan):
+            optimizer = torch.optim.AdamW(net.parameters())
+            plan.look(optimizer)
+            net = net.to(plan.device)
+            prepare(net, optimizer, plan)
+            net(plan).sum().backward()
+            optimizer.step()
+    """
+    wrapping = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def prepare(net, optimizer, plan):
+            print("a line that moves everything below it")
+            net.model = FSDP(net.model, use_orig_params=True)
+    """
+    result = rewrite_files({"train.py": code(train), "wrapping.py": code(wrapping)})
+    assert result.after["train.py"] == code(train)
+    assert "    rebind_optimizer(optimizer, unsharded, net.model)\n" in result.after["wrapping.py"]
