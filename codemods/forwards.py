@@ -15,7 +15,25 @@ from codemods.vocabulary import File
 # Methods of a model that do not run it.
 _QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
 _QUIET |= {"children", "named_children", "train", "eval", "requires_grad_", "zero_grad", "no_sync", "clip_grad_norm_"}
-_QUIET |= {"state_dict"}
+_QUIET |= {
+    "state_dict",
+    "load_state_dict",
+    "to",
+    "cuda",
+    "cpu",
+    "float",
+    "half",
+    "bfloat16",
+    "double",
+    "compile",
+    "apply",
+}
+_QUIET |= {"get_submodule", "get_parameter", "get_buffer", "register_buffer", "register_comm_hook"}
+_QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}
+# The same of transformers and peft.
+_QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
+_QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}
+_QUIET |= {"print_trainable_parameters", "init_weights", "num_parameters", "get_num_params"}
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _NO_GRAD = re.compile(r"no_grad|inference_mode")
@@ -34,9 +52,10 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, file: File, t
     For a call that only starts the training, a forward with gradients counts as well.
     """
     above = _above(call, file)
-    behind = max(_last_backward(above, file), _last_reshard(above, file))
+    name = file.code(model)
+    behind = max(_last_backward(above, file), _last_reshard(above, file), _last_made(above, name, file))
     is_run = runs if trained else _evaluates
-    return any(is_run(o, file.code(model), file) for o in above if file.span(o)[1] > behind)
+    return any(is_run(o, name, file) for o in above if file.span(o)[1] > behind)
 
 
 def _above(call: cst.Call, file: File) -> list[cst.Call]:
@@ -51,6 +70,18 @@ def _last_backward(calls: list[cst.Call], file: File) -> int:
 
 def _last_reshard(calls: list[cst.Call], file: File) -> int:
     return max((file.span(call)[1] for call in calls if ".reshard" in file.code(call.func)), default=0)
+
+
+def _last_made(calls: list[cst.Call], model: str, file: File) -> int:
+    """Where the model last got its value by a call: what ran before was not sharded yet."""
+    ends = [0]
+    for call in calls:
+        if file.dotted(call.func) == "torch.compile" or file.code(call.func).startswith(f"{model}."):
+            continue  # the same model
+        assignment = file.parent(call)
+        if isinstance(assignment, cst.Assign) and any(file.code(each.target) == model for each in assignment.targets):
+            ends.append(file.span(call)[1])
+    return max(ends)
 
 
 def _evaluates(call: cst.Call, model: str, file: File) -> bool:

@@ -45,6 +45,7 @@ QUIET = [
     "    optimizer = torch.optim.SGD(model.parameters())\n    model(xs)\n",
     "    model(xs).sum().backward()\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    model.reshard()\n    optimizer = torch.optim.SGD(model.parameters())\n",
+    "    model.post_init()\n    model.to(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    net(xs)\n    optimizer = torch.optim.SGD(model.parameters())\n",
     "    model(xs)\n    print(sum(p.numel() for p in model.parameters()))\n",
 ]
@@ -115,3 +116,14 @@ def test_writes_that_fsdp1_did_not_see_at_once(write: str) -> None:
     text = f"    evaluate(model, torch.no_grad)\n    for p in model.parameters():\n        {write}\n"
     result = check_marked(HEAD + text, "FM209", Level.MANUAL, "FSDP1 did not use what is written")
     assert f"{RESHARD}    for p in" in result.text
+
+
+def test_what_ran_before_it_was_wrapped_does_not_count() -> None:
+    text = HEAD.replace("model = FSDP(net)", "net.score(xs)\n    net(xs)\n    net = FSDP(net)")
+    result = rewrite(text + "    return torch.optim.SGD(net.parameters())\n")
+    assert "reshard_all" not in result.text
+
+
+def test_compiled_model_ran_before() -> None:
+    text = HEAD + "    model(xs)\n    model = torch.compile(model)\n    return torch.optim.SGD(model.parameters())\n"
+    assert "reshard_all(model)" in rewrite(text).text
