@@ -280,7 +280,9 @@ class FileFacts:
             parent = self.parent(node)
             if isinstance(node, cst.Name) and iskeyword(node.value):
                 continue
-            if isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.Arg) and parent.keyword is node):
+            if isinstance(node, cst.Name) and isinstance(parent, cst.AssignTarget):
+                continue
+            if isinstance(parent, cst.Arg) and parent.keyword is node:
                 continue
             if isinstance(parent, cst.Attribute) and (parent.attr is node or self.fsdp1(parent) is not None):
                 continue

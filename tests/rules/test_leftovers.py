@@ -160,3 +160,11 @@ def test_program_without_a_constructor_is_only_reported() -> None:
     result = rewrite(text)
     assert result.text == text
     assert {finding.level for finding in result.findings} == {Level.MANUAL}
+
+
+def test_patched_internals_are_reported() -> None:
+    text = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, _runtime_utils\n\n"
+        "_runtime_utils._lazy_init = print\n\n\ndef shard(net):\n    return FSDP(net)\n"
+    )
+    assert [finding.rule for finding in rewrite(text).findings if finding.line == 3] == ["FM401"]
