@@ -208,7 +208,7 @@ def main() -> None:
     beside = sum(each.beside for each in outcomes.values())
     print(
         f"\nOf {calls} constructor calls outside of tests, {calls - len(left)} are rewritten, {beside} belong to "
-        f"programs that keep FSDP1 beside FSDP2, and {len(left) - beside} are left for a reason:\n"
+        f"programs that keep FSDP1 beside FSDP2, and {len(left) - beside} are left for a reason.\n"
     )
     for name, each in outcomes.items():
         for finding in each.left:
