@@ -134,7 +134,14 @@ def check(tree: Path, *options: str) -> subprocess.Popen[str]:
     """The command, as a user starts it."""
     line = [sys.executable, "-m", "fsdp_migrate", "check", "troubled.py", "--baseline", "troubled.py", *options]
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.Popen(line, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        line, cwd=tree, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_as_in_a_terminal
+    )
+
+
+def _as_in_a_terminal() -> None:
+    """A shell starts what runs in the background with Ctrl-C ignored, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _some_step(kept: Path) -> bool:
