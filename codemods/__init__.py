@@ -13,59 +13,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from codemods import (
+from codemods.checkpoints import (
     checkpoint_format,
+    dcp_functions,
+    model_state,
+    optimizer_state,
+    sharded_optimizer_load,
+    state_dict,
+)
+from codemods.contract import CONTRACT
+from codemods.left_alone import LEFT_ALONE
+from codemods.training import (
+    clip_grad_norm,
+    freed_parameters,
+    grad_scaler,
+    local_clipping,
+    method_by_name,
+    no_sync,
+    parameters_after_forward,
+    summon_full_params,
+)
+from codemods.traps import TRAPS
+from codemods.vocabulary import Rule
+from codemods.wrapping import (
     class_as_value,
     class_by_name,
     class_check,
-    class_layout,
-    class_names,
-    clip_grad_norm,
-    comm_hook,
-    copied_model,
-    dcp_functions,
-    fairscale,
-    freed_parameters,
-    fsdp_subclass,
     fsdp_units,
-    full_precision_eval,
-    generated,
-    grad_scaler,
-    gradient_collectives,
-    groups_by_name,
-    index_writes,
-    late_writes,
-    local_clipping,
-    low_precision_gradients,
     manual_wrap,
-    method_by_name,
-    model_state,
     module_attribute,
-    no_sync,
     optimizer_order,
-    optimizer_state,
-    parameter_counts,
-    parameter_groups,
-    parameter_ids,
-    parameters_after_forward,
     policy_definition,
     precision_definition,
-    refusing_optimizers,
-    shard_values,
-    sharded_optimizer_load,
-    side_by_side,
-    state_dict,
-    summon_full_params,
-    tied_weights,
-    two_imports,
-    unsynced_grad,
-    unwrapped_root,
-    vendored,
     wrap,
-    wrapper_names,
 )
-from codemods.contract import CONTRACT
-from codemods.vocabulary import Check, Rule
 
 __all__ = ["CONTRACT", "LEFT_ALONE", "RULES", "TRAPS"]
 
@@ -94,35 +75,4 @@ RULES: tuple[Rule[Any], ...] = (
     class_check.RULE,
     class_by_name.RULE,
     class_as_value.RULE,
-)
-
-TRAPS: tuple[Check, ...] = (
-    low_precision_gradients.CHECK,
-    full_precision_eval.CHECK,
-    unwrapped_root.CHECK,
-    gradient_collectives.CHECK,
-    parameter_groups.CHECK,
-    groups_by_name.CHECK,
-    refusing_optimizers.CHECK,
-    tied_weights.CHECK,
-    class_names.CHECK,
-    copied_model.CHECK,
-    class_layout.CHECK,
-    late_writes.CHECK,
-    wrapper_names.CHECK,
-    parameter_ids.CHECK,
-    comm_hook.CHECK,
-    unsynced_grad.CHECK,
-    shard_values.CHECK,
-    index_writes.CHECK,
-    parameter_counts.CHECK,
-)
-
-LEFT_ALONE: tuple[Check, ...] = (
-    side_by_side.CHECK,
-    fsdp_subclass.CHECK,
-    vendored.CHECK,
-    generated.CHECK,
-    fairscale.CHECK,
-    two_imports.CHECK,
 )

@@ -43,7 +43,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.layout import stop
+from codemods.reading.layout import stop
 from codemods.tables.leftovers import (
     APPLY,
     CLASS,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, configuration, leftover
-from codemods.layout import removal
+from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, leftover
+from codemods.reading import configuration
+from codemods.reading.layout import removal
 from codemods.tables.leftovers import BY_NAME, INTERNALS, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST

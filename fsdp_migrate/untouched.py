@@ -12,8 +12,10 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import early, fsdp_subclass, generated, side_by_side, vendored, wrap
+from codemods.left_alone import fsdp_subclass, generated, side_by_side, vendored
+from codemods.reading import early
 from codemods.vocabulary import Cause
+from codemods.wrapping import wrap
 
 from .analysis.facts import Facts, FileFacts
 from .analysis.tree import Tree

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 
 import libcst as cst
 
-from codemods import state_dict, wrap
-from codemods.manual import class_given, context_of
-from codemods.passed_on import calls_of
+from codemods.checkpoints import state_dict
+from codemods.reading.manual import class_given, context_of
+from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import File, Reference, Way
+from codemods.wrapping import wrap
 
 from .analysis.facts import Facts, FileFacts
 from .analysis.tree import Tree

@@ -40,10 +40,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.places import place
+from codemods.reading.places import place
+from codemods.reading.sharding import WORDS, fully_shard_calls, known_as, sharded_above
 from codemods.vocabulary import Check, File, Finding, Level, finding
-
-from .sharding import WORDS, fully_shard_calls, known_as, sharded_above
 
 CODE = "FM504"
 

@@ -46,10 +46,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.places import place
+from codemods.reading.places import place
+from codemods.reading.sharding import WORDS, sharded_above
 from codemods.vocabulary import Check, File, Finding, Level, finding
-
-from .sharding import WORDS, sharded_above
 
 CODE = "FM506"
 

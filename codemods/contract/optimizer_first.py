@@ -44,10 +44,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from codemods.early import early_holders
+from codemods.reading.early import early_holders
+from codemods.reading.sharding import WORDS, fully_shard_calls
 from codemods.vocabulary import Check, File, Finding, Level, finding
-
-from .sharding import WORDS, fully_shard_calls
 
 CODE = "FM502"
 

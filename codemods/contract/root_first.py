@@ -42,10 +42,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.places import place
+from codemods.reading.places import place
+from codemods.reading.sharding import WORDS, fully_shard_calls, sharded_above
 from codemods.vocabulary import Check, File, Finding, Level, finding
-
-from .sharding import WORDS, fully_shard_calls, sharded_above
 
 CODE = "FM503"
 

@@ -44,11 +44,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.early.holders import calls_above
-from codemods.places import base
+from codemods.reading.early.holders import calls_above
+from codemods.reading.places import base
+from codemods.reading.sharding import WORDS, fully_shard_calls
 from codemods.vocabulary import Check, File, Finding, Level, finding
-
-from .sharding import WORDS, fully_shard_calls
 
 CODE = "FM507"
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import libcst as cst
 
-from codemods.manual import context_of
+from codemods.reading.manual import context_of
 from codemods.tables.names import WRAPPER, fsdp1_name
 from codemods.tables.versions import OLDEST
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way

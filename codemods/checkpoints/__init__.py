@@ -1,0 +1,1 @@
+"""Saving and loading the wrapped model and its optimizer: one rule a file."""

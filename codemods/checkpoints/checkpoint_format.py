@@ -1,0 +1,118 @@
+"""**What it does.** With `--checkpoint-format dcp`, full checkpoints become those of `torch.distributed.checkpoint`:
+every rank writes and reads its own part, in a folder. Without it, a consolidated file stays one.
+
+**Why.** Gathering a large model on one rank takes its time and its memory.
+
+## Example
+
+```python
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    state = {"model": model.state_dict()}
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+```
+
+## Use instead
+
+```python
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    state = {"model": get_model_state_dict(model)}
+    dcp.save(state, checkpoint_id=path)
+```
+
+## Fix safety
+
+The same keys and values, in a folder instead of a file. Files that were written before are converted once with
+`torch.distributed.checkpoint.format_utils.torch_save_to_dcp(file, folder)`. A save that only one rank can make, because
+what it writes is made there, is reported and stays as it is.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.reading.dcp_format import check, guard_of, models_of, reads
+from codemods.reading.layout import replace_head
+from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
+
+CODE = "FM312"
+
+_CONVERT = "convert old files once: torch.distributed.checkpoint.format_utils.torch_save_to_dcp(file, folder)"
+
+
+def match(node: cst.CSTNode, file: File) -> cst.Call | None:
+    if not file.saves_by_dcp or not isinstance(node, cst.Call):
+        return None
+    name = file.dotted(node.func)
+    if name == "torch.save" and node.args and reads(node, file):
+        return node
+    return node if name == "torch.load" and models_of(node, file) else None
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    if file.dotted(call.func) == "torch.load":
+        return _load(call, file)
+    try:
+        return _save(call, file)
+    except Undecided as undecided:
+        message = f"the checkpoint stays one file: {undecided}"
+        cure = "let every rank call torch.distributed.checkpoint.save with a sharded state dict"
+        return Outcome(findings=[finding(CODE, Level.MANUAL, file, call, message, cure)])
+
+
+def _save(call: cst.Call, file: File) -> Outcome:
+    check(call, file)
+    item = file.named(Import("torch.distributed.checkpoint", "", "dcp"), call)
+    path = call.args[1]
+    edits = [
+        Edit(*file.span(call.func), f"{item.local}.save"),
+        Edit(file.span(path)[0], file.span(path.value)[0], "checkpoint_id="),
+    ]
+    guard = guard_of(call, file)
+    if guard is not None and len(guard.body.body) == 1:
+        edits += replace_head(file, guard)
+    elif guard is not None:
+        edits += _behind(guard, file)
+    message = (
+        "torch.save becomes torch.distributed.checkpoint.save, which all ranks make: the checkpoint is a folder now"
+    )
+    return Outcome(edits, [finding(CODE, Level.REVIEW, file, call, message, _CONVERT)], [item])
+
+
+def _behind(guard: cst.If, file: File) -> list[Edit]:
+    """Take the last statement of a guard one level out."""
+    statement = guard.body.body[-1]
+    start, end = file.whole_lines(statement)
+    extra = file.span(statement)[0] - start - (file.span(guard)[0] - file.whole_lines(guard)[0])
+    edits = []
+    while start < end:
+        edits.append(Edit(start, start + extra, ""))
+        start = file.text.find("\n", start) + 1 or end
+    return edits
+
+
+def _load(call: cst.Call, file: File) -> Outcome:
+    item = file.named(Import(SUPPORT, "load_dcp"), call)
+    model = file.code(models_of(call, file)[0])
+    text = f"{item.local}({file.code(call.args[0].value)}, {model})"
+    message = "torch.load becomes load_dcp of the support module, which reads each rank's part"
+    return Outcome([Edit(*file.span(call), text)], [finding(CODE, Level.REVIEW, file, call, message, _CONVERT)], [item])
+
+
+RULE: Rule[cst.Call] = Rule(CODE, "checkpoint-format", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

@@ -1,0 +1,110 @@
+"""**What it does.** Rewrites `save_state_dict` and `load_state_dict` of `torch.distributed.checkpoint` into `save` and
+`load`.
+
+**Why.** They are deprecated, and go with FSDP1.
+
+## Example
+
+```python
+import torch.distributed.checkpoint as dist_cp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(net, path):
+    model = FSDP(net)
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        state = {"model": model.state_dict()}
+    dist_cp.save_state_dict(state, dist_cp.FileSystemWriter(path))
+```
+
+## Use instead
+
+```python
+import torch.distributed.checkpoint as dist_cp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    state = {"model": get_model_state_dict(model)}
+    dist_cp.save(state, storage_writer=dist_cp.FileSystemWriter(path))
+```
+
+## Fix safety
+
+The same files. Objects in the dictionary that have a `state_dict` method of their own are saved by it. A call that says
+`no_dist=True` or names another coordinator stays: the new functions did not always have that.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.reading.layout import argument_removal
+from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
+
+CODE = "FM311"
+
+_PACKAGE = "torch.distributed.checkpoint"
+_PACKAGES = (_PACKAGE, "torch.distributed._shard.checkpoint")
+_MODULES = {"save_state_dict": "state_dict_saver", "load_state_dict": "state_dict_loader"}
+_NAMES = {
+    f"{package}{middle}.{old}": old
+    for package in _PACKAGES
+    for old, module in _MODULES.items()
+    for middle in ("", f".{module}")
+}
+_NEW = {"save_state_dict": "save", "load_state_dict": "load"}
+_PARAMETERS = {
+    old: ("state_dict", storage, "process_group", "coordinator_rank", "no_dist", "planner")
+    for old, storage in (("save_state_dict", "storage_writer"), ("load_state_dict", "storage_reader"))
+}
+_NEEDLESS = {"coordinator_rank": "0", "no_dist": "False"}
+
+
+def match(node: cst.CSTNode, file: File) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or file.dotted(node.func) not in _NAMES:
+        return None
+    return node if _is_followed(node, file) else None
+
+
+def _is_followed(call: cst.Call, file: File) -> bool:
+    if any(argument.star for argument in call.args):
+        return False
+    given = _given(call, file)
+    return all(file.code(given[name].value) == value for name, value in _NEEDLESS.items() if name in given)
+
+
+def _given(call: cst.Call, file: File) -> dict[str, cst.Arg]:
+    parameters = _PARAMETERS[_NAMES[file.dotted(call.func) or ""]]
+    return {
+        argument.keyword.value if argument.keyword is not None else parameters[index]: argument
+        for index, argument in enumerate(call.args)
+    }
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    old = _NAMES[file.dotted(call.func) or ""]
+    new = _NEW[old]
+    imports = []
+    if isinstance(call.func, cst.Attribute):
+        edits = [Edit(*file.span(call.func.attr), new)]
+    else:
+        imports = [file.named(Import(_PACKAGE, "", "dcp"), call)]
+        edits = [Edit(*file.span(call.func), f"{imports[0].local}.{new}")]
+    for name, argument in _given(call, file).items():
+        if name in _NEEDLESS:
+            edits += argument_removal(file, call, argument)
+        elif argument.keyword is None and name != "state_dict":
+            start = file.span(argument.value)[0]
+            edits.append(Edit(start, start, f"{name}="))
+    message = f"{old} becomes {new}"
+    return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], imports)
+
+
+RULE: Rule[cst.Call] = Rule(CODE, "dcp-functions", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

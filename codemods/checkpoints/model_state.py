@@ -1,0 +1,170 @@
+"""**What it does.** Rewrites `model.state_dict()` and `model.load_state_dict(...)` of a wrapped model outside a
+`state_dict_type` context.
+
+**Why.** FSDP1's default is the full state dict on every rank. On an FSDP2 model `state_dict()` returns sharded
+DTensors without a word, and a checkpoint saved from rank 0 would hold that rank's shard only.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    torch.save(model.state_dict(), path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values (torch 2.13). Where the program sets state-dict types for code that is not seen, or
+the model can be a DDP model, `model_state_dict(model)` of the support module decides at run time. All ranks have to
+take part, as in FSDP1.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.layout import call_text, is_inside
+from codemods.reading.model_loading import loading
+from codemods.tables.names import SUMMON
+from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
+
+CODE = "FM304"
+
+_METHODS = {"state_dict": "get_model_state_dict", "load_state_dict": "set_model_state_dict"}
+_MODEL = re.compile(
+    r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Match:
+    """`model.state_dict()` or `model.load_state_dict(state)`."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    method: str
+
+
+def match(node: cst.CSTNode, file: File) -> Match | None:
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    model, method = node.func.value, node.func.attr.value
+    if method not in _METHODS:
+        return None
+    if is_inside(node, SUMMON, file.code(model), file):
+        return None  # parameters are whole there, on this rank alone if so chosen
+    in_context = is_inside(node, CONTEXT, file.code(model), file)
+    if in_context:
+        return Match(node, model, method) if file.state_dicts_at_run_time else None
+    held = file.holds(model)
+    if Holds.FSDP in held or (Holds.UNKNOWN in held and _may_be_silent(node, model, method, file)):
+        return Match(node, model, method)
+    return None
+
+
+def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, file: File) -> bool:
+    """Whether it could be an FSDP model whose shards are saved without a word. Loading into one raises by itself."""
+    if method == "load_state_dict" or "FullyShardedDataParallel" not in file.text:
+        return False
+    return bool(_MODEL.search(file.code(model))) and not file.is_wrapped_elsewhere(model)
+
+
+def edit(found: Match, file: File) -> Outcome:
+    held = file.holds(found.model)
+    if Holds.FSDP not in held and not file.state_dicts_at_run_time:
+        return _manual(found, file, "it cannot be seen whether this model is wrapped")
+    if file.state_dicts_at_run_time or Holds.DDP in held:
+        return _through_support(found, file)
+    try:
+        return _read(found, file) if found.method == "state_dict" else _load(found, file)
+    except Undecided as undecided:
+        return _manual(found, file, str(undecided))
+
+
+def _read(found: Match, file: File) -> Outcome:
+    if found.call.args:
+        raise Undecided("it takes arguments that the new function does not have")
+    options = "" if is_saved_by_dcp(found.call, file) else "full_state_dict=True"
+    return _rewritten(found, file, "get_model_state_dict", "", options)
+
+
+def _load(found: Match, file: File) -> Outcome:
+    load = loading(found.call, file)
+    state = f", {file.code(load.state)}"
+    if load.is_lenient and load.result_is_used:
+        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+        return _through_support(found, file, "load_full_state_dict")
+    strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    full = "" if is_loaded_by_dcp(load.state, file) else FULL_LOAD
+    return _rewritten(found, file, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
+
+
+def _rewritten(found: Match, file: File, function: str, state: str, options: str) -> Outcome:
+    imports = [file.named(Import(DCP, function), found.call)]
+    arguments = f"{file.code(found.model)}{state}"
+    if options:
+        imports.append(file.named(Import(DCP, "StateDictOptions"), found.call))
+        arguments += f", options={imports[1].local}({options})"
+    text = call_text(file, found.call, imports[0].local, arguments)
+    message = f"{found.method} becomes {function}"
+    return Outcome(
+        [Edit(*file.span(found.call), text)], [finding(CODE, Level.REWRITTEN, file, found.call, message)], imports
+    )
+
+
+def _through_support(found: Match, file: File, name: str = "") -> Outcome:
+    """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
+    name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
+    item = file.named(Import(SUPPORT, name), found.call)
+    arguments = [file.code(found.model), *(file.code(argument) for argument in found.call.args)]
+    text = call_text(file, found.call, item.local, ", ".join(text.rstrip(", \n") for text in arguments))
+    return Outcome(
+        edits=[Edit(*file.span(found.call), text)],
+        findings=[
+            finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {name} of the support module")
+        ],
+        imports=[item],
+    )
+
+
+def _manual(found: Match, file: File, reason: str) -> Outcome:
+    message = f"{file.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
+    cure = f"use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
+    return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.call, message, cure)])
+
+
+RULE: Rule[Match] = Rule(
+    CODE,
+    "model-state-dict",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=("state_dict", "load_state_dict"),
+    match=match,
+    edit=edit,
+)

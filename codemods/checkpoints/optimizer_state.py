@@ -1,0 +1,172 @@
+"""**What it does.** Rewrites FSDP1's static methods that read or load an optimizer's state into functions of the same
+names in the support module.
+
+**Why.** They read flat parameters, which an FSDP2 model does not have. Torch's own `get_optimizer_state_dict` and
+`set_optimizer_state_dict` train on differently: the one counts a step on an optimizer that has not stepped yet, the
+other lets parameters share the one `step` tensor that FSDP1 saved for a unit, and refuses parameters without a state.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, optimizer, path):
+    model = FSDP(net)
+    saved = torch.load(path) if torch.distributed.get_rank() == 0 else None
+    optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved, model, optim=optimizer))
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import scatter_full_optim_state_dict
+
+
+def resume(net, optimizer, path):
+    model = fully_shard(net)
+    saved = torch.load(path) if torch.distributed.get_rank() == 0 else None
+    optimizer.load_state_dict(scatter_full_optim_state_dict(saved, model, optim=optimizer))
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks).
+Without `use_orig_params` FSDP1 sorted the optimizer's keys by unit, and here they are sorted by name. A file whose keys
+are parameter ids raises.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/fsdp.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import libcst as cst
+
+from codemods.reading.dcp_format import is_saved_by_dcp
+from codemods.reading.layout import argument_removal, space_behind
+from codemods.reading.state_dict_settings import context_of, default, settings
+from codemods.tables.leftovers import LEFTOVERS
+from codemods.tables.state_dicts import OPTIMIZER_CALLS
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
+
+CODE = "FM303"
+
+_PREFIX = "FullyShardedDataParallel."
+_MODEL = re.compile(r"model|module|net\b", re.IGNORECASE)
+
+
+def match(node: cst.CSTNode, file: File) -> cst.Call | None:
+    if not isinstance(node, cst.Call):
+        return None
+    name = file.fsdp1(node.func) or ""
+    return node if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OPTIMIZER_CALLS else None
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    name = (file.fsdp1(call.func) or "").removeprefix(_PREFIX)
+    try:
+        return _rewrite(call, name, file)
+    except Undecided as undecided:
+        row = LEFTOVERS[_PREFIX + name]
+        return Outcome(findings=[finding(CODE, Level.MANUAL, file, call, f"{row.message}: {undecided}", row.cure)])
+
+
+def _rewrite(call: cst.Call, name: str, file: File) -> Outcome:
+    given = _by_name(call, name, file)
+    function, more = _read(call, given, file) if name == "optim_state_dict" else (name, "")
+    left_out = OPTIMIZER_CALLS[name].dropped
+    if function == "full_optim_state_dict" and is_saved_by_dcp(call, file):
+        function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")
+    item = file.named(Import(SUPPORT, function), call)
+    edits = [Edit(*file.span(call.func), item.local)]
+    dropped = [given[key] for key in left_out if key in given]
+    for argument in dropped:
+        edits += argument_removal(file, call, argument)
+    if more:
+        last = [argument for argument in call.args if argument not in dropped][-1]
+        end = file.span(last.value)[1]
+        more = f",{space_behind(file, last)}{more.removeprefix(', ')}"
+        behind = next((removal for removal in edits if removal.start == end), Edit(end, end, ""))
+        edits = [*(other for other in edits if other != behind), Edit(end, behind.end, more)]
+    if name == "optim_state_dict_to_load":
+        edits += _in_order(given, file)
+    message = f"{file.code(call.func)} becomes {function} of the support module"
+    return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], [item])
+
+
+def _by_name(call: cst.Call, name: str, file: File) -> Mapping[str, cst.Arg]:
+    """The arguments by FSDP1's names. Raises Undecided for one that the support module's function cannot do without."""
+    row = OPTIMIZER_CALLS[name]
+    found = {}
+    for index, argument in enumerate(call.args):
+        if argument.star or (argument.keyword is None and index >= len(row.parameters)):
+            raise Undecided("its arguments are not followed")
+        found[argument.keyword.value if argument.keyword is not None else row.parameters[index]] = argument
+    for key, argument in found.items():
+        if key in row.dropped and not _is_needless(key, argument.value, found, file):
+            raise Undecided(f"its {key} is `{file.code(argument.value)}`")
+    return found
+
+
+def _is_needless(key: str, value: cst.BaseExpression, given: Mapping[str, cst.Arg], file: File) -> bool:
+    """Whether an argument says no more than what holds without it."""
+    text = file.code(value)
+    if text in {"None", "False"} or (key == "group" and file.dotted(value) == "torch.distributed.group.WORLD"):
+        return True
+    optimizer = file.code(given["optim"].value) if "optim" in given else ""
+    if key == "optim_input":
+        return bool(optimizer) or text == f"{file.code(given['model'].value)}.parameters()"
+    return key == "optim_state_dict" and text == f"{optimizer}.state_dict()"
+
+
+def _read(call: cst.Call, given: Mapping[str, cst.Arg], file: File) -> tuple[str, str]:
+    """The support module's function that reads what `optim_state_dict` would, and what to add to the arguments."""
+    if not {"model", "optim"} <= set(given):
+        raise Undecided("the model or the optimizer is not among its arguments")
+    if file.state_dicts_at_run_time:
+        return "optim_state_dict", ""
+    context = context_of(call, file)
+    if context is None:
+        return default(given["model"].value).optimizer_reading
+    chosen = settings(context, file)
+    if file.code(chosen.model) != file.code(given["model"].value):
+        raise Undecided(f"the context around it is for `{file.code(chosen.model)}`")
+    return chosen.optimizer_reading
+
+
+def _in_order(given: Mapping[str, cst.Arg], file: File) -> list[Edit]:
+    """Before torch 2.1 the arguments were `(optim_state_dict, model, optim)`."""
+    first, second = given.get("model"), given.get("optim")
+    if first is None or second is None or first.keyword is not None or second.keyword is not None:
+        return []
+    third = given["optim_state_dict"]
+    if _is_model(first, file):
+        return []
+    if third.keyword is not None or not _is_model(second, file):
+        raise Undecided("it cannot be seen which of its arguments is the model: torch 2.1 changed their order")
+    texts = [file.code(argument.value) for argument in (second, third, first)]
+    return [
+        Edit(*file.span(argument.value), text) for argument, text in zip((first, second, third), texts, strict=True)
+    ]
+
+
+def _is_model(argument: cst.Arg, file: File) -> bool:
+    held = file.holds(argument.value)
+    if Holds.FSDP in held or Holds.UNKNOWN not in held:
+        return Holds.FSDP in held
+    text = file.code(argument.value)
+    return bool(_MODEL.search(text)) and "state" not in text
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

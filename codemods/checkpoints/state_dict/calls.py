@@ -1,0 +1,90 @@
+"""The model's calls in the body of a `state_dict_type` context, and what each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.layout import argument_removal
+from codemods.reading.model_loading import loading
+from codemods.reading.state_dict_settings import Settings
+from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
+from codemods.vocabulary import SUPPORT, Edit, File, Import, Undecided
+
+PREFIX = "FullyShardedDataParallel."
+
+
+@dataclass
+class Body:
+    """The rewritten calls of one body."""
+
+    edits: list[Edit] = field(default_factory=list)
+    imports: set[Import] = field(default_factory=set)
+    options: list[tuple[cst.Call, str]] = field(default_factory=list)
+    """Calls that take `options=`, and its value."""
+
+    def call(self, function: str, node: cst.Call, options: str) -> None:
+        """`node` becomes a call of a DCP function that takes these options."""
+        self.imports.add(Import(DCP, function))
+        if options:
+            self.options.append((node, f"StateDictOptions({options})"))
+            self.imports.add(Import(DCP, "StateDictOptions"))
+
+
+def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
+    """Raises Undecided when the body does something with state dicts that has no counterpart.
+
+    FSDP1's static methods that deal in optimizers are left to their own rule.
+    """
+    written = Body()
+    for node in _calls(block.body):
+        static = (file.fsdp1(node.func) or "").removeprefix(PREFIX)
+        if static and static not in OPTIMIZER_CALLS:
+            raise Undecided(f"its body calls `{file.code(node.func)}`")
+        if isinstance(node.func, cst.Attribute) and file.code(node.func.value) == file.code(chosen.model):
+            _rewrite_method(node, node.func.attr.value, chosen, file, written)
+    return written
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    for child in node.children:
+        yield from _calls(child)
+    if isinstance(node, cst.Call):
+        yield node
+
+
+def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, written: Body) -> None:
+    model = file.code(chosen.model)
+    start, end = file.span(node)
+    if method == "state_dict" and not node.args:
+        options = "" if is_saved_by_dcp(node, file) else chosen.reading
+        if options is None:
+            written.edits.append(Edit(start, end - 1, f"full_state_dict({model}{chosen.full_arguments}"))
+            written.imports.add(Import(SUPPORT, "full_state_dict"))
+        else:
+            written.edits.append(Edit(start, end - 1, f"get_model_state_dict({model}"))
+            written.call("get_model_state_dict", node, options)
+    elif method == "load_state_dict":
+        _load(node, chosen, file, written)
+    elif method == "state_dict":
+        raise Undecided(f"`{model}.state_dict` takes arguments of its own")
+
+
+def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
+    model = file.code(chosen.model)
+    load = loading(node, file)
+    is_full = chosen.is_full and not is_loaded_by_dcp(load.state, file)
+    start, first = file.span(node)[0], file.span(load.state)[0]
+    if load.is_lenient and is_full and load.result_is_used:
+        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+        written.edits.append(Edit(start, first, f"load_full_state_dict({model}, "))
+        written.imports.add(Import(SUPPORT, "load_full_state_dict"))
+        return
+    written.edits.append(Edit(start, first, f"set_model_state_dict({model}, "))
+    if load.strict is not None:
+        written.edits += argument_removal(file, node, load.strict)
+    strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    written.call("set_model_state_dict", node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])))

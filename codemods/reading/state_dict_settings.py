@@ -1,0 +1,141 @@
+"""What `FSDP.state_dict_type(...)` asked for, and the calls that give the same state dicts without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.reading.dead import assignment_only_for
+from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD
+from codemods.vocabulary import File, Undecided
+
+_ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a context asked for."""
+
+    model: cst.BaseExpression
+    kind: str
+    """FULL_STATE_DICT or SHARDED_STATE_DICT."""
+    config: Mapping[str, str]
+    """The texts of the fields of the model's config."""
+    optim_config: Mapping[str, str]
+    """The same for the optimizer's."""
+    dead: tuple[cst.CSTNode, ...] = ()
+    """Statements that made a config which only such contexts used."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.kind == "FULL_STATE_DICT"
+
+    @property
+    def reading(self) -> str | None:
+        """The arguments of the `StateDictOptions` to read the model with; None where no options give the same."""
+        offload, rank0_only = self.config["offload_to_cpu"], self.config.get("rank0_only")
+        if rank0_only is None:
+            return "" if offload == "False" else f"cpu_offload={offload}"
+        if rank0_only == offload == "False":
+            return "full_state_dict=True"
+        return f"full_state_dict=True, cpu_offload={offload}" if rank0_only == "True" and offload != "False" else None
+
+    @property
+    def full_arguments(self) -> str:
+        """The arguments behind the model for `full_state_dict` of the support module."""
+        given = {name: text for name, text in self.config.items() if text != "False"}
+        return "".join(f", {name}={text}" for name, text in given.items())
+
+    @property
+    def loading(self) -> str:
+        """The arguments of the `StateDictOptions` to load the model with."""
+        return FULL_LOAD if self.is_full else ""
+
+    @property
+    def optimizer_reading(self) -> tuple[str, str]:
+        """The support module's function that reads the optimizer's state, and its arguments behind the optimizer."""
+        function = "full_optim_state_dict" if self.is_full else "sharded_optim_state_dict"
+        given = {name: text for name, text in self.optim_config.items() if text != "True" and name != "_use_dtensor"}
+        return function, "".join(f", {name}={given[name]}" for name in sorted(given, reverse=True))
+
+
+def context_of(node: cst.CSTNode, file: File) -> cst.Call | None:
+    """The call of the `state_dict_type` context that a node stands in."""
+    for ancestor in file.ancestors(node):
+        for item in ancestor.items if isinstance(ancestor, cst.With) else ():
+            if isinstance(item.item, cst.Call) and file.fsdp1(item.item.func) == CONTEXT:
+                return item.item
+    return None
+
+
+def settings(call: cst.Call, file: File) -> Settings:
+    """Raises Undecided when the type or its config is not seen in the source."""
+    arguments = _arguments(call)
+    model = arguments.get("module")
+    if model is None:
+        raise Undecided("the model is not among its arguments")
+    kind = _kind(arguments.get("state_dict_type"), file)
+    names = ("state_dict_config", "optim_state_dict_config")
+    of_model, of_optimizer = (
+        _config(arguments.get(name), cls, call, file) for name, cls in zip(names, CONFIGS[kind], strict=True)
+    )
+    return Settings(model, kind, of_model, of_optimizer, tuple(_dead(arguments, file)))
+
+
+def default(model: cst.BaseExpression) -> Settings:
+    """What FSDP1 does where nothing is set: full state dicts on every rank."""
+    of_model, of_optimizer = (CONFIG_FIELDS[cls] for cls in CONFIGS["FULL_STATE_DICT"])
+    return Settings(model, "FULL_STATE_DICT", of_model, of_optimizer)
+
+
+def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
+    found = {}
+    for index, argument in enumerate(call.args):
+        if argument.star:
+            raise Undecided("its arguments come from `*args` or `**kwargs`")
+        found[argument.keyword.value if argument.keyword is not None else _ORDER[index]] = argument.value
+    return found
+
+
+def _kind(value: cst.BaseExpression | None, file: File) -> str:
+    made = (file.fsdp1(value) or "") if value is not None else ""
+    kind = made.removeprefix("StateDictType.")
+    if kind not in CONFIGS:
+        raise Undecided(f"the type is `{file.code(value) if value is not None else 'not given'}`")
+    return kind
+
+
+def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, file: File) -> Mapping[str, str]:
+    """The fields of a config, as texts that mean the same at the context."""
+    origins = file.origins(value) if value is not None else ()
+    if value is None or (len(origins) == 1 and origins[0].is_none):
+        return CONFIG_FIELDS[expected]
+    origin = origins[0] if len(origins) == 1 else None
+    if origin is None or not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != expected:
+        raise Undecided(f"the config is `{file.code(value)}`")
+    found = dict(CONFIG_FIELDS[expected])
+    for index, argument in enumerate(origin.node.args):
+        name = argument.keyword.value if argument.keyword is not None else list(found)[index]
+        text = origin.file.code(argument.value)
+        seen = text in {"True", "False"} or (origin.file is file and file.same_meaning(argument.value, at))
+        if argument.star or not seen:
+            raise Undecided(f"the config's {name} is only known where it is made")
+        found[name] = text
+    return found
+
+
+def _dead(arguments: Mapping[str, cst.BaseExpression], file: File) -> Iterator[cst.CSTNode]:
+    for name in _ORDER[2:]:
+        for origin in file.origins(arguments[name]) if name in arguments else ():
+            if origin.file is file and origin.node is not None:
+                statement = assignment_only_for(file, origin.node, lambda use: _is_context_argument(use, file))
+                if statement is not None:
+                    yield statement
+
+
+def _is_context_argument(use: cst.Name, file: File) -> bool:
+    argument = file.parent(use)
+    call = file.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and file.fsdp1(call.func) == CONTEXT

@@ -1,0 +1,1 @@
+"""What a training loop does with the wrapped model: accumulating, clipping, gathering parameters: one rule a file."""

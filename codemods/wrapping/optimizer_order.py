@@ -1,0 +1,120 @@
+"""**What it does.** Puts an optimizer that is built before the model is wrapped, and what is made of it, below the
+wrap. Where that cannot be proved to be the same, it hands the sharded parameters over with `rebind_optimizer` of the
+support module.
+
+**Why.** FSDP1 with use_orig_params=True goes on training the parameters that were there before. FSDP2 puts new ones
+in their place: an optimizer that holds the old ones updates nothing, without an error, and keeps the whole model in
+memory.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def set_up(model, loader):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, len(loader))
+    model = FSDP(model, use_orig_params=True)
+    return model, optimizer, scheduler
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def set_up(model, loader):
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, len(loader))
+    return model, optimizer, scheduler
+```
+
+## Fix safety
+
+Names and shapes of the parameters are those from before the wrap, so that parameter groups stay as they were.
+Statements are moved only when nothing between their old place and the new one reads what they make or changes what
+they read. Under FSDP1 without use_orig_params=True such an optimizer trained nothing; now it trains, and that is
+reported.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.reading.early import Early, early_holders, keeps_lists, moving, rebinding
+from codemods.reading.manual import arguments, is_constructor, is_factory
+from codemods.vocabulary import File, Level, Outcome, Rule, Way, finding
+
+CODE = "FM405"
+
+
+def match(node: cst.CSTNode, file: File) -> tuple[cst.Call, list[Early]] | None:
+    if not isinstance(node, cst.Call) or not (is_constructor(file, node) or is_factory(file, node)):
+        return None
+    if file.way(node) is Way.LEFT:
+        return None
+    found = early_holders(file, node)
+    return (node, found) if found else None
+
+
+def edit(found: tuple[cst.Call, list[Early]], file: File) -> Outcome:
+    call, several = found
+    made = [outcome for early in several for outcome in _outcomes(early, call, file)]
+    own = [outcome for where, outcome in made if where.path == file.path]
+    return Outcome(
+        edits=[edit for outcome in own for edit in outcome.edits],
+        findings=[each for outcome in own for each in outcome.findings],
+        imports=[item for outcome in own for item in outcome.imports],
+        elsewhere=[(where, outcome) for where, outcome in made if where.path != file.path],
+    )
+
+
+def _outcomes(early: Early, call: cst.Call, file: File) -> Iterator[tuple[File, Outcome]]:
+    """What becomes of each file: the optimizer can be built in one, and rebound in another."""
+    moved = moving(early)
+    notes, cures = [], []
+    if _was_never_trained(file, call):
+        notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
+        cures.append("say whether that is meant")
+    if moved is not None:
+        yield early.file, Outcome(edits=moved.edits())
+        message = "what is built from the parameters before the wrap moves below it"
+    else:
+        for site, each in rebinding(early) or ():
+            edits, item = each.edits(site)
+            yield each.file, Outcome(edits=edits, imports=[item])
+        message = "the optimizer that is built before the wrap gets the sharded parameters from rebind_optimizer"
+        if keeps_lists(early):
+            notes.append(
+                "a list of the parameters from before the wrap is used below it, and they are not those trained"
+            )
+            cures.append("collect them below the wrap")
+    level = Level.MANUAL if notes else Level.REWRITTEN
+    at = early.holders[0].call
+    said = finding(CODE, level, early.file, at, "; ".join([message, *notes]), "; ".join(cures))
+    yield early.file, Outcome(findings=[said])
+
+
+def _was_never_trained(file: File, call: cst.Call) -> bool:
+    """Whether FSDP1 kept flat copies of its own, and left alone the parameters that an older optimizer holds."""
+    passed = arguments(file, call)
+    if any(argument.star for argument in passed):
+        return False
+    given = [a.value for a in passed if a.keyword is not None and a.keyword.value == "use_orig_params"]
+    return all(o.node is not None and o.file.code(o.node) == "False" for value in given for o in file.origins(value))
+
+
+RULE: Rule[tuple[cst.Call, list[Early]]] = Rule(
+    CODE, "optimizer-before-sharding", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

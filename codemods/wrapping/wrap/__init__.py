@@ -1,0 +1,235 @@
+"""**What it does.** Rewrites `FullyShardedDataParallel(model, ...)` into `fully_shard` calls: one for each module
+that the auto-wrap policy would have picked, children first, and one for the model itself.
+
+**Why.** FSDP2 shards a module in place and has no wrapper, no policies and no flat parameters. Each argument of the
+constructor either has a counterpart (`mixed_precision`, `sharding_strategy`, `cpu_offload`, `device_mesh`), is a step
+before sharding (`sync_module_states`, `device_id`, `buffer_dtype`), or is not needed any more (`use_orig_params`,
+`limit_all_gathers`, `backward_prefetch`, `forward_prefetch`).
+
+## Example
+
+```python
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+def shard(model, Block):
+    return FSDP(model, auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, Block):
+    for module in model.modules():
+        if module is not model and isinstance(module, Block):
+            fully_shard(module)
+    return fully_shard(model)
+```
+
+## Fix safety
+
+The shard groups, the number of all-gathers and reduce-scatters and the losses are those of FSDP1, measured on
+torch 2.13. Where a value is only known at run time, the call becomes `shard_model(...)` of the support module,
+which takes the same arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1
+keeps the root gathered after forward, as FSDP2 does by default. FSDP2 reads a mesh of two dimensions as (replicate,
+shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dimension is what is passed on.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+- https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.reading.early import is_settled
+from codemods.reading.layout import is_stopped, removal, stop
+from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
+from codemods.tables.arguments import DROPPED
+from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
+
+from .draft import Draft
+from .emit import edits, factory, is_repeatable, place_of, root_call
+from .gone import settings_gone
+from .plan import draft, draft_factory, read_arguments
+
+CODE = "FM101"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How a constructor call could be rewritten, before the rest of the program is looked at."""
+
+    way: Way
+    reason: str
+    """Why it is not idiomatic; empty when it is."""
+    rewrites: frozenset[cst.CSTNode]
+    """Definitions that change with the idiomatic form, where they stand."""
+    inlines: frozenset[cst.CSTNode]
+    """Definitions that it takes over and removes."""
+    reads: frozenset[cst.CSTNode]
+    """Places where the argument values are made, all of which must stay as they are for the support form."""
+
+
+def constructor_calls(file: File, calls: list[cst.Call]) -> Iterator[cst.Call]:
+    """`FSDP(...)`, `partial(FSDP, ...)` and `enable_wrap(wrapper_cls=FSDP)`, in the order of the text."""
+    for call in calls:
+        if is_constructor(file, call) or is_factory(file, call) or class_given(file, call) is not None:
+            yield call
+
+
+def propose(file: File, call: cst.Call) -> Proposal:
+    """Look at one constructor call by itself."""
+    reads = frozenset(
+        origin.node for argument in call.args for origin in file.origins(argument.value) if origin.node is not None
+    )
+    if not is_settled(file, call):
+        return Proposal(Way.LEFT, "an optimizer is built before it", frozenset(), frozenset(), reads)
+    try:
+        made = _draft(file, call)
+    except Undecided as undecided:
+        return Proposal(Way.SUPPORT, str(undecided), frozenset(), frozenset(), reads)
+    return Proposal(Way.IDIOMATIC, "", frozenset(made.definitions), frozenset(made.inlined), reads)
+
+
+def is_left(file: File, call: cst.Call) -> bool:
+    """Whether an earlier run left a constructor call as it is, and put a `raise` before it."""
+    return is_stopped(file, call, CODE)
+
+
+def match(node: cst.CSTNode, file: File) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or not (is_constructor(file, node) or is_factory(file, node)):
+        return None
+    manual = context_of(file, node) is not None
+    return None if manual and file.way(node) is Way.SUPPORT else node
+
+
+def edit(call: cst.Call, file: File) -> Outcome:
+    way = file.way(call)
+    if way is Way.LEFT:
+        return _left(call, file)
+    if way is Way.SUPPORT:
+        return _through_support(call, file)
+    made = _draft(file, call)
+    if is_constructor(file, call) and _needs_place(made, file, call):
+        written = edits(made, place_of(file, call))
+    else:
+        text = root_call(made) if is_constructor(file, call) else factory(made)
+        written = [Edit(*file.span(call), text)]
+    written += [removal(file, statement) for statement in (*made.dead, *settings_gone(made))]
+    return Outcome(
+        edits=written,
+        findings=[_finding(made, call, file)],
+        imports=sorted(made.imports),
+    )
+
+
+def _draft(file: File, call: cst.Call) -> Draft:
+    """Raises Undecided when the call cannot be written idiomatically where it stands."""
+    if is_factory(file, call):
+        return draft_factory(file, call)
+    if not is_constructor(file, call):
+        raise Undecided("the constructor is passed on as a value")
+    context = context_of(file, call)
+    if context is not None:
+        return _draft_inside(context, call, file)
+    made = draft(file, call)
+    if not _needs_place(made, file, call):
+        return made
+    place = place_of(file, call)
+    if is_repeatable(made.module):
+        return made
+    model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
+    again = draft(file, call, model)
+    again.before.insert(0, f"{model} = {file.code(made.module)}")
+    return again
+
+
+def _draft_inside(context: cst.Call, call: cst.Call, file: File) -> Draft:
+    """`wrap(module)` inside of an `enable_wrap` that is taken away: one line in the place of one line."""
+    if block_of(file, context) is None:
+        raise Undecided("enable_wrap is not the only context of its `with`")
+    for argument in context.args:
+        made_each_time = isinstance(argument.value, cst.Call) and file.fsdp1(argument.value.func) is None
+        if made_each_time or not file.same_meaning(argument.value, call):
+            raise Undecided(f"`{file.code(argument.value)}` is made once for several calls of wrap")
+    made = draft(file, call)
+    statement = next(node for node in file.ancestors(call) if isinstance(node, cst.BaseStatement))
+    if made.before or made.after or made.targets is not None or made.dead or "\n" in file.code(statement):
+        raise Undecided("wrap needs more than a line in its place")
+    return made
+
+
+def _needs_place(made: Draft, file: File, call: cst.Call) -> bool:
+    """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
+    if made.before or made.after or made.targets is not None:
+        return True
+    assignment = file.parent(call)
+    if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
+        return False
+    # `model = FSDP(model)`: the assignment goes, since `fully_shard` works in place.
+    return is_repeatable(made.module) and file.code(assignment.targets[0].target) == made.model
+
+
+def _through_support(call: cst.Call, file: File) -> Outcome:
+    item = file.named(Import(SUPPORT, "shard_model"), call)
+    callee = call.func if is_constructor(file, call) else call.args[0].value
+    start, end = file.span(callee)
+    try:
+        reason = propose_reason(file, call)
+    except Undecided as undecided:
+        reason = str(undecided)
+    return Outcome(
+        edits=[Edit(start, end, item.local)],
+        findings=[
+            finding(
+                CODE,
+                Level.REWRITTEN,
+                file,
+                call,
+                f"constructor call becomes shard_model of the support module: {reason}",
+            )
+        ],
+        imports=[item],
+    )
+
+
+def propose_reason(file: File, call: cst.Call) -> str:
+    """Why a call goes through the support module."""
+    return propose(file, call).reason or "it shares a value with a call that only run time decides"
+
+
+def _left(call: cst.Call, file: File) -> Outcome:
+    """Stays FSDP1; code that is FSDP2 now must not be reached with such a model."""
+    message = "constructor call is left as it is, because an optimizer is built before it"
+    cure = (
+        "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
+    )
+    return Outcome(
+        edits=stop(file, call, CODE, "build the optimizer below the wrap, then migrate this call"),
+        findings=[finding(CODE, Level.MANUAL, file, call, message, cure)],
+    )
+
+
+def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
+    """One finding a call, at the highest level that one of its arguments asks for."""
+    gone = sorted(set(read_arguments(file, call)) & set(DROPPED))
+    messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
+    messages += [note.message for note in made.notes]
+    cures = [note.cure for note in made.notes if note.cure]
+    level = Level.REVIEW if made.notes else Level.REWRITTEN
+    return finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))
+
+
+RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

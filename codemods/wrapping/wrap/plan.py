@@ -1,0 +1,141 @@
+"""From a constructor call to a draft: each argument is handed to the function that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import libcst as cst
+
+from codemods.reading.manual import arguments as passed_arguments
+from codemods.tables.arguments import DROPPED, POSITIONS
+from codemods.tables.versions import exists
+from codemods.vocabulary import File, Undecided
+
+from .device import infer_device, translate_device
+from .draft import Draft, Note
+from .mesh import translate_mesh
+from .placement import (
+    translate_absent,
+    translate_offload,
+    translate_strategy,
+    translate_sync,
+)
+from .policy import translate_policy
+from .precision import translate_precision
+
+Translate = Callable[[cst.BaseExpression, Draft], None]
+
+# The order is the order of the statements written: ranks are made equal before buffers are cast, and the policy comes
+# before the precision that depends on there being inner units.
+TRANSLATORS: Mapping[str, Translate] = {
+    "sync_module_states": translate_sync,
+    "auto_wrap_policy": translate_policy,
+    "mixed_precision": translate_precision,
+    "sharding_strategy": translate_strategy,
+    "cpu_offload": translate_offload,
+    "ignored_modules": partial(translate_absent, "ignored_modules"),
+    "ignored_states": partial(translate_absent, "ignored_states"),
+    "param_init_fn": partial(translate_absent, "param_init_fn"),
+}
+
+
+def draft(file: File, call: cst.Call, model: str | None = None) -> Draft:
+    """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
+
+    Raises Undecided, with the value that stands in the way, when the idiomatic form cannot be proved right.
+    """
+    arguments = read_arguments(file, call)
+    module = arguments.pop("module", None)
+    if module is None:
+        raise Undecided("the wrapped module is not among the arguments")
+    made = Draft(file, call, module, model or file.code(module))
+    _translate(arguments, made)
+    return made
+
+
+def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None:
+    unknown = set(arguments) - set(POSITIONS)
+    if unknown:
+        raise Undecided(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
+    _refuse_unseen_values(made.file)
+    # The device is set before a mesh is made of such devices, and before anything is moved to it.
+    if "device_id" in arguments:
+        translate_device(arguments["device_id"], made)
+    if not made.device_type and not made.device:
+        infer_device(made)
+    translate_mesh(arguments, made)
+    for name, translate in TRANSLATORS.items():
+        if name in arguments:
+            translate(arguments[name], made)
+    for name in DROPPED:
+        if name in arguments:
+            _note_dropped(name, arguments[name], made)
+    if made.file.passes("find_unused_parameters", "True"):
+        _reduce_unused(made)
+
+
+def _reduce_unused(made: Draft) -> None:
+    """The program's DDP way says that parameters may get no gradient.
+
+    FSDP1's flat gradient held zeros for them: weight decay reached them, and ranks could use different ones.
+    """
+    if not exists("set_reduce_scatter_unused_params", made.file.torch_version):
+        raise Undecided("parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did")
+    made.after.append(
+        f"# Parameters without a gradient count as zero, as with FSDP1.\n"
+        f"{made.model}.set_reduce_scatter_unused_params(True)"
+    )
+
+
+def _refuse_unseen_values(file: File) -> None:
+    """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
+    on_meta = file.gives("meta", "device", "device", "to", "set_default_device", "to_empty")
+    if on_meta or file.mentions("init_empty_weights"):
+        raise Undecided("the model may be on the meta device, where FSDP1 gave it its values")
+    if file.mentions("channels_last"):
+        raise Undecided("weights may be channels_last, which fully_shard does not take")
+
+
+def draft_factory(file: File, call: cst.Call) -> Draft:
+    """Translate `partial(FSDP, ...)`. Raises Undecided for what needs a statement, or differs from unit to unit."""
+    if any(argument.keyword is None for argument in call.args[1:]):
+        raise Undecided("the constructor is passed on as a value, with arguments that have no names")
+    arguments = read_arguments(file, call)
+    constructor = arguments.pop("module")
+    made = Draft(file, call, constructor, file.code(constructor))
+    for name in ("auto_wrap_policy", "mixed_precision"):
+        if name in arguments:
+            translate_absent(name, arguments.pop(name), made)
+    _translate(arguments, made)
+    if made.before or made.after:
+        raise Undecided("the constructor is passed on as a value, and more than one statement replaces it")
+    return made
+
+
+def read_arguments(file: File, call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """The arguments by name. Raises Undecided for `*args` and `**kwargs`."""
+    found: dict[str, cst.BaseExpression] = {}
+    for index, argument in enumerate(passed_arguments(file, call)):
+        if _binds(argument.value):
+            raise Undecided("an argument binds a name, which would be gone with it")
+        if argument.star:
+            raise Undecided(f"arguments come from `{argument.star}{file.code(argument.value)}`")
+        if argument.keyword is not None:
+            found[argument.keyword.value] = argument.value
+        elif index < len(POSITIONS):
+            found[POSITIONS[index]] = argument.value
+    return found
+
+
+def _binds(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.NamedExpr) or any(_binds(child) for child in node.children)
+
+
+def _note_dropped(name: str, value: cst.BaseExpression, made: Draft) -> None:
+    """Dropping never changes what is trained; it can change memory and overlap, and then it is said."""
+    text = made.file.code(value)
+    if name == "backward_prefetch" and not text.endswith("BACKWARD_PRE"):
+        made.notes.append(Note(f"backward_prefetch={text} is dropped: {DROPPED[name]}; memory and overlap may differ"))
+    if name == "forward_prefetch" and text not in {"False", "True"}:
+        made.notes.append(Note(f"forward_prefetch={text} is dropped: {DROPPED[name]}"))
