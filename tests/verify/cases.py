@@ -8,8 +8,8 @@ reduced bytes are measured against what has a gradient (a frozen parameter), and
 inside no_sync() are told apart. A second look, after some cases were given the options of others to share their runs,
 missed a lost zero_grad() in bf16: the exact check G1 was added for it.
 
-`RIGHT_LATER`, `UNDECIDED` and the programs that resume came after that, with the same thresholds: all were judged as
-expected at first sight. Check S3 got its rule for a root that FSDP1 leaves gathered together with `UNDECIDED`.
+`RIGHT_LATER` and the programs that resume came after that, with the same thresholds: all were judged as expected at
+first sight. `UNDECIDED` had no blind look: S3 got its rule for a root that FSDP1 leaves gathered from these two.
 tests/verify/tenfold.py looks at every case many times, each time with other weights and data: see RESULTS.md.
 """
 
