@@ -315,6 +315,9 @@ class File(Protocol):
     def mentions_elsewhere(self, word: str) -> bool:
         """Whether another file of the program holds this identifier."""
 
+    def others(self, word: str) -> Iterable[File]:
+        """The other files of the program that hold this identifier."""
+
 
 @dataclass(frozen=True)
 class Outcome:

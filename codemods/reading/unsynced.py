@@ -22,8 +22,9 @@ def discard_gradients(model: cst.BaseExpression, file: File) -> tuple[list[Edit]
 
     Raises `Undecided` where one of them is not seen, or the model is not known beside it.
     """
-    if file.mentions_elsewhere("zero_grad"):
-        raise Undecided("another file calls zero_grad")
+    for other in file.others("zero_grad"):
+        if not all(_follows_step(node, other) for node in other.nodes(cst.Attribute) if node.attr.value == "zero_grad"):
+            raise Undecided(f"{other.path.name} calls zero_grad")
     if file.sets_attribute("grad"):
         raise Undecided("`.grad` is set by hand")
     edits, imports = [], []
@@ -89,6 +90,35 @@ def _class(node: cst.CSTNode, file: File) -> cst.ClassDef | None:
         return None
     holder = file.scope(function)
     return holder if isinstance(holder, cst.ClassDef) else None
+
+
+def leaves_backward_behind(block: cst.With, file: File) -> bool:
+    """Whether a backward is seen behind a block, in the same function, and none in what the block runs."""
+    calls = file.calls(file.scope(block))
+    end = file.span(block)[1]
+    behind = any(_goes_backward(file.code(call.func)) and file.span(call)[0] >= end for call in calls)
+    return behind and not _runs_backward(block, file, set())
+
+
+def _runs_backward(node: cst.CSTNode, file: File, seen: set[cst.CSTNode]) -> bool:
+    """Whether a backward stands in some code, or in the functions of the program that it is seen to call."""
+    if node in seen:
+        return False
+    seen.add(node)
+    start, end = file.span(node)
+    if _goes_backward(file.code(node)):
+        return True
+    inner = [call for call in file.nodes(cst.Call) if start <= file.span(call)[0] < end]
+    return any(_runs_backward(function, where, seen) for call in inner for where, function in file.runs(call))
+
+
+def _goes_backward(text: str) -> bool:
+    return "backward" in text or "autograd.grad" in text
+
+
+def _follows_step(attribute: cst.Attribute, file: File) -> bool:
+    call = file.parent(attribute)
+    return isinstance(call, cst.Call) and call.func is attribute and follows_step(call, file)
 
 
 def follows_step(call: cst.Call, file: File) -> bool:

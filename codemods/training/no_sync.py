@@ -38,7 +38,8 @@ switched off. Anywhere else the `with` stays and enters `no_sync(model)` of the 
 back even when the body raises. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
 FSDP1 accumulated in bf16. Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped
 them: where a loop can end between two synchronisations, `discard_unsynced_gradients(model)` of the support module is
-put behind each `zero_grad()` that does not directly follow a step. Where that cannot be seen, it is reported.
+put behind each `zero_grad()` that does not directly follow a step. Where that cannot be seen, it is reported. A
+`no_sync` around the forward alone, with the backward behind it, leaves nothing over: FSDP1 synchronised there too.
 
 ## References
 
@@ -53,13 +54,14 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.reading.layout import replace_head
-from codemods.reading.unsynced import discard_gradients
+from codemods.reading.unsynced import discard_gradients, leaves_backward_behind
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
 
 CODE = "FM201"
 
 _FLAG = "no_sync becomes set_requires_gradient_sync"
 _THROUGH_SUPPORT = "no_sync becomes no_sync of the support module"
+_FORWARD_ALONE = "; around the forward alone it does nothing, as before: the backward behind it synchronises"
 
 _OPPOSITE = {
     cst.Equal: "!=",
@@ -105,6 +107,8 @@ def edit(found: Match, file: File) -> Outcome:
     item = file.named(Import(SUPPORT, "no_sync"), found.attribute)
     if isinstance(call, cst.Call) and call.func is found.attribute:
         edits = [Edit(*file.span(call), f"{item.local}({model})")]
+        if _holds_forward_alone(call, file):
+            return _rewritten(found, file, edits, [item], _THROUGH_SUPPORT + _FORWARD_ALONE)
         return _with_discards(found, file, edits, [item], _THROUGH_SUPPORT)
     partial = file.named(Import("functools", "partial"), found.attribute)
     edits = [Edit(*file.span(found.attribute), f"{partial.local}({item.local}, {model})")]
@@ -135,6 +139,12 @@ def _rewritten(
     cure: str = "",
 ) -> Outcome:
     return Outcome(edits, [finding(CODE, level, file, found.attribute, message, cure)], imports)
+
+
+def _holds_forward_alone(call: cst.Call, file: File) -> bool:
+    """Whether the backward is seen behind the `with` that the call opens, and none in it."""
+    block = next((node for node in file.ancestors(call) if isinstance(node, (cst.With, cst.BaseSmallStatement))), None)
+    return isinstance(block, cst.With) and leaves_backward_behind(block, file)
 
 
 def _conditional_block(call: cst.Call, file: File) -> tuple[cst.With, str] | None:

@@ -448,6 +448,9 @@ class FileFacts:
     def mentions_elsewhere(self, word: str) -> bool:
         return self._program.mentions(word, but=self.path)
 
+    def others(self, word: str) -> Iterator[FileFacts]:
+        return (self._facts.file(tree) for tree in self._program.mentioning(word) if tree is not self.tree)
+
     def _is_use(self, name: cst.Name) -> bool:
         """Not where the name is bound, nor the `b` of `a.b`, nor the keyword of an argument."""
         parent = self.tree.parents.get(name)

@@ -189,6 +189,20 @@ for form, body in FORMS.items():
     )
 
 loop(
+    "no_sync around several forwards, one backward outside",
+    """
+    for turn in range(3):
+        optimizer.zero_grad()
+        with model.no_sync(), nullcontext():
+            loss = 0.0
+            for x in batches(3, turn):
+                loss += loss_of(model, x) / 3
+        loss.backward()
+        seen.append([loss.item(), model.clip_grad_norm_(1.0).item()])
+        optimizer.step()
+    """,
+)
+loop(
     "no_sync of two models in one block",
     """
     other = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)

@@ -264,6 +264,46 @@ def test_zero_grad_of_another_file() -> None:
     assert [f.rule for f in result.findings if f.level is Level.MANUAL] == ["FM201"]
 
 
+def test_zero_grad_of_another_file_behind_a_step() -> None:
+    loop = HEAD + code(EPOCH.format(before="        pass", step=indented(STEP, 16)))
+    other = "def step(optimizer):\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    result = rewrite_files({"train.py": "import other\n" + loop, "other.py": other})
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+AROUND_THE_FORWARD = """
+def run(model, x):
+    {run}
+    return model(x).sum()
+
+
+def train(net, optimizer, batches, amp, last):
+    model = FSDP(net)
+    optimizer.zero_grad()
+    for x in batches:
+        with {context}:
+            loss = run(model, x)
+        {behind}
+"""
+OUTSIDE = [
+    pytest.param("model.no_sync(), amp", "pass", "loss.backward()", False, id="behind"),
+    pytest.param("amp, model.no_sync() if x else amp", "pass", "x.scale(loss).backward()", False, id="scaled"),
+    pytest.param("model.no_sync()", "pass", "x(loss)", True, id="not seen"),
+    pytest.param("model.no_sync()", "model(x).sum().backward()", "loss.backward()", True, id="in it as well"),
+    pytest.param("model.no_sync()", "torch.autograd.grad(model(x))", "loss.backward()", True, id="of another kind"),
+]
+
+
+@pytest.mark.parametrize(("context", "run", "behind", "is_left"), OUTSIDE)
+def test_nothing_is_left_unsynchronised_where_the_backward_is_outside(
+    context: str, run: str, behind: str, is_left: bool
+) -> None:
+    result = rewrite(HEAD + code(AROUND_THE_FORWARD.format(context=context, run=run, behind=behind)))
+    assert f"        with {context.replace('model.no_sync()', 'no_sync(model)')}:\n" in result.text
+    assert (DISCARD in result.text or Level.MANUAL in {f.level for f in result.findings}) is is_left
+    assert any("forward alone" in finding.message for finding in result.findings) is not is_left
+
+
 def test_name_that_says_which_turn_is_the_last() -> None:
     text = LOOP.replace("        with", "        last = i == n - 1\n        with")
     result = rewrite(HEAD + code(text.format(context="model.no_sync() if not last else nullcontext()")))
