@@ -122,7 +122,8 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> R
             assert undefined(text) <= undefined(first.before[path]), "a name lost its import"
             assert _unused_imports(text) <= _unused_imports(first.before[path]), "an import that nothing uses"
     check_leftovers(first)
-    assert not [finding for finding in second.findings if is_contract(finding)], "the result breaks FSDP2's contract"
+    broken = [finding for finding in second.findings if is_contract(finding) and finding.level is Level.MANUAL]
+    assert not broken, "the result breaks FSDP2's contract"
     return first
 
 

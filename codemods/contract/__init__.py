@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from codemods.vocabulary import Check
 
-from . import direct_forward, gather_on_one_rank, naive_save, optimizer_first, root_first, unset_device
+from . import direct_forward, gather_on_one_rank, naive_save, optimizer_first, root_first, root_only, unset_device
 
 CONTRACT: tuple[Check, ...] = (
+    root_only.CHECK,
     optimizer_first.CHECK,
     root_first.CHECK,
     direct_forward.CHECK,

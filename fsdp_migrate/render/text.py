@@ -65,10 +65,13 @@ def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iter
 def _counts(view: View) -> list[str]:
     findings = view.report.findings
     constructs, contract = sum(map(is_construct, findings)), sum(map(is_contract, findings))
+    broken = sum(is_contract(finding) and finding.level is Level.MANUAL for finding in findings)
     said = [_constructs(view)] if constructs else []
-    if contract:
-        verb = "breaks" if contract == 1 else "break"
-        said.append(f"Found {contract} {_plural(contract, 'place')} that {verb} the FSDP2 contract.")
+    if broken:
+        verb = "breaks" if broken == 1 else "break"
+        said.append(f"Found {broken} {_plural(broken, 'place')} that {verb} the FSDP2 contract.")
+    if contract > broken:
+        said.append(f"{contract - broken} {_plural(contract - broken, 'hint')} on FSDP2 code.")
     others = len(findings) - constructs - contract
     if others:
         said.append(f"Found {others} unused ignore {_plural(others, 'comment')}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from codemods.vocabulary import Level
 from fsdp_migrate.support import available, compose
 
 from ..helpers import code, contract
@@ -117,6 +118,50 @@ RIGHT = [
         model.cuda(local_rank)
         fully_shard(model)
     """,
+    """
+    from net import Net
+
+    model = Net()
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    """,
+    """
+    from net import Net
+
+    model = Net()
+    model.apply(fully_shard)
+    fully_shard(model)
+    """,
+    """
+    from net import Net
+
+
+    def shard(module):
+        return fully_shard(module)
+
+
+    model = Net()
+    shard(model.encoder)
+    shard(model)
+    """,
+    """
+    from net import Net
+
+
+    def shard(module):
+        return fully_shard(module)
+
+
+    model = Net()
+    for layer in model.layers:
+        shard(layer)
+    """,
+    """
+    class Net(torch.nn.Module):
+        def shard(self):
+            fully_shard(self.encoder)
+    """,
 ]
 
 
@@ -225,7 +270,50 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "expected"), WRONG)
 def test_broken_contract_is_found(text: str, expected: tuple[str, int]) -> None:
-    assert [(rule, line) for rule, _, line in contract(HEAD + code(text)).summary] == [expected]
+    summary = contract(HEAD + code(text)).summary
+    assert [(rule, line) for rule, level, line in summary if level == "manual"] == [expected]
+
+
+ROOT_ONLY = [
+    """
+    from net import Net
+
+    model = Net()
+    fully_shard(model)
+    """,
+    """
+    from net import Net
+
+
+    def shard(model):
+        model.train()
+        return fully_shard(model)
+
+
+    if __name__ == "__main__":
+        shard(Net())
+        net = Net()
+        train(shard)
+    """,
+    """
+    from net import Net
+
+
+    class Trainer:
+        def __init__(self, bf16):
+            self.model = Net()
+            if bf16:
+                fully_shard(self.model, mp_policy=bf16)
+            else:
+                fully_shard(self.model)
+    """,
+]
+
+
+@pytest.mark.parametrize("text", ROOT_ONLY)
+def test_only_the_root_is_sharded(text: str) -> None:
+    (found,) = contract(HEAD + code(text)).findings
+    assert (found.rule, found.level) == ("FM501", Level.REVIEW)
 
 
 def test_own_support_module_is_clean() -> None:

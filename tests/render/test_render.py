@@ -89,8 +89,14 @@ def test_quiet_text_leaves_out_what_is_done() -> None:
             (YOURS, CONTRACT, ADVICE),
             Command.REWRITE,
             "Found 1 FSDP1 construct: 0 rewritten, 0 need review, 1 needs you."
-            " Found 2 places that break the FSDP2 contract.",
+            " Found 1 place that breaks the FSDP2 contract. 1 hint on FSDP2 code.",
         ),
+        (
+            (CONTRACT, CONTRACT, ADVICE),
+            Command.CHECK,
+            "Found 2 places that break the FSDP2 contract. 1 hint on FSDP2 code.",
+        ),
+        ((ADVICE, ADVICE), Command.CHECK, "2 hints on FSDP2 code."),
         ((UNUSED,), Command.CHECK, "Found 1 unused ignore comment."),
     ],
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import check_transformed, code, rewrite
+from codemods.vocabulary import Level
+
+from ..helpers import check_transformed, code, contract, rewrite
 
 IMPORTS = """\
 from functools import partial
@@ -44,6 +46,18 @@ def test_no_policy_and_none_are_one_unit() -> None:
     for policy in ("", ", auto_wrap_policy=None", ", None, None, None, None"):
         before = IMPORTS.removeprefix(PARTIAL) + f"\n\ndef wrap(model):\n    return FSDP(model{policy})\n"
         check_transformed(before, AFTER + "\n\ndef wrap(model):\n    return fully_shard(model)\n")
+
+
+def test_model_without_a_policy_is_said_to_be_one_unit() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nfrom net import Net\n\n"
+    result = rewrite(head + "model = FSDP(Net())\n")
+    (found,) = result.findings
+    assert found.level is Level.REWRITTEN
+    assert "without a policy the whole model is one unit, as it was under FSDP1" in found.message
+    (advice,) = contract(result.text).findings
+    assert (advice.rule, advice.level) == ("FM501", Level.REVIEW), "which `check` does not fail for"
+    by_hand = rewrite(head + "model = Net()\nmodel.head = FSDP(model.head)\nmodel = FSDP(model)\n")
+    assert not any("one unit" in finding.message for finding in by_hand.findings)
 
 
 ONE_CLASS = [

@@ -226,6 +226,8 @@ def _finding(made: Draft, call: cst.Call, file: File) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
     gone = sorted(set(read_arguments(file, call)) & set(DROPPED))
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
+    if made.targets is None and not file.wraps_several:
+        messages.append("without a policy the whole model is one unit, as it was under FSDP1")
     messages += [note.message for note in made.notes]
     cures = [note.cure for note in made.notes if note.cure]
     level = Level.REVIEW if made.notes else Level.REWRITTEN
