@@ -222,9 +222,10 @@ class FileFacts:
         return bool(unseen) or self.ignores_parameters(node)
 
     def ignores_parameters(self, node: cst.BaseExpression) -> bool:
-        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
-        named = [a.keyword.value for call in calls for a in call.args if self.way(call) is Way.SUPPORT and a.keyword]
-        return any(name.startswith("ignored_") for name in named)
+        made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
+        given = [(file, a) for file, call in made for a in call.args if a.keyword is not None]
+        named = [(file, a.value) for file, a in given if a.keyword and a.keyword.value.startswith("ignored_")]
+        return any(not origin.is_none for file, value in named for origin in file.origins(value))
 
     def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
         made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]

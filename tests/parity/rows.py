@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from textwrap import dedent
+from typing import Any
 
 from codemods.tables.versions import OLDEST
 
@@ -462,6 +463,7 @@ program(
 # Mixed precision
 
 BF16 = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
+IN_BF16 = f"mixed_precision=MixedPrecision({BF16})"
 
 
 def precise(name: str, model: str, fields: str, way: str = "idiomatic", **options: object) -> None:
@@ -518,18 +520,54 @@ program(
 
 # What is left alone
 
-for states in ("ignored_modules", "ignored_states"):
-    support(f"{states}, a module", "Nested", f'{BLOCKS}, {states}=[model.layers["a"].inner]')
-support("ignored_states, parameters", "Nested", f'{BLOCKS}, {states}=list(model.layers["a"].inner.up.parameters())')
+IGNORING = (2, 7)
+"""The first torch whose `fully_shard` takes `ignored_params`."""
+
+for version in (OLDEST, IGNORING):
+    on, way = (" on the oldest torch", "support") if version == OLDEST else ("", "idiomatic")
+    options: dict[str, Any] = {"way": way, "torch_version": version}
+    row(f"ignored_modules, one{on}", "Nested", f'{BLOCKS}, ignored_modules=[model.layers["a"].inner]', **options)
+    row(
+        f"ignored_modules, from a loop over names{on}",
+        "Nested",
+        f"{BLOCKS}, ignored_modules=[m for name, m in model.named_modules() if name.startswith('layers.a.')]",
+        **options,
+    )
+    row(
+        f"ignored_states, parameters{on}",
+        "Nested",
+        f'{BLOCKS}, ignored_states=list(model.layers["a"].inner.up.parameters())',
+        **options,
+    )
+    row(f"ignored_modules without a policy{on}", "Nested", "ignored_modules={model.out}", **options)
+    row(f"ignored_states without a policy{on}", "Nested", "ignored_states=[model.out.weight]", **options)
+    row(
+        f"ignored_modules in bf16{on}",
+        "Nested",
+        f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], {IN_BF16}',
+        **options,
+    )
+    row(
+        f"ignored_modules, and sync_module_states{on}",
+        "Nested",
+        f"{BLOCKS}, ignored_modules=[model.out], sync_module_states=True",
+        seed_by_rank=True,
+        **options,
+    )
+support(
+    "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
+)
 support(
     "ignored module under a size-based policy",
     "Nested",
     BY_SIZE.format("500") + ', ignored_modules=[model.layers["a"]]',
+    torch_version=IGNORING,
 )
 support(
     "ignored modules keep their buffers",
     "Nested",
     f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], mixed_precision=MixedPrecision(buffer_dtype=torch.float64)',
+    torch_version=IGNORING,
 )
 
 for version in (OLDEST, (2, 13)):

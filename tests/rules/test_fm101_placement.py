@@ -144,7 +144,6 @@ SUPPORT = [
     "sync_module_states=args.sync",
     "ignored_modules=[model.head]",
     "ignored_states=[model.weight]",
-    "ignored_parameters=[model.weight]",
     "param_init_fn=lambda module: module.to_empty(device=rank)",
 ]
 

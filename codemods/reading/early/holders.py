@@ -23,6 +23,7 @@ _NOT_ONE = re.compile(
     r"sched|zero_grad|optim_state_dict|\.step$|load_state_dict|\.(?:add_param_group|append|extend|update|add)$",
     re.IGNORECASE,
 )
+_IGNORED = frozenset({"ignored_parameters", "ignored_states"})
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
@@ -166,18 +167,20 @@ def _reader(file: File, parameters: cst.Call) -> Iterator[Holder]:
                 return
             outermost = node
         elif isinstance(node, (cst.Assign, cst.AnnAssign)):
-            if node.value is not None and _is_kept(file, node.value, parameters):
+            kept = node.value is not None and _is_kept(file, node.value, parameters)
+            targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
+            if kept and not _are_ignored(file, *targets):
                 yield Holder(outermost, False)
             return
         elif isinstance(node, cst.AugAssign):
             yield Holder(outermost, False)
             return
         elif isinstance(node, cst.Expr):
-            if _is_collecting(node.value):
+            if _is_collecting(file, node.value):
                 yield Holder(outermost, False)
             return
         elif isinstance(node, cst.For):
-            if any(_is_collecting(call) for call in _inside(node.body)):
+            if any(_is_collecting(file, call) for call in _inside(node.body)):
                 yield Holder(parameters, False)
             return
         elif isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementLine)):
@@ -212,12 +215,20 @@ def _keeps(file: File, loop: cst.BaseComp) -> bool:
     )
 
 
-def _is_collecting(call: cst.CSTNode) -> bool:
+def _is_collecting(file: File, call: cst.CSTNode) -> bool:
     return (
         isinstance(call, cst.Call)
         and isinstance(call.func, cst.Attribute)
         and call.func.attr.value in {"append", "extend", "add", "add_param_group"}
+        and not _are_ignored(file, call.func.value)
     )
+
+
+def _are_ignored(file: File, *targets: cst.BaseExpression) -> bool:
+    """Whether a collection is what a constructor call ignores: those parameters stay as they are."""
+    calls = (call for call in file.nodes(cst.Call) if is_constructor(file, call))
+    ignored = {place(a.value) for call in calls for a in call.args if a.keyword and a.keyword.value in _IGNORED}
+    return any(place(target) in ignored - {None} for target in targets)
 
 
 def _builder(file: File, other: cst.Call, model: str) -> Iterator[Holder]:

@@ -190,8 +190,9 @@ def _through_support(call: cst.Call, file: File) -> Outcome:
         reason = propose_reason(file, call)
     except Undecided as undecided:
         reason = str(undecided)
+    renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value == "ignored_parameters"]
     return Outcome(
-        edits=[Edit(start, end, item.local)],
+        edits=[Edit(start, end, item.local), *(Edit(*file.span(name), "ignored_states") for name in renamed)],
         findings=[
             finding(
                 CODE,

@@ -58,6 +58,11 @@ class Draft:
     """`cuda` or `cpu` where that is seen."""
     group: str | None = ""
     """The group of ranks that start from equal values, where that is not all of them; None when it is not one group."""
+    ignored_modules: str = ""
+    """The name of the set of modules that are ignored, where the loop over the units has to keep out of them."""
+    ignored: str = ""
+    """The name of the set of parameters that are ignored, where more than one statement asks for it."""
+    ignores: bool = False
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""

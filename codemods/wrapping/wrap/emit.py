@@ -115,6 +115,8 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
 def _unit_test(made: Draft, targets: Targets, module: str) -> str:
     """What the loop asks of a module."""
     parts = [f"{module} is not {made.model}"] if targets.may_be_root else []
+    if made.ignored_modules:
+        parts.append(f"{module} not in {made.ignored_modules}")
     if targets.may_be_container:
         nn = made.imported("torch.nn", alias="nn")
         parts.append(f"not isinstance({module}, ({nn}.ModuleList, {nn}.ModuleDict))")

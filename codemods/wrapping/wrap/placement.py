@@ -86,10 +86,13 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
             draft.before.append(f"{group} = {draft.group}")
         source = f"src={dist}.get_global_rank({group}, 0), group={group}"
     tensor = draft.fresh("tensor", "state")
-    draft.before.append(
-        f"for {tensor} in {chain}({draft.model}.parameters(), {draft.model}.buffers()):  # sync_module_states\n"
-        f"    {dist}.broadcast({tensor}.detach(), {source})"
-    )
+    loop = [
+        f"for {tensor} in {chain}({draft.model}.parameters(), {draft.model}.buffers()):  # sync_module_states",
+        f"    {dist}.broadcast({tensor}.detach(), {source})",
+    ]
+    if draft.ignored:
+        loop[1:] = [f"    if {tensor} not in {draft.ignored}:", "    " + loop[1]]
+    draft.before.append("\n".join(loop))
 
 
 def translate_absent(name: str, value: cst.BaseExpression, draft: Draft) -> None:

@@ -12,6 +12,7 @@ from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.tables.versions import exists
 from codemods.vocabulary import File, Undecided
 
+from . import ignored
 from .device import infer_device, translate_device
 from .draft import Draft, Note
 from .mesh import translate_mesh
@@ -34,8 +35,6 @@ TRANSLATORS: Mapping[str, Translate] = {
     "mixed_precision": translate_precision,
     "sharding_strategy": translate_strategy,
     "cpu_offload": translate_offload,
-    "ignored_modules": partial(translate_absent, "ignored_modules"),
-    "ignored_states": partial(translate_absent, "ignored_states"),
     "param_init_fn": partial(translate_absent, "param_init_fn"),
 }
 
@@ -55,7 +54,7 @@ def draft(file: File, call: cst.Call, model: str | None = None) -> Draft:
 
 
 def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None:
-    unknown = set(arguments) - set(POSITIONS)
+    unknown = set(arguments) - {*POSITIONS, *ignored.NAMES}
     if unknown:
         raise Undecided(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
     _refuse_unseen_values(made.file)
@@ -65,6 +64,7 @@ def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None
     if not made.device_type and not made.device:
         infer_device(made)
     translate_mesh(arguments, made)
+    ignored.translate_ignored(arguments, made)
     for name, translate in TRANSLATORS.items():
         if name in arguments:
             translate(arguments[name], made)

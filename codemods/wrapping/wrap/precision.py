@@ -95,6 +95,8 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
     texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
     if texts == {None}:
         return
+    if draft.ignores:
+        raise Undecided("buffer_dtype, which buffers of ignored modules are not cast to")
     if None in texts:
         raise Undecided("mixed_precision is one of several, and only some have a buffer_dtype")
     same_as_parameters = all(

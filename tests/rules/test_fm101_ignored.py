@@ -1,0 +1,140 @@
+"""FM101: `ignored_modules` and `ignored_states`, where `fully_shard` knows `ignored_params` (torch 2.7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.engine import Options
+
+from ..helpers import Result, code, meaning, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from net import Block
+
+
+def wrap(model, args, rank):
+"""
+BLOCKS = "auto_wrap_policy=ModuleWrapPolicy({Block})"
+
+
+def wrapped(arguments: str, above: str = "", version: tuple[int, int] = (2, 7)) -> Result:
+    return rewrite(f"{HEAD}{above}    return FSDP(model, {arguments})\n", Options(torch_version=version))
+
+
+def body(arguments: str, above: str = "") -> str:
+    return wrapped(arguments, above).text.split("rank):\n")[1]
+
+
+@pytest.mark.parametrize("argument", ["ignored_modules=None", "ignored_states=None", "ignored_parameters=None"])
+def test_nothing_is_ignored(argument: str) -> None:
+    assert body(argument) == "    return fully_shard(model)\n"
+
+
+def test_older_torch_goes_through_the_support_module() -> None:
+    result = wrapped("ignored_modules=[model.head]", version=(2, 6))
+    assert result.text.endswith("    return shard_model(model, ignored_modules=[model.head])\n")
+    assert "since torch 2.7" in result.findings[0].message
+
+
+WITHOUT_UNITS = [
+    ("ignored_modules=[model.head]", "set(model.head.parameters())"),
+    ("ignored_modules={model.head}", "set(model.head.parameters())"),
+    (
+        "ignored_modules=[model.head, model.tail]",
+        "{param for module in [model.head, model.tail] for param in module.parameters()}",
+    ),
+    (
+        "ignored_modules=args.ignored",
+        "{param for module in args.ignored for param in module.parameters()}",
+    ),
+    ("ignored_states=[model.head.weight, model.head.bias]", "{model.head.weight, model.head.bias}"),
+    ("ignored_parameters=[model.head.weight]", "{model.head.weight}"),
+    ("ignored_states=model.head.parameters()", "set(model.head.parameters())"),
+    ("ignored_states=list(model.head.parameters())", "set(model.head.parameters())"),
+    (
+        "ignored_states=[p for p in model.parameters() if not p.requires_grad]",
+        "{p for p in model.parameters() if not p.requires_grad}",
+    ),
+    (
+        'ignored_states=(p for name, p in model.named_parameters() if "norm" in name)',
+        '{p for name, p in model.named_parameters() if "norm" in name}',
+    ),
+    (
+        "ignored_states=[m for m in model.modules() if m.frozen]",
+        "{param for module in [m for m in model.modules() if m.frozen] for param in module.parameters()}",
+    ),
+]
+
+
+@pytest.mark.parametrize(("argument", "parameters"), WITHOUT_UNITS)
+def test_set_of_parameters(argument: str, parameters: str) -> None:
+    assert meaning(body(argument)) == meaning(f"return fully_shard(model, ignored_params={parameters})")
+
+
+def test_units_keep_out_of_ignored_modules() -> None:
+    assert body(f"{BLOCKS}, ignored_modules=[model.head]") == code(
+        """
+        ignored = set(model.head.modules())
+            ignored_params = set(model.head.parameters())
+            for module in model.modules():
+                if module is not model and module not in ignored and isinstance(module, Block):
+                    fully_shard(module, ignored_params=ignored_params)
+            return fully_shard(model, ignored_params=ignored_params)
+        """
+    ).replace("ignored = ", "    ignored = ", 1)
+
+
+def test_units_may_hold_ignored_parameters() -> None:
+    text = body(f"{BLOCKS}, ignored_states=frozen", "    frozen = [p for p in model.parameters() if p.frozen]\n")
+    assert "    ignored_params = set(frozen)\n" in text
+    assert "        if module is not model and isinstance(module, Block):\n" in text
+
+
+def test_parameters_that_are_collected_to_be_ignored_are_no_early_holder() -> None:
+    loop = "    for name, p in model.named_parameters():\n        if 'norm' in name:\n            frozen.append(p)\n"
+    result = wrapped("ignored_states=frozen", "    frozen = []\n" + loop)
+    assert [level for _, level, _ in result.summary] == ["rewritten"]
+
+
+def test_what_is_ignored_is_not_broadcast() -> None:
+    text = body("ignored_modules=[model.head], sync_module_states=True")
+    assert "        if tensor not in ignored_params:\n            dist.broadcast(tensor.detach(), src=0)\n" in text
+    assert text.endswith("    return fully_shard(model, ignored_params=ignored_params)\n")
+
+
+def test_long_sets_are_broken() -> None:
+    text = body(f"{BLOCKS}, ignored_modules=[m for name, m in model.named_modules() if name.startswith('lora')]")
+    assert "    ignored = {\n        child\n        for module in [m for name" in text
+
+
+SUPPORT = [
+    pytest.param("ignored_states=[model.head]", id="modules or parameters"),
+    pytest.param("ignored_states=args.ignored", id="not seen"),
+    pytest.param("ignored_modules=[model.head] if args.ignore else None", id="maybe None"),
+    pytest.param("ignored_modules=[model.head], sync_module_states=True, device_id=rank", id="stays where it is"),
+    pytest.param(
+        "ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16)", id="buffers"
+    ),
+]
+
+
+@pytest.mark.parametrize("arguments", SUPPORT)
+def test_what_only_run_time_knows(arguments: str) -> None:
+    assert body(arguments) == f"    return shard_model(model, {arguments})\n"
+
+
+def test_name_of_older_torch_is_not_passed_on() -> None:
+    assert body("ignored_parameters=args.ignored") == "    return shard_model(model, ignored_states=args.ignored)\n"
+
+
+def test_clipping_goes_through_the_support_module() -> None:
+    text = HEAD + "    model = FSDP(model, ignored_modules=[model.head])\n    model.clip_grad_norm_(1.0)\n"
+    result = rewrite(text, Options(torch_version=(2, 7)))
+    assert result.text.endswith(
+        "    fully_shard(model, ignored_params=set(model.head.parameters()))\n    clip_grad_norm_(model, 1.0)\n"
+    )
+    assert result.support == {"clip_grad_norm_"}
