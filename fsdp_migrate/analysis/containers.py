@@ -32,8 +32,10 @@ class _Store:
 
     tree: Tree
     container: cst.BaseExpression
-    key: cst.BaseExpression | None
     value: cst.BaseExpression
+    has_key: bool
+    key: object = None
+    """Its value, where it is a literal."""
 
 
 class Containers:
@@ -56,8 +58,9 @@ class Containers:
                 yield from self._initial(where, node, key)
             finally:
                 self._open.discard(node)
+        mine = {node for _, node in made}
         for store in self._stores_named(last_name(container)):
-            if not _is_other(store.key, key) and self._is_same(tree, container, made, store):
+            if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):
                 yield store.tree, store.value
 
     def turns(self, tree: Tree, iterable: cst.BaseExpression, index: int) -> Iterator[Place]:
@@ -65,11 +68,13 @@ class Containers:
         if isinstance(iterable, cst.Call):
             yield from self._turns_of_call(tree, iterable, index)
             return
-        for where, node in self._made(tree, iterable):
+        made = self._made(tree, iterable)
+        for where, node in made:
             if not _has_keys(self._library_name(where, node), node):
                 yield from self._picked(self._elements(where, node), index)
+        mine = {node for _, node in made}
         for store in self._stores_named(last_name(iterable)):
-            if store.key is None and self._is_same(tree, iterable, self._made(tree, iterable), store):
+            if not store.has_key and self._is_same(tree, iterable, mine, store):
                 yield from self._picked(iter([(store.tree, store.value)]), index)
 
     def is_module_dict(self, tree: Tree, container: cst.BaseExpression) -> bool:
@@ -95,7 +100,7 @@ class Containers:
             for element in node.elements:
                 if not isinstance(element, cst.DictElement):
                     yield from self.contents(tree, element.value, key)
-                elif not _is_other(element.key, key):
+                elif not _is_other(constant(element.key), key):
                     yield tree, element.value
         elif isinstance(node, cst.DictComp):
             yield tree, node.value
@@ -152,14 +157,13 @@ class Containers:
             ]
         return self._stores[name]
 
-    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: list[Place], store: _Store) -> bool:
+    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: set[cst.BaseExpression], store: _Store) -> bool:
         if isinstance(container, cst.Name) and isinstance(store.container, cst.Name) and store.tree is tree:
             name = container.value
             scope = tree.scope_of[container].lookup(name) if name == store.container.value else None
             if scope is not None and scope is tree.scope_of[store.container].lookup(name):
                 return True
-        mine = {node for _, node in made}
-        return any(node in mine for _, node in self._made(store.tree, store.container))
+        return bool(made) and any(node in made for _, node in self._made(store.tree, store.container))
 
 
 def _stores_in(tree: Tree) -> Iterator[_Store]:
@@ -167,11 +171,11 @@ def _stores_in(tree: Tree) -> Iterator[_Store]:
         for target in (target.target for target in assignment.targets):
             if isinstance(target, cst.Subscript) and len(target.slice) == 1:
                 index = target.slice[0].slice
-                key = index.value if isinstance(index, cst.Index) else None
-                yield _Store(tree, target.value, key, assignment.value)
+                key = constant(index.value) if isinstance(index, cst.Index) else None
+                yield _Store(tree, target.value, assignment.value, isinstance(index, cst.Index), key)
     for call in tree.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS and len(call.args) == 1:
-            yield _Store(tree, call.func.value, None, call.args[0].value)
+            yield _Store(tree, call.func.value, call.args[0].value, has_key=False)
 
 
 def constant(node: cst.BaseExpression) -> object:
@@ -179,9 +183,8 @@ def constant(node: cst.BaseExpression) -> object:
     return node.evaluated_value if isinstance(node, (cst.SimpleString, cst.Integer)) else None
 
 
-def _is_other(stored: cst.BaseExpression | None, wanted: object) -> bool:
-    found = constant(stored) if stored is not None else None
-    return found is not None and wanted is not None and found != wanted
+def _is_other(stored: object, wanted: object) -> bool:
+    return stored is not None and wanted is not None and stored != wanted
 
 
 def _has_keys(library_name: str | None, node: cst.CSTNode) -> bool:

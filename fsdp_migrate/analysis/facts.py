@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from keyword import iskeyword
 from pathlib import Path
 from typing import cast
@@ -113,13 +114,13 @@ class FileFacts:
 
     def holds(self, node: cst.BaseExpression) -> frozenset[Holds]:
         tested = self._class_test(node)
-        if tested is True:
-            return frozenset({Holds.FSDP})
+        if tested is not None and Holds.FSDP in tested:
+            return tested
         held = frozenset(_held(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
         if not self._facts.constructors:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {Holds.UNKNOWN}
-        return held - {Holds.FSDP} if tested is False else held
+        return held - {Holds.FSDP} if tested is not None else held
 
     def _is_elsewhere(self, origin: Origin, node: cst.BaseExpression) -> bool:
         """Whether a model that is wrapped at `origin` never comes to `node`: on another way, or further down."""
@@ -139,35 +140,39 @@ class FileFacts:
         targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
         return self.code(node) in map(self.code, targets) and node not in targets
 
-    def _class_test(self, node: cst.BaseExpression) -> bool | None:
+    def _class_test(self, node: cst.BaseExpression) -> frozenset[Holds] | None:
         """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
+        for test, met in self._tests_around(node):
+            asked = self._asked_for(test, node)
+            if asked is not None and met:
+                return asked
+            if asked is not None and Holds.FSDP in asked:
+                return frozenset()
+        return None
+
+    def _tests_around(self, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
+        """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
         inner: cst.CSTNode = node
         for outer in self.tree.ancestors(node):
             if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
-                return None
+                return
             if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
-                tested = self._asks_for_fsdp(outer.test, node)
-                if tested is not None:
-                    return tested if inner is outer.body else (None if self._is_joined(outer.test) else not tested)
+                yield from _parts(outer.test, inner is outer.body)
+            elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
+                yield from _parts(outer.left, isinstance(outer.operator, cst.And))
             elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
-                left = self._left_above(outer.body, inner, node)
-                if left is not None:
-                    return left
+                yield from self._left_above(outer.body, inner, node)
             inner = outer
-        return None
 
     def _left_above(
         self, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
-    ) -> bool | None:
-        """`if isinstance(model, FSDP): return …` above says that the model is none here."""
-        for statement in statements:
-            if statement is inner:
-                return None
+    ) -> Iterator[tuple[cst.BaseExpression, bool]]:
+        """`if isinstance(model, FSDP): return …` above: the condition does not hold here."""
+        for statement in takewhile(lambda statement: statement is not inner, statements):
             if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
-                tested = self._asks_for_fsdp(statement.test, node)
-                if tested is not None and not self._is_joined(statement.test) and self._is_same(statement.test, node):
-                    return not tested
-        return None
+                for test, met in _parts(statement.test, met=False):
+                    if self._asked_for(test, node) is not None and self._is_same(test, node):
+                        yield test, met
 
     def _is_same(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
         """Whether the model has not been bound anew between a test of it and its use."""
@@ -178,24 +183,23 @@ class FileFacts:
         asked = [n for n in self._inside(test) if isinstance(n, cst.Name) and n.value == text]
         return all(reaching(self.tree, n, text) == reaching(self.tree, node, text) for n in asked)
 
-    def _is_joined(self, test: cst.BaseExpression) -> bool:
-        return isinstance(test, cst.BooleanOperation)
-
-    def _asks_for_fsdp(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool | None:
-        """True for `isinstance(model, FSDP)`, False for its negation, None for a test of something else."""
-        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-            left, right = self._asks_for_fsdp(test.left, node), self._asks_for_fsdp(test.right, node)
-            return left if left is not None else right
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            inner = self._asks_for_fsdp(test.expression, node)
-            return None if inner is None else not inner
+    def _asked_for(self, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[Holds] | None:
+        """What a model is where a test is met: `isinstance(m, FSDP) or isinstance(m, DDP)`; None when unsaid."""
+        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
+            left, right = self._asked_for(test.left, node), self._asked_for(test.right, node)
+            return None if left is None or right is None else left | right
         if not isinstance(test, cst.Call) or not test.args or self.code(test.args[0].value) != self.code(node):
             return None
         if len(test.args) == 1:
             functions = self.runs(test)
-            return True if functions and all(where.is_class_test(function) for where, function in functions) else None
-        is_test = len(test.args) == 2 and self.code(test.func) == "isinstance"
-        return True if is_test and self.fsdp1(test.args[1].value) == WRAPPER else None
+            tested = functions and all(where.is_class_test(function) for where, function in functions)
+            return frozenset({Holds.FSDP}) if tested else None
+        if len(test.args) != 2 or self.code(test.func) != "isinstance":
+            return None
+        classes = test.args[1].value
+        asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
+        kinds = frozenset(Holds.FSDP if self.fsdp1(one) == WRAPPER else _object_of(self.dotted(one)) for one in asked)
+        return kinds if Holds.FSDP in kinds or kinds == {Holds.DDP} else None
 
     def is_class_test(self, function: cst.FunctionDef) -> bool:
         """`def is_fsdp(module): return isinstance(module, FSDP)`, with `AVAILABLE and` before it or without."""
@@ -496,6 +500,24 @@ def _is_wrapper(origin: Origin) -> bool:
     return isinstance(origin.node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(origin.node) == WRAPPER
 
 
+def _object_of(dotted: str | None) -> Holds:
+    """What an object of a library's class is; of any other class, it is not said."""
+    if dotted is None:
+        return Holds.UNKNOWN
+    return Holds.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER
+
+
+def _parts(test: cst.BaseExpression, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """The conditions that must be as they are for `test` to be met, or not to be: `a and not b` met is a, and not b."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        yield from _parts(test.expression, not met)
+    elif isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And if met else cst.Or):
+        yield from _parts(test.left, met)
+        yield from _parts(test.right, met)
+    else:
+        yield test, met
+
+
 def _held_by_call(file: File, call: cst.Call) -> Holds:
     if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
         return Holds.FSDP
@@ -503,7 +525,7 @@ def _held_by_call(file: File, call: cst.Call) -> Holds:
         return Holds.FSDP if file.wraps else Holds.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
-        return Holds.DDP if made.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER
+        return _object_of(made)
     origins = file.origins(call.func)
     if any(_is_wrapper(origin) for origin in origins):
         return Holds.FSDP if len(origins) == 1 else Holds.UNKNOWN

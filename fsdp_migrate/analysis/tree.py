@@ -67,6 +67,7 @@ class Tree:
         index = _Index(self.module)
         self.order: Mapping[cst.CSTNode, int] = index.order
         """The place of each node in the text, relative to the others."""
+        self._last = index.last
         self.parents: Mapping[cst.CSTNode, cst.CSTNode] = index.parents
         self.scope_of: Mapping[cst.CSTNode, Scope] = index.scope_of
         self.scope = index.top
@@ -138,7 +139,9 @@ class Tree:
             current = self.parents.get(current)
 
     def contains(self, outer: cst.CSTNode, inner: cst.CSTNode) -> bool:
-        return outer is inner or any(node is outer for node in self.ancestors(inner))
+        """Whether `inner` is `outer`, or stands within it."""
+        at = self.order.get(inner, -1)
+        return outer is inner or self.order.get(outer, at + 1) <= at <= self._last[outer]
 
 
 class _Index:
@@ -152,6 +155,8 @@ class _Index:
         self.scope_of: dict[cst.CSTNode, Scope] = {}
         self.by_type: dict[type[cst.CSTNode], list[cst.CSTNode]] = defaultdict(list)
         self.order: dict[cst.CSTNode, int] = {}
+        self.last: dict[cst.CSTNode, int] = {}
+        """The `order` of the last node within each node."""
         self.top = Scope(module, None)
         self._visit(module, self.top, 0)
 
@@ -174,6 +179,7 @@ class _Index:
                     if isinstance(child, cst.CSTNode):
                         self.parents[child] = node
                         self._visit(child, inner, depth + 1)
+        self.last[node] = len(self.order) - 1
 
 
 @cache

@@ -39,6 +39,8 @@ FARTHEST = 200
 MOST = 5000
 """How many expressions one question looks at: ways that part and meet again would be followed without end."""
 
+_TOO_MANY = "too many ways lead to its value"
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -60,6 +62,8 @@ class Values:
         self._partial: dict[cst.CSTNode, tuple[Origin, ...]] = {}
         self._callers: dict[cst.FunctionDef, list[tuple[Tree, cst.Call, bool]]] = {}
         self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, cst.BaseExpression]]]] = {}
+        self._reaching: dict[cst.CSTNode, tuple[Binding, ...]] = {}
+        self._bases: dict[cst.ClassDef, list[tuple[Tree, cst.ClassDef]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
         self._active: set[cst.CSTNode] = set()
         self._cut = 0
@@ -71,7 +75,7 @@ class Values:
         self._steps = self._steps + 1 if self._active else 0
         if self._steps > MOST:
             self._cut += 1
-            return (Origin(tree, None, "too many ways lead to its value"),)
+            return (Origin(tree, None, _TOO_MANY),)
         if expression in self._memo:
             return self._memo[expression]
         if expression in self._partial:
@@ -94,6 +98,10 @@ class Values:
             # Inside a cycle this is part of the truth; the rest is found by the question that is being answered.
             self._partial[expression] = found
         if not self._active:
+            if self._steps > MOST:
+                # Asked one by one, each of these would lead as far again.
+                lost = Origin(tree, None, _TOO_MANY)
+                self._memo.update((part, (*others, lost)) for part, others in self._partial.items())
             self._partial.clear()
         return found
 
@@ -150,7 +158,9 @@ class Values:
 
     def _bindings(self, tree: Tree, use: cst.CSTNode, symbol: Defined) -> Iterable[Binding]:
         if symbol.tree is tree and tree.scope_of[use].lookup(symbol.name) is symbol.scope:
-            return reaching(tree, use, symbol.name)
+            if use not in self._reaching:
+                self._reaching[use] = reaching(tree, use, symbol.name)
+            return self._reaching[use]
         return symbol.scope.bindings[symbol.name]
 
     def _of_binding(self, tree: Tree, binding: Binding) -> Iterator[Origin]:
@@ -351,19 +361,27 @@ class Values:
 
     def bases(self, tree: Tree, owner: cst.ClassDef) -> list[tuple[Tree, cst.ClassDef]]:
         """The program's classes that a class inherits from, nearest first."""
+        if owner in self._bases:
+            return self._bases[owner]
         if owner in self._active:
+            self._cut += 1
             return []
+        cut_before = self._cut
         self._active.add(owner)
         try:
-            found = []
-            for argument in owner.bases:
-                for origin in self.origins(tree, argument.value):
-                    if isinstance(origin.node, cst.ClassDef):
-                        found.append((origin.tree, origin.node))
-                        found.extend(self.bases(origin.tree, origin.node))
-            return found
+            found = list(self._find_bases(tree, owner))
         finally:
             self._active.discard(owner)
+        if self._cut == cut_before:
+            self._bases[owner] = found
+        return found
+
+    def _find_bases(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.ClassDef]]:
+        for argument in owner.bases:
+            for origin in self.origins(tree, argument.value):
+                if isinstance(origin.node, cst.ClassDef):
+                    yield origin.tree, origin.node
+                    yield from self.bases(origin.tree, origin.node)
 
     def _methods(self, tree: Tree, owner: cst.ClassDef, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         for where, klass in [(tree, owner), *self.bases(tree, owner)]:

@@ -66,7 +66,7 @@ def test_sees_what_it_saw_before(loop: Loop, seen: dict[str, list[dict[str, Any]
 
 
 @pytest.mark.dist
-@pytest.mark.parametrize(("function", "statement"), zip(FUNCTIONS, STATEMENTS, strict=True), ids=STATEMENTS)
+@pytest.mark.parametrize(("function", "statement"), list(zip(FUNCTIONS, STATEMENTS, strict=True)), ids=STATEMENTS)
 def test_what_is_left_over_raises(
     function: str, statement: str, rewritten: dict[str, Result], seen: dict[str, Any]
 ) -> None:

@@ -112,3 +112,27 @@ def test_module_that_is_asked_for_stays(expression: str) -> None:
 def test_model_that_a_condition_chooses_is_unwrapped_at_run_time() -> None:
     text = HEAD + "    return model.module if state.is_ddp else model\n"
     assert "return unwrap(model) if state.is_ddp else model\n" in rewrite(text).text
+
+
+TESTS = [
+    ("if isinstance(m, FSDP):\n        return m.module", "return m"),
+    ("if isinstance(m, (FSDP, DDP)):\n        return m.module", "return unwrap(m)"),
+    ("if isinstance(m, FSDP) or isinstance(m, DDP):\n        return m.module", "return unwrap(m)"),
+    ("if not (isinstance(m, FSDP) or isinstance(m, DDP)):\n        return m\n    return m.module", "return unwrap(m)"),
+    ("if not isinstance(m, FSDP):\n        return m\n    return m.module", "return m"),
+    ("if isinstance(m, DDP):\n        return m.module", "return m.module"),
+    ("if isinstance(m, torch.nn.Module):\n        return m.module", "return unwrap(m)"),
+    ("if x and not isinstance(m, DDP):\n        return m.module", "return m"),
+    ("return isinstance(m, FSDP) and m.module.x", "and m.x"),
+    ("return isinstance(m, FSDP) or m.module.x", "or m.module.x"),
+]
+
+
+@pytest.mark.parametrize(("body", "after"), TESTS)
+def test_what_a_test_of_the_class_says(body: str, after: str) -> None:
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
+        f"def bare(m, x):\n    {body}\n\n\ndef use(net, x):\n    return bare(FSDP(net) if x else DDP(net), x)\n"
+    )
+    assert f"{after}\n\n\ndef use" in rewrite(text).text
