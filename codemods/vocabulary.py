@@ -247,6 +247,10 @@ class File(Protocol):
     def subclass(self) -> Cause | None:
         """The subclass of FSDP whose models this file serves, so that nothing in it is rewritten."""
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing in this file is rewritten, for one of the reasons in `left_alone`."""
+
     def references(self) -> Iterable[tuple[Reference, str]]:
         """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
 

@@ -89,9 +89,11 @@ def _writes(node: cst.CSTNode) -> Iterator[str]:
     elif isinstance(node, cst.ImportAlias):
         yield node.evaluated_alias or node.evaluated_name.split(".")[0]
     elif isinstance(node, cst.Expr) and isinstance(node.value, cst.Call) and isinstance(node.value.func, cst.Attribute):
-        owner = base(node.value.func.value)
-        if owner is not None:
-            yield owner
+        called = node.value.func.value
+        for either in (called.body, called.orelse) if isinstance(called, cst.IfExp) else (called,):
+            owner = base(either)
+            if owner is not None:
+                yield owner
     for child in node.children:
         yield from _writes(child)
 

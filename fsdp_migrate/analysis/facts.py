@@ -280,6 +280,10 @@ class FileFacts:
     def subclass(self) -> Cause | None:
         return self._facts.subclassed.get(self.path)
 
+    @property
+    def is_kept(self) -> bool:
+        return self.path in self._facts.untouched
+
     def references(self) -> Iterator[tuple[Reference, str]]:
         for node in self._named():
             parent = self.parent(node)

@@ -185,6 +185,57 @@ row(
         return torch.nn.ModuleList([first, second]), losses
     """,
 )
+row(
+    "groups from a function before",
+    """
+    def groups(model):
+        decay = [p for name, p in model.named_parameters() if "bias" not in name]
+        others = [p for name, p in model.named_parameters() if "bias" in name]
+        return [{"params": decay, "weight_decay": 0.5}, {"params": others, "weight_decay": 0.0}]
+
+
+    def main(batches):
+        model = Plain()
+        optimizer = torch.optim.AdamW(groups(model), lr=0.1)
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        return model, train(model, optimizer, batches)
+    """,
+)
+TRAINER = """
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+            parameters = [p for p in model.parameters() if p.requires_grad]
+            self.optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+        def wrap(self):
+            self.model = FSDP(self.model, use_orig_params=True)
+
+        def train(self, batches):
+            losses = []
+            for x in batches:
+                loss = self.model(x).square().mean()
+                loss.backward()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                losses.append(loss.item())
+            return losses
+
+
+    def main(batches):
+        model = Plain()
+        trainer = Trainer(model)
+        {between}
+        return trainer.model, trainer.train(batches)
+"""
+row(
+    "optimizer of an object from before",
+    TRAINER.format(between="trainer.model = FSDP(model, use_orig_params=True)"),
+)
+row(
+    "optimizer of an object that is told to wrap",
+    TRAINER.format(between="trainer.wrap()"),
+)
 
 # Optimizers, and how they group
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from codemods.reading.manual import is_constructor, is_factory
-from codemods.reading.places import base, bound, place, same
+from codemods.reading.places import base, bound, meets, place, reads, same, writes
 from codemods.vocabulary import File
+
+from .entering import aliases, entered, object_of
+from .keeping import are_ignored, collected_in, is_collecting, is_kept, passes_on, written_by
 
 READERS = frozenset({"parameters", "named_parameters"})
 _OPTIMIZER = re.compile(r"optim|adam|sgd|lion|adagrad|rmsprop|shampoo|lamb\b|muon", re.IGNORECASE)
@@ -23,8 +26,12 @@ _NOT_ONE = re.compile(
     r"sched|zero_grad|optim_state_dict|\.step$|load_state_dict|\.(?:add_param_group|append|extend|update|add)$",
     re.IGNORECASE,
 )
-_IGNORED = frozenset({"ignored_parameters", "ignored_states"})
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+_READS = READERS | {"children", "modules", "named_children", "named_modules", "requires_grad_", "train", "eval"}
+_LOOKS = frozenset({"len", "isinstance", "type", "hasattr", "getattr", "print", "id"})
+_DOES = re.compile(r"(?:^|\.)_?(?:train|fit|run|eval|main|loop|step|backward|load|init|wrap|prepare)(?:_\w+)?$")
+_DEPTH = 2
+"""Into how many functions, one called by the other, is looked for what builds an optimizer."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,10 @@ class Holder:
     call: cst.Call
     is_optimizer: bool
     """Whether it makes an optimizer; if not, it only keeps parameters, for an optimizer or for something else."""
+    name: str = ""
+    """Where the optimizer is kept when that is not what the call returns: `trainer.optimizer`."""
+    can_move: bool = True
+    """Whether the functions that it runs only read the model, as far as they are the program's own."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +104,17 @@ def _outside(file: File, site: cst.Call, model: str) -> Iterator[tuple[File, cst
         outer = base(argument)
         if outer is not None:
             yield where, caller, f"{outer}.{rest}" if rest else outer
-    if rest:
+    if rest and name == "self":
         for where, caller in file.callers(site):
-            if isinstance(caller.func, cst.Attribute) and place(caller.func.value) == name:
-                yield where, caller, model
+            receiver = place(caller.func.value) if isinstance(caller.func, cst.Attribute) else None
+            if receiver is not None:
+                yield where, caller, f"{receiver}.{rest}"
 
 
 def holders_above(file: File, site: cst.Call, model: str) -> tuple[Holder, ...]:
     """The holders of one model's parameters above a call."""
-    return tuple(holder for other in calls_above(file, site, model) for holder in _holder(file, other, model))
+    found = (holder for other in calls_above(file, site, model) for holder in _holder(file, other, model))
+    return tuple(dict.fromkeys(found))
 
 
 def wrapped_place(file: File, call: cst.Call) -> str | None:
@@ -141,10 +154,11 @@ def calls_above(file: File, call: cst.Call, model: str) -> Iterator[cst.Call]:
         yield from file.calls(file.top)
 
 
-def _holder(file: File, other: cst.Call, model: str) -> Iterator[Holder]:
+def _holder(file: File, other: cst.Call, model: str, depth: int = _DEPTH) -> Iterator[Holder]:
     if is_constructor(file, other):
         return
-    if is_optimizer(file, other):
+    made = list(_made_inside(file, other, model, depth)) if depth else []
+    if is_optimizer(file, other) and (not any(holder.name for holder in made) or _is_bound(file, other)):
         owner = base(other.func.value) if isinstance(other.func, cst.Attribute) else None
         given = [place(argument.value) for argument in other.args]
         if any(found is not None and same(found, model) for found in [*given, owner]):
@@ -153,8 +167,8 @@ def _holder(file: File, other: cst.Call, model: str) -> Iterator[Holder]:
         owner = base(other.func.value)
         if owner is not None and same(owner, model):
             yield from _reader(file, other)
-    elif _is_bound(file, other):
-        yield from _builder(file, other, model)
+    else:
+        yield from made
 
 
 def _reader(file: File, parameters: cst.Call) -> Iterator[Holder]:
@@ -167,88 +181,99 @@ def _reader(file: File, parameters: cst.Call) -> Iterator[Holder]:
                 return
             outermost = node
         elif isinstance(node, (cst.Assign, cst.AnnAssign)):
-            kept = node.value is not None and _is_kept(file, node.value, parameters)
+            kept = node.value is not None and is_kept(file, node.value, parameters)
             targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
-            if kept and not _are_ignored(file, *targets):
+            if kept and not are_ignored(file, frozenset(map(place, targets))):
                 yield Holder(outermost, False)
             return
         elif isinstance(node, cst.AugAssign):
             yield Holder(outermost, False)
             return
         elif isinstance(node, cst.Expr):
-            if _is_collecting(file, node.value):
+            if is_collecting(node.value) and not are_ignored(file, writes(node)):
                 yield Holder(outermost, False)
             return
         elif isinstance(node, cst.For):
-            if any(_is_collecting(file, call) for call in _inside(node.body)):
+            collected = frozenset(collected_in(file, node))
+            kept = bool(collected) and not are_ignored(file, collected)
+            if kept or any(isinstance(inner, cst.Yield) for inner in _inside(node.body)):
                 yield Holder(parameters, False)
+            return
+        elif isinstance(node, cst.Return):
+            if node.value is not None and is_kept(file, node.value, parameters):
+                yield Holder(outermost, False)
             return
         elif isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementLine)):
             return
 
 
-def _is_kept(file: File, value: cst.BaseExpression, parameters: cst.Call) -> bool:
-    """Whether an assigned value holds the parameters themselves: not a copy, a count or another call's result."""
-    if value is parameters:
-        return True
-    if isinstance(value, cst.Call):
-        return file.code(value.func) in {"dict", "list", "tuple", "filter", "set"} and all(
-            not isinstance(argument.value, cst.BaseComp) or _keeps(file, argument.value) for argument in value.args
-        )
-    if isinstance(value, cst.BaseComp):
-        return _keeps(file, value)
-    return isinstance(value, (cst.List, cst.Dict, cst.Tuple))
+def _made_inside(file: File, other: cst.Call, model: str, depth: int) -> Iterator[Holder]:
+    """`optimizer, scheduler = set_up(model)`, `trainer = Trainer(model)`, `self.configure()`: what the program's own
+    functions build from the parameters, and return or keep in their object."""
+    for where, function, own in entered(file, other, model):
+        places = own | aliases(function, own)
+        can_move = _only_reads(where, function, places)
+        for inner in _built_in(where, function, places, depth):
+            outer = _kept_outside(where, function, inner, file, other)
+            if outer is None:
+                continue
+            if outer:
+                named = inner.is_optimizer and (bool(inner.name) or _is_bound(where, inner.call))
+                yield Holder(other, named, outer, can_move and inner.can_move)
+            elif inner.is_optimizer:
+                yield Holder(other, True, "", can_move and inner.can_move)
+            else:
+                yield from (replace(h, can_move=can_move and inner.can_move) for h in _reader(file, other))
 
 
-def _keeps(file: File, loop: cst.BaseComp) -> bool:
-    """Whether a comprehension collects what it loops over, and not something that is made of it."""
-    variables = list(bound(loop.for_in.target))
-    if len(variables) == 2 and file.code(loop.for_in.iter).endswith(".named_parameters()"):
-        variables = variables[1:]
-    assert isinstance(loop, (cst.DictComp, cst.BaseSimpleComp))
-    collected = loop.value if isinstance(loop, cst.DictComp) else loop.elt
-    return any(
-        isinstance(node, cst.Name)
-        and node.value in variables
-        and not isinstance(file.parent(node), (cst.Attribute, cst.Arg))
-        for node in _inside(collected)
-    )
+def _built_in(file: File, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[Holder]:
+    """What one function builds from the parameters, and the optimizers that it builds from that."""
+    calls = file.calls(function)
+    found = [h for call in calls for model in sorted(places) for h in _holder(file, call, model, depth - 1)]
+    kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(file, holder.call))
+    known = {holder.call for holder in found if holder.is_optimizer}
+    found += [Holder(call, True) for call in calls if call not in known and _is_made_of(file, call, kept)]
+    return found
 
 
-def _is_collecting(file: File, call: cst.CSTNode) -> bool:
-    return (
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in {"append", "extend", "add", "add_param_group"}
-        and not _are_ignored(file, call.func.value)
-    )
+def _is_made_of(file: File, call: cst.Call, kept: frozenset[str]) -> bool:
+    return is_optimizer(file, call) and meets(reads(call), kept)
 
 
-def _are_ignored(file: File, *targets: cst.BaseExpression) -> bool:
-    """Whether a collection is what a constructor call ignores: those parameters stay as they are."""
-    calls = (call for call in file.nodes(cst.Call) if is_constructor(file, call))
-    ignored = {place(a.value) for call in calls for a in call.args if a.keyword and a.keyword.value in _IGNORED}
-    return any(place(target) in ignored - {None} for target in targets)
+def _kept_outside(where: File, function: cst.FunctionDef, inner: Holder, file: File, other: cst.Call) -> str | None:
+    """Where the caller finds what is built in a function: empty for what it returns, None where nothing stays."""
+    kept = frozenset({inner.name}) if inner.name else written_by(where, inner.call)
+    stored = {each for each in kept if each.startswith("self.")}
+    for node in _inside(function.body):
+        if isinstance(node, (cst.Assign, cst.Return)) and isinstance(node.value, cst.Call):
+            if node.value is not inner.call and is_optimizer(where, node.value):
+                continue  # found by itself
+        if isinstance(node, cst.Assign) and passes_on(where, node.value, kept, inner.call):
+            stored |= {found for found in writes(node) if found.startswith("self.")}
+        elif isinstance(node, cst.Return) and node.value is not None:
+            if passes_on(where, node.value, kept, inner.call):
+                return ""
+        elif isinstance(node, cst.Yield):
+            return ""
+    found = object_of(file, function, other)
+    return f"{found}{min(stored)[4:]}" if stored and found is not None else None
 
 
-def _builder(file: File, other: cst.Call, model: str) -> Iterator[Holder]:
-    """`optimizer, scheduler = set_up(model)`, where the program's own `set_up` makes an optimizer."""
-    for index, argument in enumerate(other.args):
-        given = place(argument.value)
-        if given is None or not same(given, model):
-            continue
-        for where, function in file.runs(other):
-            names = [parameter.name.value for parameter in function.params.params]
-            names = names[1:] if names[:1] == ["self"] else names
-            name = argument.keyword.value if argument.keyword is not None else ([*names, ""])[min(index, len(names))]
-            for call in where.calls(function):
-                if is_optimizer(where, call) and _mentions(call, name):
-                    yield Holder(other, True)
-                    return
-
-
-def _mentions(call: cst.Call, name: str) -> bool:
-    return any(isinstance(node, cst.Name) and node.value == name for arg in call.args for node in _inside(arg.value))
+def _only_reads(where: File, function: cst.FunctionDef, places: frozenset[str], depth: int = _DEPTH) -> bool:
+    """Whether a function does nothing to the model that would be something else after sharding."""
+    for call in where.calls(function):
+        if isinstance(call.func, cst.Attribute) and base(call.func.value) in places:
+            if call.func.attr.value not in _READS:
+                return False
+        elif _DOES.search(where.code(call.func)):
+            return False
+        elif any(place(argument.value) in places for argument in call.args) and not is_optimizer(where, call):
+            inner = [found for p in places for found in entered(where, call, p)]
+            if inner and (not depth or not all(_only_reads(*found, depth - 1) for found in inner)):
+                return False
+            if not inner and where.code(call.func) not in _LOOKS:
+                return False
+    return True
 
 
 def _is_bound(file: File, call: cst.Call) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.reading.places import bound, meets, place, reads, writes
+from codemods.reading.places import bound, meets, place, reads
 from codemods.vocabulary import SUPPORT, Edit, File, Import
 
 from .holders import Early, Step, calls_above, is_optimizer
+from .keeping import written_by
 
 _NAMED_SO = re.compile(r"opt", re.IGNORECASE)
 
@@ -68,29 +69,22 @@ def _optimizers(early: Early) -> list[str] | None:
     """The places of the optimizers; None when one has none, or is built below the wrap from older parameters."""
     file = early.file
     kept: frozenset[str] = frozenset()
-    calls = [holder.call for holder in early.holders if holder.is_optimizer]
+    calls = [holder.call for holder in early.holders if holder.is_optimizer and not holder.name]
     for holder in early.holders:
         if not holder.is_optimizer:
-            kept |= _kept_by(file, holder.call)
+            kept |= written_by(file, holder.call)
     for call in file.calls(file.scope(early.site)) if kept else ():
         if is_optimizer(file, call) and meets(reads(call), kept) and call not in calls:
             if call not in list(calls_above(file, early.site, early.model)):
                 return None
             calls.append(call)
-    found: list[str] = []
+    found = list(dict.fromkeys(holder.name for holder in early.holders if holder.is_optimizer and holder.name))
     for call in calls:
         names = _names_of(file, call)
         if not names:
             return None
         found += [name for name in names if name not in found]
     return found
-
-
-def _kept_by(file: File, call: cst.Call) -> frozenset[str]:
-    for node in file.ancestors(call):
-        if isinstance(node, (cst.SimpleStatementLine, cst.For)):
-            return writes(node)
-    return frozenset()
 
 
 def _names_of(file: File, call: cst.Call) -> list[str]:
@@ -121,16 +115,16 @@ def _rebinding(early: Early, optimizer: str) -> tuple[cst.Call, Rebinding] | Non
         levels.append((step, inside[0], inside[1] or may_be_none))
     for step, name, may_be_none in reversed(levels):
         line = _line(step, early)
-        if line is not None:
+        if line is not None and not step.file.is_kept:
             return step.site, Rebinding(step.file, line, step.model, name, may_be_none)
     return None
 
 
 def _inside_of(step: Step, caller: cst.Call, optimizer: str) -> tuple[str, bool] | None:
     """The name that the optimizer has in the called function, and whether it can be None there."""
-    if optimizer.startswith("self."):
-        receiver = caller.func.value if isinstance(caller.func, cst.Attribute) else None
-        return (optimizer, False) if receiver is not None and place(receiver) == "self" else None
+    receiver = place(caller.func.value) if isinstance(caller.func, cst.Attribute) else None
+    if receiver is not None and optimizer.startswith(f"{receiver}."):
+        return f"self{optimizer[len(receiver) :]}", False
     function = step.file.scope(step.site)
     if not isinstance(function, cst.FunctionDef):
         return None

@@ -213,7 +213,10 @@ def propose_reason(file: File, call: cst.Call) -> str:
 
 def _left(call: cst.Call, file: File) -> Outcome:
     """Stays FSDP1; code that is FSDP2 now must not be reached with such a model."""
-    message = "constructor call is left as it is, because an optimizer is built before it"
+    message = (
+        "constructor call is left as it is, because an optimizer is built before it,"
+        " or something else that holds the parameters"
+    )
     cure = (
         "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
     )

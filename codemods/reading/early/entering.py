@@ -1,0 +1,89 @@
+"""Into which functions of the program a call leads, and what a model is called there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.reading.places import place, same
+from codemods.vocabulary import File
+
+_BASES = 8
+"""How many classes, each the base of the one before, are asked for their `__init__`."""
+
+
+def entered(file: File, other: cst.Call, model: str) -> Iterator[tuple[File, cst.FunctionDef, frozenset[str]]]:
+    """The program's functions that a call runs, with what the model is called in each."""
+    receiver = place(other.func.value) if isinstance(other.func, cst.Attribute) else None
+    target = file.parent(other)
+    made = place(target.targets[0].target) if isinstance(target, cst.Assign) else None
+    given = [(index, a, place(a.value)) for index, a in enumerate(other.args) if not a.star]
+    passed = [(index, a, found) for index, a, found in given if found is not None and same(found, model)]
+    owners = [owner for owner in (receiver, made) if owner is not None]
+    if not passed and not any(model.startswith(f"{owner}.") for owner in owners):
+        return
+    functions = [(where, function, receiver) for where, function in file.runs(other)]
+    own_base = file.code(other.func) == "super().__init__"
+    functions += [(where, function, "self" if own_base else made) for where, function in classes(file, other)]
+    for where, function, owner in functions:
+        names = [param.name.value for param in function.params.params]
+        first = names[:1] == ["self"]
+        own = set()
+        for index, argument, found in passed:
+            positional = ([*names[first:], ""])[min(index, len(names) - first)]
+            name = argument.keyword.value if argument.keyword is not None else positional
+            own.add(name + model[len(found) :] if model.startswith(f"{found}.") else name)
+        if first and owner is not None and model.startswith(f"{owner}."):
+            own.add(f"self{model[len(owner) :]}")
+        if own - {""}:
+            yield where, function, frozenset(own - {""})
+
+
+def classes(file: File, call: cst.Call) -> list[tuple[File, cst.FunctionDef]]:
+    """The `__init__` of the program's class that a call makes an object of; `super().__init__` is that of a base."""
+    if file.code(call.func) == "super().__init__":
+        around = next((node for node in file.ancestors(call) if isinstance(node, cst.ClassDef)), None)
+        return _inits_of_bases(file, around) if around is not None else []
+    made = [origin for origin in file.origins(call.func) if isinstance(origin.node, cst.ClassDef)]
+    return [found for origin in made for found in _inits(origin.file, cst.ensure_type(origin.node, cst.ClassDef))]
+
+
+def _inits(file: File, owner: cst.ClassDef, depth: int = _BASES) -> list[tuple[File, cst.FunctionDef]]:
+    for node in owner.body.body:
+        if isinstance(node, cst.FunctionDef) and node.name.value == "__init__":
+            return [(file, node)]
+    return _inits_of_bases(file, owner, depth)
+
+
+def _inits_of_bases(file: File, owner: cst.ClassDef, depth: int = _BASES) -> list[tuple[File, cst.FunctionDef]]:
+    origins = [origin for argument in owner.bases for origin in file.origins(argument.value)] if depth else []
+    bases = [(origin.file, origin.node) for origin in origins if isinstance(origin.node, cst.ClassDef)]
+    return [found for where, above in bases for found in _inits(where, above, depth - 1)]
+
+
+def aliases(function: cst.FunctionDef, places: frozenset[str]) -> frozenset[str]:
+    """`self.model` for `model`, and the other way round, after `self.model = model`."""
+    found = set()
+    for node in _inside(function.body):
+        if isinstance(node, cst.Assign) and len(node.targets) == 1:
+            pair = {place(node.targets[0].target), place(node.value)}
+            if None not in pair and pair & places:
+                found |= {each for each in pair if each is not None}
+    return frozenset(found)
+
+
+def object_of(file: File, function: cst.FunctionDef, other: cst.Call) -> str | None:
+    """The place of the object that a called method has for `self`."""
+    if file.code(other.func) == "super().__init__":
+        return "self"
+    target = file.parent(other)
+    if function.name.value == "__init__":
+        return place(target.targets[0].target) if isinstance(target, cst.Assign) else None
+    return place(other.func.value) if isinstance(other.func, cst.Attribute) else None
+
+
+def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _inside(child)
