@@ -17,6 +17,7 @@ from . import (
     low_precision_gradients,
     parameter_counts,
     parameter_groups,
+    parameter_hooks,
     parameter_ids,
     refusing_optimizers,
     shard_values,
@@ -46,4 +47,5 @@ TRAPS: tuple[Check, ...] = (
     shard_values.CHECK,
     index_writes.CHECK,
     parameter_counts.CHECK,
+    parameter_hooks.CHECK,
 )

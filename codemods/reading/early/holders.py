@@ -228,6 +228,9 @@ def _made_inside(file: File, other: cst.Call, model: str, depth: int) -> Iterato
 
 def _built_in(file: File, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[Holder]:
     """What one function builds from the parameters, and the optimizers that it builds from that."""
+    text = file.code(function.body)
+    if depth == 1 and "parameters" not in text and not _OPTIMIZER.search(text):
+        return []
     calls = file.calls(function)
     found = [h for call in calls for model in sorted(places) for h in _holder(file, call, model, depth - 1)]
     kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(file, holder.call))
