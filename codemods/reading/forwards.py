@@ -7,10 +7,11 @@ gradients are None. FSDP1 had views of the shards there.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import libcst as cst
 
-from codemods.vocabulary import File
+from codemods.vocabulary import File, Holds
 
 # Methods of a model that do not run it.
 _QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
@@ -77,8 +78,25 @@ def _evaluates(call: cst.Call, model: str, file: File) -> bool:
     """A run of the model; `model(x)` itself only where it is seen that no backward follows."""
     if file.code(call.func) != model:
         return runs(call, model, file)
-    blocks = [node for node in file.ancestors(call) if isinstance(node, cst.With)]
-    return any(_NO_GRAD.search(file.code(item)) for block in blocks for item in block.items)
+    return is_without_grad(file.ancestors(call), file)
+
+
+def is_without_grad(around: Iterable[cst.CSTNode], file: File) -> bool:
+    """Whether one of these nodes is a block or a function under `no_grad` or `inference_mode`."""
+    heads = [getattr(node, "items", ()) or getattr(node, "decorators", ()) for node in around]
+    return any(_NO_GRAD.search(file.code(each)) for head in heads for each in head)
+
+
+def model_of_forward(call: cst.Call, file: File) -> cst.BaseExpression | None:
+    """The wrapped model of `model(x)` and `model.generate(x)`."""
+    function = call.func
+    if not isinstance(function, (cst.Name, cst.Attribute)):
+        return None
+    if Holds.FSDP in file.holds(function):
+        return function
+    if isinstance(function, cst.Name) or function.attr.value in _QUIET or file.dotted(function) is not None:
+        return None
+    return function.value if Holds.FSDP in file.holds(function.value) else None
 
 
 def runs(call: cst.Call, model: str, file: File) -> bool:

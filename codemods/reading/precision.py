@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from codemods.vocabulary import Origin, Undecided
+from codemods.vocabulary import File, Origin, Undecided
 
 POSITIONS = (
     "param_dtype",
@@ -54,6 +54,25 @@ def flag(fields: Fields, name: str, default: bool) -> bool:
     if isinstance(value, cst.Name) and value.value in _BOOLEANS:
         return _BOOLEANS[value.value]
     raise Undecided(f"mixed_precision: {name} is only known at run time")
+
+
+def is_low(model: cst.BaseExpression, file: File) -> bool:
+    """Whether a wrapped model is seen to compute in a low precision of its own, wherever it is made."""
+    calls = [origin for origin in file.origins(model) if isinstance(origin.node, cst.Call)]
+    return bool(calls) and all(_wraps_low(origin.file, cst.ensure_type(origin.node, cst.Call)) for origin in calls)
+
+
+def _wraps_low(file: File, call: cst.Call) -> bool:
+    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
+    return any(all(_has_low_parameters(origin) for origin in file.origins(value)) for value in given)
+
+
+def _has_low_parameters(origin: Origin) -> bool:
+    try:
+        dtype = text_of(origin, precision_fields(origin), "param_dtype")
+    except Undecided:
+        return False
+    return dtype is not None and dtype.endswith(("bfloat16", "float16", "half"))
 
 
 def text_of(origin: Origin, fields: Fields, name: str) -> str | None:

@@ -270,6 +270,57 @@ loop(
     """,
 )
 
+# autocast
+
+AUTOCAST = {
+    "one forward a step": """
+        for x in batches(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = loss_of(model, x)
+            BODY
+        """,
+    "all steps": """
+        with torch.autocast("cpu", torch.bfloat16):
+            for x in batches(4):
+                loss = loss_of(model, x)
+                BODY
+        """,
+    "an evaluation and a step": """
+        for x in batches(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                with torch.no_grad():
+                    seen.append(loss_of(model, x).item())
+                loss = loss_of(model, x)
+            BODY
+        """,
+    "several forwards, one backward": """
+        for turn in range(3):
+            with model.no_sync(), torch.autocast("cpu", torch.bfloat16):
+                loss = 0.0
+                for x in batches(3, turn):
+                    loss += loss_of(model, x) / 3
+            BODY
+        """,
+    "steps of a function": """
+        def step(model, x):
+            loss = loss_of(model, x)
+            BODY
+
+        context = partial(torch.autocast, "cpu", torch.bfloat16)
+        with context():
+            for x in batches(3):
+                step(model, x)
+        """,
+}
+STEPPED = """
+loss.backward()
+seen.append([loss.item(), model.clip_grad_norm_(1.0).item()])
+optimizer.step()
+optimizer.zero_grad()
+"""
+for use, body in AUTOCAST.items():
+    loop(f"autocast around {use}", inside(body, STEPPED))
+
 # Clipping
 
 CLIPPED = """

@@ -1,0 +1,166 @@
+"""FM212: an autocast around several forwards of a wrapped model."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, code, rewrite, rewrite_files
+
+HEAD = """\
+from contextlib import nullcontext
+from functools import partial
+
+import torch
+from torch.amp import autocast
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+"""
+LOW = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
+
+
+def test_noop() -> None:
+    check_noop(
+        "import torch\nwith torch.autocast('cuda'):\n    for x in data:\n        model(x)\n        optim.step()\n"
+    )
+
+
+def train(body: str, arguments: str = "use_orig_params=True") -> str:
+    return HEAD + (
+        f"\ndef train(net, other, optimizer, batches, x):\n    model = FSDP(net, {arguments})\n"
+        f"    {code(body).strip().replace(chr(10), chr(10) + '    ')}\n"
+    )
+
+
+STAYS = {
+    "one forward": "with torch.autocast('cuda'):\n    model(x).sum().backward()",
+    "one forward a turn": "for x in batches:\n    with torch.autocast('cuda'):\n        loss = model(x)",
+    "one or the other": "with torch.autocast('cuda'):\n    if x:\n        model(x)\n    else:\n        model(-x)",
+    "only without gradients": "with torch.no_grad(), torch.autocast('cuda'):\n    for x in batches:\n        model(x)",
+    "another model": "with torch.autocast('cuda'):\n    for x in batches:\n        other(x)\n        optimizer.step()",
+    "another context": "with other.context():\n    for x in batches:\n        model(x)\n        optimizer.step()",
+    "no cache": "with torch.autocast('cuda', cache_enabled=False):\n    for x in batches:\n        model(x)",
+    "no forward": "with torch.autocast('cuda'):\n    for x in batches:\n        model.eval()",
+    "two models": "teacher = FSDP(other)\nwith torch.autocast('cuda'):\n    (teacher(x) - model(x)).backward()",
+    "no_grad around": "with torch.no_grad():\n    with torch.autocast('cuda'):\n        model(x) + model.generate(x)",
+}
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_stays(name: str) -> None:
+    text = train(STAYS[name])
+    result = rewrite(text)
+    assert {finding.rule for finding in result.findings} <= {"FM101", "FM209"}
+    assert result.text.count("autocast(") == text.count("autocast(")
+    assert result.text.count("cache_enabled") == text.count("cache_enabled")
+
+
+def test_low_precision_is_not_cast_again() -> None:
+    result = rewrite(train("with torch.autocast('cuda'):\n    for x in batches:\n        model(x)", LOW))
+    assert "with torch.autocast('cuda'):\n" in result.text
+
+
+LOOP = "    for x in batches:\n        model(x).sum().backward()\n        optimizer.step()"
+GETS = {
+    "a loop": ("with torch.autocast('cuda', torch.bfloat16):\n" + LOOP, "torch.bfloat16, cache_enabled=False)"),
+    "a loop, no arguments": ("with torch.cuda.amp.autocast():\n" + LOOP, "with torch.cuda.amp.autocast(cache_enabled"),
+    "imported": ("with autocast('cuda'):\n" + LOOP, "with autocast('cuda', cache_enabled=False):"),
+    "trailing comma": ("with autocast(\n    'cuda',\n):\n" + LOOP, "    'cuda', cache_enabled=False,\n"),
+    "two forwards": ("with autocast('cuda'):\n    model(x)\n    model(-x)", "'cuda', cache_enabled=False)"),
+    "two under one condition": (
+        "with autocast('cuda'):\n    if x:\n        model(x)\n        model(-x)",
+        "'cuda', cache_enabled=False)",
+    ),
+    "an evaluation first": (
+        "with autocast('cuda'):\n    with torch.no_grad():\n        model(x)\n    model(x).sum().backward()",
+        "'cuda', cache_enabled=False)",
+    ),
+    "evaluations and steps": (
+        "with autocast('cuda'):\n    for x in batches:\n        with torch.no_grad():\n            model(x)\n"
+        "        optimizer.step()",
+        "'cuda', cache_enabled=False)",
+    ),
+    "a name": ("amp = autocast('cuda')\nwith x, amp:\n" + LOOP, "amp = autocast('cuda', cache_enabled=False)"),
+    "a name or nothing": (
+        "amp = autocast('cuda') if x else nullcontext()\nwith amp:\n" + LOOP,
+        "autocast('cuda', cache_enabled=False) if x",
+    ),
+    "a partial": (
+        "amp = partial(autocast, 'cuda')\nwith amp():\n" + LOOP,
+        "partial(autocast, 'cuda', cache_enabled=False)",
+    ),
+    "a class": ("amp = torch.cuda.amp.autocast\nwith amp():\n" + LOOP, "with amp(cache_enabled=False):"),
+}
+
+
+@pytest.mark.parametrize("name", GETS)
+def test_gets_the_argument(name: str) -> None:
+    body, expected = GETS[name]
+    result = rewrite(train(body))
+    assert expected in result.text
+    assert result.text.count("cache_enabled=False") == 1
+    assert ("FM212", "rewritten") in {(rule, level) for rule, level, _ in result.summary}
+
+
+def test_decorated() -> None:
+    text = code(
+        """
+        @torch.autocast("cuda")
+        def epoch(model, optimizer, batches):
+            for x in batches:
+                model(x).sum().backward()
+                optimizer.step()
+
+
+        def main(net, optimizer, batches):
+            epoch(FSDP(net), optimizer, batches)
+        """
+    )
+    assert '@torch.autocast("cuda", cache_enabled=False)\n' in rewrite(HEAD + text).text
+
+
+def test_through_functions_and_files() -> None:
+    files = {
+        "train.py": HEAD
+        + code(
+            """
+            from context import make
+            from loop import epoch
+
+
+            def main(net, optimizer, batches):
+                model = FSDP(net)
+                with make():
+                    epoch(model, optimizer, batches)
+            """
+        ),
+        "context.py": "import torch\n\n\ndef make():\n    return torch.autocast('cuda')\n",
+        "loop.py": "def epoch(model, optimizer, batches):\n    for x in batches:\n        step(model, optimizer, x)\n"
+        "\n\ndef step(model, optimizer, x):\n    model(x).sum().backward()\n    optimizer.step()\n",
+    }
+    result = rewrite_files(files)
+    assert result.after["context.py"] == files["context.py"].replace("'cuda'", "'cuda', cache_enabled=False")
+    assert result.after["loop.py"] == files["loop.py"]
+
+
+def test_in_a_file_that_does_not_name_fsdp() -> None:
+    files = {
+        "train.py": HEAD + "from loop import epoch\n\n\ndef main(net, x):\n    epoch(FSDP(net), x)\n",
+        "loop.py": "from torch import autocast\n\n\ndef epoch(model, batches):\n    with autocast('cuda'):\n"
+        "        for x in batches:\n            model(x).sum().backward()\n",
+    }
+    assert "autocast('cuda', cache_enabled=False)" in rewrite_files(files).after["loop.py"]
+
+
+UNSEEN = [
+    "with x.autocast():\n" + LOOP,
+    "with torch.autocast('cuda', **x):\n" + LOOP,
+    "with torch.autocast('cuda', cache_enabled=x):\n" + LOOP,
+    "amp = partial(autocast, 'cuda') if x else other\nwith amp():\n" + LOOP,
+]
+
+
+@pytest.mark.parametrize("body", UNSEEN)
+def test_not_followed(body: str) -> None:
+    check_marked(train(body), "FM212", Level.MANUAL, "keeps casts")
