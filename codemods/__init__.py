@@ -24,6 +24,7 @@ from codemods.checkpoints import (
 from codemods.contract import CONTRACT
 from codemods.left_alone import LEFT_ALONE
 from codemods.training import (
+    assigned_data,
     autocast_cache,
     clip_grad_norm,
     freed_parameters,
@@ -61,6 +62,7 @@ RULES: tuple[Rule[Any], ...] = (
     clip_grad_norm.RULE,
     local_clipping.RULE,
     parameters_after_forward.RULE,
+    assigned_data.RULE,
     autocast_cache.RULE,
     module_attribute.RULE,
     method_by_name.RULE,

@@ -15,6 +15,9 @@ _TENSORS = frozenset({"weight", "bias"})
 _RANK = re.compile(r"rank\w*(\(\))?\s*==\s*0|is_main\w*|is_master\w*|is_rank_?(zero|0)|not\s+\w*rank\b")
 
 
+Loop = cst.For | cst.GeneratorExp | cst.ListComp | cst.DictComp | cst.SetComp
+
+
 @dataclass(frozen=True)
 class Reading:
     """A loop over parameters, or one parameter that is named: `model.out.weight`."""
@@ -33,9 +36,7 @@ def readings(file: File) -> Iterator[Reading]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in WORDS:
             loop = _loop(call, file)
             if loop is not None and _is_sharded(call.func.value, call, file):
-                target = loop.target if isinstance(loop, cst.For) else loop.for_in.target
-                name = target.elements[-1].value if isinstance(target, cst.Tuple) else target
-                yield Reading(call, loop, rf"\b{re.escape(file.code(name))}")
+                yield Reading(call, loop, rf"\b{re.escape(file.code(_parameter(call, loop)))}")
     for attribute in file.nodes(cst.Attribute):
         if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, file) for o in _owners(attribute)):
             statement = next((n for n in file.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
@@ -64,10 +65,30 @@ def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, file: File) -> bool:
     return not any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
 
 
-def _loop(call: cst.Call, file: File) -> cst.For | cst.GeneratorExp | cst.ListComp | cst.DictComp | cst.SetComp | None:
+def _parameter(call: cst.Call, loop: Loop) -> cst.BaseExpression:
+    """What a loop calls the parameters: `p` in `for i, (p, q) in enumerate(zip(model.parameters(), qs))`."""
+    head = loop if isinstance(loop, cst.For) else loop.for_in
+    while isinstance(head, cst.CompFor) and head.inner_for_in is not None and not _holds(head.iter, call):
+        head = head.inner_for_in
+    target: cst.BaseExpression = head.target
+    over: cst.BaseExpression = head.iter
+    while over is not call and isinstance(over, cst.Call) and over.args:
+        function = over.func.value if isinstance(over.func, cst.Name) else None
+        index = next((i for i, argument in enumerate(over.args) if _holds(argument, call)), 0)
+        if function in {"zip", "enumerate"} and isinstance(target, cst.Tuple):
+            target = target.elements[index if function == "zip" else -1].value
+        over = over.args[index].value
+    return target.elements[-1].value if isinstance(target, cst.Tuple) else target
+
+
+def _holds(node: cst.CSTNode, call: cst.Call) -> bool:
+    return node is call or any(_holds(child, call) for child in node.children)
+
+
+def _loop(call: cst.Call, file: File) -> Loop | None:
     """The loop or comprehension over what the call returns."""
     for node in file.ancestors(call):
-        if isinstance(node, (cst.For, cst.GeneratorExp, cst.ListComp, cst.DictComp, cst.SetComp)):
+        if isinstance(node, Loop):
             return node
         if isinstance(node, (cst.SimpleStatementLine, cst.Lambda)):
             return None

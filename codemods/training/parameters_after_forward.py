@@ -50,6 +50,7 @@ def train(net, batches):
 The same parameters as under FSDP1, and for a loop that writes to them better ones: FSDP1 went on with stale weights
 of its root in the next forward, so that is reported. An evaluation is seen in the same function only, and for
 `model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
+Between a forward and its backward `model.zero_grad()` needs the same.
 
 ## References
 
@@ -84,11 +85,13 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
         return None
     calls = [file.code(outer.func) for outer in file.ancestors(node) if isinstance(outer, cst.Call)]
     trained = any(_OPTIMIZER.search(function) for function in calls)
-    if not trained and not file.mentions("no_grad", "inference_mode"):
+    evaluates = file.mentions("no_grad", "inference_mode")
+    if method == "zero_grad":
+        seen = reads_after_forward(node, model, file, trained=True)
+        return node if seen or (evaluates and not follows_step(node, file)) else None
+    if not trained and not evaluates:
         return None
     after = reads_after_forward(node, model, file, trained)
-    if method == "zero_grad":
-        return node if after or not follows_step(node, file) else None
     is_clipped = any("clip_grad" in function for function in calls)  # clipping has a rule of its own
     return node if after and not is_clipped else None
 
@@ -109,8 +112,12 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 def _writes(call: cst.Call, file: File) -> bool:
     """Whether the loop over the parameters writes to them in place."""
-    loop = next((node for node in file.ancestors(call) if isinstance(node, (cst.For, cst.FunctionDef))), None)
-    return isinstance(loop, cst.For) and bool(_IN_PLACE.search(file.code(loop.body)))
+    inner: cst.CSTNode = call
+    for outer in file.ancestors(call):
+        if isinstance(outer, cst.For) and inner is outer.iter:
+            return bool(_IN_PLACE.search(file.code(outer.body)))
+        inner = outer
+    return False
 
 
 RULE: Rule[cst.Call] = Rule(

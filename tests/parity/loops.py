@@ -520,6 +520,37 @@ loop(
     "use_orig_params=True, mixed_precision=MixedPrecision(torch.bfloat16)",
 )
 
+loop(
+    "gradients are zeroed between the forward and the backward",
+    """
+    for x in batches(3):
+        loss = loss_of(model, x)
+        model.zero_grad()
+        loss.backward()
+        seen.append([loss.item(), model.clip_grad_norm_(1.0).item()])
+        optimizer.step()
+    """,
+)
+for use, body in {
+    "halved": "for p in model.parameters():\n    p.data = p.data * 0.5",
+    "averaged": """
+        average = {name: p.detach().clone() * 0.9 for name, p in model.named_parameters()}
+        for name, p in model.named_parameters():
+            p.data = average[name]
+        """,
+    "exchanged for an evaluation": """
+        kept = [p.data.clone() for p in model.parameters()]
+        for p, q in zip(model.parameters(), kept):
+            p.data = q * 0.5
+        with torch.no_grad():
+            seen.append(loss_of(model, x).item())
+        for group in optimizer.param_groups:
+            for p, q in zip(group["params"], kept):
+                p.data = q
+        """,
+}.items():
+    loop(f"parameters {use} by their data", inside(SUMMONED, body))
+
 # Between an evaluation and the next step
 
 LOOKED_AT = """

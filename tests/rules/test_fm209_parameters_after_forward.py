@@ -102,6 +102,14 @@ def test_gradients_of_a_model_that_is_evaluated_between_steps(text: str) -> None
     assert body(text.format("")) == text.format("reshard_all(model)\n        ")
 
 
+@pytest.mark.parametrize("step", ["", "        torch.nn.utils.clip_grad_value_(net.parameters(), 1)\n"])
+def test_gradients_that_are_zeroed_behind_the_forward(step: str) -> None:
+    text = "    for x in xs:\n        loss = model(x)\n        {}model.zero_grad()\n        loss.backward()\n" + step
+    result = rewrite(HEAD + text.format(""))
+    assert result.text.endswith(text.format("reshard_all(model)\n        "))
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
 def test_evaluation_in_another_file_is_supposed() -> None:
     result = rewrite(HEAD + "    xs(torch.no_grad)\n    model.zero_grad()\n")
     assert ("FM209", Level.REWRITTEN.value, 8) in result.summary

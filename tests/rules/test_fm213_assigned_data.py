@@ -1,0 +1,76 @@
+"""FM213: `p.data = value` for a parameter of a wrapped model."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_marked, check_noop, rewrite
+
+HEAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def use(net, x, optimizer):
+    model = FSDP(net)
+"""
+
+
+def test_noop() -> None:
+    check_noop("for p in model.parameters():\n    p.data = x\n")
+
+
+STAYS = [
+    "for p in net.parameters():\n        p.data = x",
+    "for p in model.parameters():\n        x.data = p",
+    "for p in model.parameters():\n        p.data -= x",
+    "for p in model.parameters():\n        p.data.copy_(x)",
+    "for p, q in zip(model.parameters(), x):\n        q.data = p.data",
+    "for p in model.parameters():\n        x(p)\n    p.data = x",
+    "x.data = model",
+    "for batch in x['batches']:\n        batch.data = x",
+    "with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.data = x",
+]
+
+
+@pytest.mark.parametrize("statement", STAYS)
+def test_stays(statement: str) -> None:
+    result = rewrite(HEAD + f"    {statement}\n")
+    assert "FM213" not in {finding.rule for finding in result.findings}
+
+
+IN_PLACE = [
+    ("for p in model.parameters():\n        {}", "p", "x"),
+    ("for n, p in model.named_parameters():\n        if p.requires_grad:\n            {}", "p", "x[n].lerp(p, 0.1)"),
+    ("for p, q in zip(model.parameters(), x):\n        {}", "p", "q"),
+    ("for q, (n, p) in zip(x, model.named_parameters()):\n        {}", "p", "q"),
+    ("for i, p in enumerate(model.parameters()):\n        {}", "p", "x[i]"),
+    ("for group in optimizer.param_groups:\n        for p in group['params']:\n            {}", "p", "x"),
+    (
+        "ps = [p for g in optimizer.param_groups for p in g['params']]\n    for q, p in zip(x, ps):\n        {}",
+        "p",
+        "q",
+    ),
+    ("{}", "model.out.weight", "x"),
+    ("{}; x()", "model.blocks[0].bias", "x + 1"),
+]
+
+
+@pytest.mark.parametrize(("text", "param", "value"), IN_PLACE)
+def test_is_written_in_place(text: str, param: str, value: str) -> None:
+    result = rewrite(HEAD + "    " + text.format(f"{param}.data = {value}") + "\n")
+    assert result.text.endswith("    " + text.format(f"{param}.data.copy_({value})") + "\n")
+    assert ("FM213", "rewritten") in {(rule, level) for rule, level, _ in result.summary}
+
+
+def test_value_in_parentheses() -> None:
+    text = "    for p in model.parameters():\n        p.data = (\n            x\n        )\n"
+    assert "        p.data.copy_(\n            x\n        )\n" in rewrite(HEAD + text).text
+
+
+@pytest.mark.parametrize("value", ["p.data.to('cpu')", "p.data.float()", "p.to(x, non_blocking=True)"])
+def test_what_moves_the_parameter_raises(value: str) -> None:
+    text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"
+    result = check_marked(text, "FM213", Level.MANUAL, "moved or cast")
+    assert '        raise NotImplementedError("fsdp-migrate FM213: a sharded' in result.text
