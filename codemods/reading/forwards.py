@@ -16,7 +16,7 @@ from codemods.vocabulary import File, Holds
 # Methods of a model that do not run it.
 _QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
 _QUIET |= {"children", "named_children", "train", "eval", "requires_grad_", "zero_grad", "no_sync", "clip_grad_norm_"}
-_QUIET |= {"state_dict", "load_state_dict", "compile", "apply"}
+_QUIET |= {"state_dict", "load_state_dict", "compile", "dynamo_ctx", "apply"}
 _QUIET |= {"to", "to_empty", "cuda", "cpu", "float", "half", "bfloat16", "double"}
 _QUIET |= {"get_submodule", "get_parameter", "get_buffer", "register_buffer", "register_comm_hook"}
 _QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}

@@ -224,13 +224,13 @@ def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
 
 def insertion(file: File, node: cst.CSTNode, line: str) -> Edit:
     """Put a line above the statement that holds `node`, in the block that it stands in."""
-    start, first = _statement_start(file, node)
+    start, first = statement_start(file, node)
     return Edit(start, start, f"{line}{file.newline}{file.text[first:start]}")
 
 
 def is_stopped(file: File, node: cst.CSTNode, code: str) -> bool:
     """Whether an earlier run has put a `raise` before the statement that holds `node`."""
-    first = _statement_start(file, node)[1]
+    first = statement_start(file, node)[1]
     return file.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(_marker(code))
 
 
@@ -238,8 +238,8 @@ def _marker(code: str) -> str:
     return f'raise NotImplementedError("fsdp-migrate {code}: '
 
 
-def _statement_start(file: File, node: cst.CSTNode) -> tuple[int, int]:
-    """Where the statement that holds a node starts, decorators included, and where its line does."""
+def statement_start(file: File, node: cst.CSTNode) -> tuple[int, int]:
+    """Where the statement that holds a node starts, with its decorators and the comments on it, and its line."""
     statement = node
     for ancestor in file.ancestors(node):
         if isinstance(ancestor, (cst.IndentedBlock, cst.Module)):
@@ -248,7 +248,18 @@ def _statement_start(file: File, node: cst.CSTNode) -> tuple[int, int]:
     start = file.span(statement)[0]
     if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) and statement.decorators:
         start = file.span(statement.decorators[0])[0]
-    return start, file.text.rfind("\n", 0, start) + 1
+    return _above_comments(file.text, start, file.text.rfind("\n", 0, start) + 1)
+
+
+def _above_comments(text: str, start: int, first: int) -> tuple[int, int]:
+    """The start of the comments right above a line that are indented like it; those that begin a file are its own."""
+    indent, above = text[first:start], first
+    while above and not indent.strip():
+        line = text.rfind("\n", 0, above - 1) + 1
+        if not text.startswith(f"{indent}#", line):
+            return above + len(indent), above
+        above = line
+    return start, first
 
 
 def _behind_comments(file: File, block: cst.With | cst.If, extra: int) -> int:

@@ -49,10 +49,11 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import libcst as cst
 
-from codemods.reading.early import Early, early_holders, keeps_lists, moving, rebinding
+from codemods.reading.early import Early, Rebinding, early_holders, keeps_lists, moving, rebinding
 from codemods.reading.manual import arguments, is_constructor, is_factory
 from codemods.vocabulary import File, Level, Outcome, Rule, Way, finding
 
@@ -71,6 +72,7 @@ def match(node: cst.CSTNode, file: File) -> tuple[cst.Call, list[Early]] | None:
 def edit(found: tuple[cst.Call, list[Early]], file: File) -> Outcome:
     call, several = found
     made = [outcome for early in several for outcome in _outcomes(early, call, file)]
+    made += _rebound(several)
     own = [outcome for where, outcome in made if where.path == file.path]
     return Outcome(
         edits=[edit for outcome in own for edit in outcome.edits],
@@ -91,9 +93,6 @@ def _outcomes(early: Early, call: cst.Call, file: File) -> Iterator[tuple[File, 
         yield early.file, Outcome(edits=moved.edits())
         message = "what is built from the parameters before the wrap moves below it"
     else:
-        for site, each in rebinding(early) or ():
-            edits, item = each.edits(site)
-            yield each.file, Outcome(edits=edits, imports=[item])
         message = "the optimizer that is built before the wrap gets the sharded parameters from rebind_optimizer"
         if keeps_lists(early):
             notes.append(
@@ -104,6 +103,19 @@ def _outcomes(early: Early, call: cst.Call, file: File) -> Iterator[tuple[File, 
     at = early.holders[0].call
     said = finding(CODE, level, early.file, at, "; ".join([message, *notes]), "; ".join(cures))
     yield early.file, Outcome(findings=[said])
+
+
+def _rebound(several: list[Early]) -> Iterator[tuple[File, Outcome]]:
+    """Each optimizer once, on however many ways it comes to the wrap."""
+    once: dict[tuple[cst.CSTNode, str], tuple[cst.Call, Rebinding]] = {}
+    for early in several:
+        for site, each in (rebinding(early) or ()) if moving(early) is None else ():
+            key = (each.line, each.optimizer)
+            _, other = once.get(key, (site, each))
+            once[key] = (site, replace(each, may_be_none=each.may_be_none or other.may_be_none))
+    for site, each in once.values():
+        edits, item = each.edits(site)
+        yield each.file, Outcome(edits=edits, imports=[item])
 
 
 def _was_never_trained(file: File, call: cst.Call) -> bool:

@@ -88,6 +88,21 @@ RIGHT = [
         """,
         id="in another function",
     ),
+    pytest.param(
+        """
+        def shard(net, optimizer):
+            optimizer.param_groups.clear()
+            net = FSDP(net)
+            optimizer.add_param_group({"params": list(net.parameters())})
+            return net
+
+
+        def main(net):
+            optimizer = torch.optim.AdamW(net.parameters())
+            return shard(net, optimizer), optimizer
+        """,
+        id="filled anew by the program",
+    ),
 ]
 
 
@@ -808,3 +823,40 @@ def test_optimizer_of_one_file_is_rebound_in_the_file_that_wraps() -> None:
     result = rewrite_files({"train.py": code(train), "wrapping.py": code(wrapping)})
     assert result.after["train.py"] == code(train)
     assert "    rebind_optimizer(optimizer, unsharded, net.model)\n" in result.after["wrapping.py"]
+
+
+def test_comment_on_the_wrap_stays_with_it() -> None:
+    text = """
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            model, optimizer = prepare(model, optimizer)
+            # Only the layers are units.
+            for name, child in model.named_children():
+                setattr(model, name, FSDP(child, use_orig_params=True))
+            return optimizer
+        """
+    result = rewrite(HEAD + "\n" + code(text)).text
+    assert "    unsharded = list(model.named_parameters())\n    # Only the layers are units.\n    for name" in result
+
+
+def test_optimizer_that_comes_to_the_wrap_on_two_ways_is_rebound_once() -> None:
+    text = """
+        def shard(net, optimizer=None):
+            net = FSDP(net, use_orig_params=True)
+            return net
+
+
+        def one(net):
+            optimizer = torch.optim.AdamW(net.parameters())
+            print(optimizer.param_groups)
+            return shard(net, optimizer=optimizer), optimizer
+
+
+        def two(net):
+            optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+            print(optimizer.param_groups)
+            return shard(net, optimizer), optimizer
+        """
+    result = rewrite(HEAD + "\n" + code(text)).text
+    assert result.count("rebind_optimizer(") == 1
+    assert "if optimizer is not None:\n        rebind_optimizer(optimizer, unsharded, net)" in result

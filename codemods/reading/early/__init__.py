@@ -8,10 +8,11 @@ from codemods.vocabulary import File
 
 from .holders import Early, early_holders, wrapped_module
 from .moving import moving
-from .rebinding import keeps_lists, rebinding
+from .rebinding import Rebinding, keeps_lists, rebinding
 
 __all__ = [
     "Early",
+    "Rebinding",
     "early_holders",
     "is_settled",
     "keeps_lists",

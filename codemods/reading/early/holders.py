@@ -76,7 +76,22 @@ def early_holders(file: File, call: cst.Call) -> list[Early]:
         model = wrapped_place(file, site)
         if model is not None:
             found += _early(Step(file, site, model), (), 2)
-    return found
+    return [early for early in found if not _is_filled_anew(early)]
+
+
+def _is_filled_anew(early: Early) -> bool:
+    """Whether the program itself clears the optimizer's groups and, below the wrap, gives it new ones."""
+    return any(_fills_anew(step) for step in (Step(early.file, early.site, early.model), *early.inner))
+
+
+def _fills_anew(step: Step) -> bool:
+    calls = step.file.calls(step.file.scope(step.site))
+    texts = {call: step.file.code(call.func) for call in calls if isinstance(call.func, cst.Attribute)}
+    here = step.file.span(step.site)[1]
+    below = [text for call, text in texts.items() if step.file.span(call)[0] > here]
+    return any(text.endswith(".param_groups.clear") for text in texts.values()) and any(
+        text.endswith(".add_param_group") for text in below
+    )
 
 
 def _calls_of_factory(file: File, call: cst.Call) -> Iterator[cst.Call]:

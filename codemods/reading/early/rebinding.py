@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.layout import statement_start
 from codemods.reading.places import bound, meets, place, reads
 from codemods.vocabulary import SUPPORT, Edit, File, Import
 
@@ -40,7 +41,7 @@ class Rebinding:
         if self.may_be_none:
             call = f"if {self.optimizer} is not None:{newline}{indent}{file.indent}{call}"
         before = f"{newline}{indent}{kept} = list({self.model}.named_parameters())"
-        above = start - len(newline)
+        above = statement_start(file, self.line)[1] - len(newline)
         return [Edit(above, above, before), Edit(end, end, f"{newline}{indent}{call}")], item
 
 
