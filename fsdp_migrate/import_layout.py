@@ -63,6 +63,8 @@ class Layout:
 
     def put_before(self, statement: Statement, items: Sequence[Import]) -> None:
         """New statements above one that is not at the top of the file."""
+        if not items:
+            return
         tree = self._tree
         start = tree.span(statement)[0]
         offset = tree.line_start(start)

@@ -5,7 +5,7 @@ Works on the new text, so that nothing has to be known about which edit needed w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -69,22 +69,21 @@ def _is_for_fsdp(item: Import) -> bool:
 
 
 def _used_names(tree: Tree) -> frozenset[str]:
-    used = set()
-    for name in tree.nodes(cst.Name):
-        parent = tree.parents.get(name)
-        if isinstance(parent, (cst.ImportAlias, cst.AsName)) or (
-            isinstance(parent, cst.Attribute) and parent.attr is name
-        ):
-            continue
-        if isinstance(parent, (cst.Arg, cst.Param)) and getattr(parent, "keyword", None) is name:
-            continue
-        if any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in tree.ancestors(name)):
-            continue
-        if isinstance(parent, cst.AssignTarget) and any(isinstance(n, cst.ExceptHandler) for n in tree.ancestors(name)):
-            continue  # the fallback of an import is no use of it
-        used.add(name.value)
-    used.update(_exported(tree))
-    return frozenset(used)
+    used = {name.value for name in tree.nodes(cst.Name) if _is_use(tree, name)}
+    return frozenset(used.union(_exported(tree)))
+
+
+def _is_use(tree: Tree, name: cst.Name) -> bool:
+    parent = tree.parents.get(name)
+    if isinstance(parent, (cst.ImportAlias, cst.AsName)) or (isinstance(parent, cst.Attribute) and parent.attr is name):
+        return False
+    if isinstance(parent, (cst.Arg, cst.Param)) and getattr(parent, "keyword", None) is name:
+        return False
+    around = list(tree.ancestors(name))
+    if any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in around):
+        return False
+    # The fallback of an import is no use of it.
+    return not (isinstance(parent, cst.AssignTarget) and any(isinstance(n, cst.ExceptHandler) for n in around))
 
 
 def _exported(tree: Tree) -> Iterable[str]:
@@ -139,6 +138,34 @@ def _is_bound(tree: Tree, item: Import) -> bool:
     return False
 
 
+def _inside_functions(
+    tree: Tree, removals: Collection[Statement], additions: Iterable[Import], layout: Layout
+) -> dict[Statement, list[Import]]:
+    """What is imported in the functions that imported FSDP1, by the statement that it comes to stand at.
+
+    Such an import is put off on purpose: nothing that only these functions use is then imported at the top.
+    """
+    found: dict[Statement, list[Import]] = {}
+    if any(layout.is_top_level(statement) for statement in removals):
+        return found
+    for item in additions:
+        if not item.name or not _is_for_fsdp(item) or layout.home_of(item.module) is not None:
+            continue
+        uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
+        homes = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
+        for home in dict.fromkeys(homes) if None not in homes else ():
+            if home is not None:
+                found.setdefault(home, []).append(item)
+    return found
+
+
+def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
+    """Whether what a statement imports in a function is there at a use below it."""
+    block = tree.parents[tree.parents[statement]]
+    inside = isinstance(block, cst.IndentedBlock) and tree.scope_of[statement] is not tree.scope
+    return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
+
+
 def _write(tree: Tree, removals: dict[Statement, list[cst.ImportAlias]], additions: Sequence[Import]) -> str:
     layout = Layout(tree)
     names: dict[str, list[Import]] = {}
@@ -150,12 +177,16 @@ def _write(tree: Tree, removals: dict[Statement, list[cst.ImportAlias]], additio
         lost = {_bound(alias) for statement in guarded for alias in removals[statement]}
         layout.rename_fallback(guarded[0], lost, {item.local for item in stays})
         additions = [item for item in additions if item not in stays]
+    inside = _inside_functions(tree, removals, additions, layout)
+    additions = [item for item in additions if not any(item in items for items in inside.values())]
     for item in additions:
         names.setdefault(item.module if item.name else f"import {item.module}", []).append(item)
     for statement, gone in removals.items():
         module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
         taken = names.pop(module, []) if layout.is_top_level(statement) else []
-        layout.change(statement, gone, taken)
+        here = inside.get(statement, [])
+        layout.put_before(statement, [item for item in here if item.module != module])
+        layout.change(statement, gone, [*taken, *(item for item in here if item.module == module)])
     for module, items in names.items():
         home = layout.home_of(module)
         if home is not None:

@@ -157,8 +157,8 @@ def test_layout(before: str, after: str) -> None:
     )
 
 
-def test_import_inside_a_function() -> None:
-    text = code(
+def test_import_stays_in_the_functions_that_had_it() -> None:
+    check_transformed(
         """
         import os
 
@@ -167,11 +167,47 @@ def test_import_inside_a_function() -> None:
             from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
             return FSDP(model)
+
+
+        def is_wrapped(model):
+            try:
+                from torch.distributed.fsdp import FullyShardedDataParallel
+
+                return isinstance(model, FullyShardedDataParallel)
+            except ImportError:
+                return False
+
+
+        def gathered(model):
+            from torch.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel as FSDP
+            with FSDP.summon_full_params(model):
+                return os.fspath(model.path)
+        """,
         """
+        import os
+
+
+        def wrap(model):
+            from torch.distributed.fsdp import fully_shard
+
+            return fully_shard(model)
+
+
+        def is_wrapped(model):
+            try:
+                from torch.distributed.fsdp import FSDPModule
+
+                return isinstance(model, FSDPModule)
+            except ImportError:
+                return False
+
+
+        def gathered(model):
+            from fsdp2_support import summon_full_params
+            with summon_full_params(model):
+                return os.fspath(model.path)
+        """,
     )
-    result = rewrite(text)
-    assert "FullyShardedDataParallel" not in result.text
-    assert "    return fully_shard(model)\n" in result.text
 
 
 def test_try_import() -> None:
@@ -322,19 +358,31 @@ def test_guarded_imports_stay_guarded() -> None:
     )
 
 
-def test_blank_line_behind_a_local_import_goes_with_it() -> None:
+def test_import_that_is_needed_outside_too_goes_to_the_top() -> None:
     check_transformed(
         """
-        def shard(net):
+        def wrap(model):
             from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-            return FSDP(net)
+            return FSDP(model)
+
+
+        def rewrap(model):
+            import torch.distributed.fsdp as fsdp
+
+            return fsdp.FullyShardedDataParallel(model), fsdp
         """,
         """
         from torch.distributed.fsdp import fully_shard
 
 
-        def shard(net):
-            return fully_shard(net)
+        def wrap(model):
+            return fully_shard(model)
+
+
+        def rewrap(model):
+            import torch.distributed.fsdp as fsdp
+
+            return fully_shard(model), fsdp
         """,
     )
