@@ -38,6 +38,7 @@ from codemods.training import (
 from codemods.traps import TRAPS
 from codemods.vocabulary import Rule
 from codemods.wrapping import (
+    apply_after,
     class_as_value,
     class_by_name,
     class_check,
@@ -56,6 +57,7 @@ RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,
     manual_wrap.RULE,
     optimizer_order.RULE,
+    apply_after.RULE,
     policy_definition.RULE,
     precision_definition.RULE,
     no_sync.RULE,

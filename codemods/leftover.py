@@ -45,7 +45,6 @@ import libcst as cst
 
 from codemods.reading.layout import stop
 from codemods.tables.leftovers import (
-    APPLY,
     CLASS,
     HARMLESS,
     INTERNALS,
@@ -112,13 +111,13 @@ def _method_row(attribute: cst.Attribute, file: File) -> Leftover | None:
     name = attribute.attr.value
     call = file.parent(attribute)
     is_called = isinstance(call, cst.Call) and call.func is attribute
-    if name not in OF_WRAPPER and not (is_called and name in STATIC | {"apply"}):
+    if name not in OF_WRAPPER and not (is_called and name in STATIC):
         return None
     if isinstance(call, cst.AssignTarget) or file.fsdp1(attribute) is not None:
         return None
     if Holds.FSDP not in file.holds(attribute.value):
         return None
-    return APPLY if name == "apply" else ON_MODEL
+    return ON_MODEL
 
 
 def _row(node: cst.BaseExpression, name: str, file: File) -> Leftover:

@@ -161,12 +161,6 @@ ON_MODEL = Leftover(
     "an attribute of FSDP1's wrapper is used on a model, and an FSDP2 model does not have it",
     "use the functions of torch.distributed.checkpoint.state_dict, and p.full_tensor() to read parameters",
 )
-APPLY = Leftover(
-    "FM403",
-    "init-after-sharding",
-    "model.apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random initialisation differs",
-    "apply it before the model is sharded",
-)
 OTHER = Leftover(
     "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
 )

@@ -1,4 +1,5 @@
-"""**What it does.** Finds `copy.deepcopy(model)` and `torch.save(model)` of a wrapped model.
+"""**What it does.** Finds `copy.deepcopy(model)` and `torch.save(model)` of a wrapped model, and averages of it that
+copy it first: `AveragedModel(model)`.
 
 **Why.** A sharded module cannot be copied (`AssertionError`), and its class, which is made at run time, cannot be
 pickled.
@@ -48,13 +49,17 @@ from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
 CODE = "FM412"
 
-_COPIES = frozenset({"copy.deepcopy", "torch.save"})
+_COPIES = frozenset({"copy.deepcopy", "torch.save", "torch.optim.swa_utils.AveragedModel"})
+_AVERAGES = "timm.utils.ModelEma"
 
 
 def find(file: File) -> Iterator[Finding]:
     """One finding for each copy."""
     for call in file.nodes(cst.Call):
-        if call.args and file.dotted(call.func) in _COPIES and Holds.FSDP in file.holds(call.args[0].value):
+        made = file.dotted(call.func) or ""
+        if made not in _COPIES and not made.startswith(_AVERAGES):
+            continue
+        if call.args and Holds.FSDP in file.holds(call.args[0].value):
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -65,4 +70,10 @@ def find(file: File) -> Iterator[Finding]:
             )
 
 
-CHECK = Check(CODE, "copy-of-sharded-model", __doc__, words=("deepcopy", "save"), find=find)
+CHECK = Check(
+    CODE,
+    "copy-of-sharded-model",
+    __doc__,
+    words=("deepcopy", "save", "AveragedModel", "ModelEma", "ModelEmaV2", "ModelEmaV3"),
+    find=find,
+)

@@ -2,7 +2,8 @@
 already.
 
 **Why.** Under FSDP2 each rank writes into DTensors: a random initialisation is another one than on a whole tensor.
-A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error.
+A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error. Weights
+that are tied afterwards come apart when the units put their own parameters back.
 
 ## Example
 
@@ -40,6 +41,7 @@ Nothing is changed: it is reported, for you to decide.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -47,6 +49,13 @@ import libcst as cst
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
 CODE = "FM416"
+
+_ADDED = "a module that is put into a sharded model belongs to no unit and is never synchronised"
+_TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
+_ADDS = frozenset({"add_module", "register_module", "append", "insert"})
+_BARE = re.compile(
+    r"Loss$|^(?:Dropout|Identity|Flatten|Softmax|LogSoftmax|Sigmoid|Tanh|(?:Leaky)?ReLU|GELU|SiLU|.*Pool\d)"
+)
 
 
 def find(file: File) -> Iterator[Finding]:
@@ -56,13 +65,44 @@ def find(file: File) -> Iterator[Finding]:
             if _is_of_model(file, call.args[0].value):
                 message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
                 yield finding(CODE, Level.MANUAL, file, call, message, "initialise before the model is sharded")
+        if _puts_in(file, call):
+            yield finding(CODE, Level.MANUAL, file, call, _ADDED, "put it in before the model is sharded")
     for node in file.nodes(cst.Assign):
-        made = file.dotted(node.value.func) if isinstance(node.value, cst.Call) else None
         target = node.targets[0].target
-        if (made or "").startswith("torch.nn.") and isinstance(target, cst.Attribute):
-            if _is_of_model(file, target.value):
-                message = "a module that is put into a sharded model belongs to no unit and is never synchronised"
-                yield finding(CODE, Level.MANUAL, file, node, message, "put it in before the model is sharded")
+        if not isinstance(target, cst.Attribute) or not _is_of_model(file, target.value):
+            continue
+        if _is_module(file, node.value):
+            yield finding(CODE, Level.MANUAL, file, node, _ADDED, "put it in before the model is sharded")
+        elif _is_weight(target) and _is_weight(node.value) and _is_of_model(file, node.value):
+            yield finding(CODE, Level.MANUAL, file, node, _TIED, "tie them before the model is sharded, in one unit")
+
+
+def _puts_in(file: File, call: cst.Call) -> bool:
+    """`model.add_module("head", Head())`, `setattr(model, "head", Head())`, `model.layers.append(Head())`."""
+    if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
+        return _is_module(file, call.args[2].value) and _is_of_model(file, call.args[0].value)
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _ADDS or not call.args:
+        return False
+    return _is_module(file, call.args[-1].value) and _is_of_model(file, call.func.value)
+
+
+def _is_module(file: File, node: cst.BaseExpression) -> bool:
+    """Whether a module with parameters is made here, or a parameter: by torch, or by a class of the program."""
+    if not isinstance(node, cst.Call):
+        return False
+    owner, _, name = (file.dotted(node.func) or "").rpartition(".")
+    if owner:
+        return owner == "torch.nn" and name[:1].isupper() and not _BARE.search(name)
+    classes = [o for o in file.origins(node.func) if isinstance(o.node, cst.ClassDef)]
+    return any(_is_module_class(o.file, cst.ensure_type(o.node, cst.ClassDef)) for o in classes)
+
+
+def _is_module_class(file: File, node: cst.ClassDef) -> bool:
+    return any(file.dotted(base.value) == "torch.nn.Module" for base in node.bases)
+
+
+def _is_weight(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Attribute) and node.attr.value == "weight"
 
 
 def _is_of_model(file: File, node: cst.BaseExpression) -> bool:

@@ -263,6 +263,66 @@ row(
     """,
 )
 
+row(
+    "fused AdamW",
+    """
+    def main(batches):
+        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5, fused=True)
+        return model, train(model, optimizer, batches)
+    """,
+)
+
+# Averages of the parameters
+
+row(
+    "average of the shards",
+    """
+    def main(batches):
+        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        average = {name: p.detach().clone() for name, p in model.named_parameters()}
+        losses = train(model, optimizer, batches)
+        for name, p in model.named_parameters():
+            average[name].mul_(0.9).add_(p.detach(), alpha=0.1)
+            p.data.copy_(average[name])
+        return model, losses
+    """,
+)
+row(
+    "average by a sharded copy from before",
+    """
+    def main(batches):
+        net = Plain()
+        average = copy.deepcopy(net).requires_grad_(False)
+        model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        average = FSDP(average, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        losses = train(model, optimizer, batches)
+        with torch.no_grad():
+            for old, new in zip(average.parameters(), model.parameters()):
+                old.lerp_(new, 0.5)
+        losses += [average(x).square().mean().item() for x in batches]
+        return torch.nn.ModuleList([model, average]), losses
+    """,
+)
+row(
+    "average over a list from before",
+    """
+    def main(batches):
+        model = Plain()
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        average = [p.detach().clone() for p in parameters]
+        losses = train(model, optimizer, batches)
+        torch._foreach_lerp_(average, [p.detach() for p in parameters], 0.5)
+        for p, value in zip(parameters, average):
+            p.data.copy_(value)
+        return model, losses
+    """,
+)
+
 # Activation checkpointing and torch.compile, in either order
 
 CHECKPOINTING = """
@@ -283,6 +343,59 @@ CHECKPOINTING = """
 APPLY = "apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))"
 row("activation checkpointing after", CHECKPOINTING.format(before="model.train()", after=APPLY))
 row("activation checkpointing before", CHECKPOINTING.format(before=APPLY, after="model.train()"))
+row(
+    "activation checkpointing before, units of its wrappers",
+    CHECKPOINTING.replace("checkpoint_wrapper,\n    )", "CheckpointWrapper,\n    )")
+    .replace("ModuleWrapPolicy({{Block}})", "ModuleWrapPolicy({{CheckpointWrapper}})")
+    .format(before=APPLY, after="model.train()"),
+)
+row(
+    "activation checkpointing of the units",
+    CHECKPOINTING.format(
+        before="model.train()",
+        after="apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, FSDP))",
+    ),
+)
+row(
+    "activation checkpointing after, in bf16",
+    CHECKPOINTING.replace(
+        "ModuleWrapPolicy({{Block}})",
+        "ModuleWrapPolicy({{Block}}), mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
+    )
+    .replace("\n    from torch.dist", "\n    from torch.distributed.fsdp import MixedPrecision\n    from torch.dist", 1)
+    .format(before="model.train()", after=APPLY),
+)
+for kind in ("True", "False"):
+    row(
+        f"activation checkpointing in forward, use_reentrant={kind}",
+        f"""
+        from torch.utils.checkpoint import checkpoint
+
+
+        class Saving(Plain):
+            def forward(self, x):
+                x = self.inp(x)
+                for block in self.blocks:
+                    x = checkpoint(block, x, use_reentrant={kind})
+                return self.out(x)
+
+
+        def main(batches):
+            model = FSDP(Saving(), auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+            return model, train(model, optimizer, batches)
+        """,
+    )
+row(
+    "compiled before",
+    """
+    def main(batches):
+        model = torch.compile(Plain(), backend="eager")
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+    """,
+)
 row(
     "compiled after",
     """
@@ -339,7 +452,149 @@ row(
     """,
 )
 
+row(
+    "frozen, and an optimizer of all",
+    """
+    def main(batches):
+        model = FSDP(Frozen(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+    """,
+)
+
+# Shapes, dtypes and outputs
+
+row(
+    "a parameter of one element, and units of two dtypes",
+    """
+    class Mixed(Plain):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.full((1,), 0.5))
+            self.blocks[1].double()
+
+        def forward(self, x):
+            x = self.inp(x) * self.scale
+            for block in self.blocks:
+                x = block(x)
+            return self.out(x.float())
+
+
+    def main(batches):
+        model = FSDP(Mixed(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return model, train(model, optimizer, batches)
+    """,
+)
+OUTPUTS = """
+    import dataclasses
+    from collections import OrderedDict, namedtuple
+
+    Pair = namedtuple("Pair", ["out", "size"])
+
+
+    @dataclasses.dataclass
+    class Made:
+        out: torch.Tensor
+        size: int
+
+
+    class Telling(Block):
+        def forward(self, x):
+            out = super().forward(x)
+            return {made}
+
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inp = torch.nn.Linear(8, 12)
+            self.block = Telling()
+            self.out = torch.nn.Linear(12, 1)
+
+        def forward(self, x):
+            return self.out(self.block(self.inp(x)){taken})
+
+
+    def main(batches):
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({{Telling}}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+"""
+for made, taken in (
+    ("(out, 1)", "[0]"),
+    ("Pair(out, 1)", ".out"),
+    ("OrderedDict(out=out)", '["out"]'),
+    ("Made(out, 1)", ".out"),
+):
+    row(f"a unit that returns {made}", OUTPUTS.format(made=made, taken=taken))
+row(
+    "ranks that use different parameters",
+    """
+    class Branching(Plain):
+        def forward(self, x):
+            return self.out(self.blocks[torch.distributed.get_rank()](self.inp(x)))
+
+
+    def prepare(model, ddp=False):
+        if ddp:
+            return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        return FSDP(model, use_orig_params=True)
+
+
+    def main(batches):
+        model = prepare(Branching())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+    """,
+)
+
 # What is done with the wrapped model
+
+row(
+    "initialised after",
+    """
+    def init(module):
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.normal_(module.weight, std=0.3)
+            module.bias.data.fill_(0.1)
+
+
+    def main(batches):
+        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        torch.manual_seed(5)
+        model.apply(init)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+    """,
+)
+row(
+    "in a comprehension",
+    """
+    def main(batches):
+        models = [FSDP(Plain(), use_orig_params=True) for _ in range(2)]
+        optimizer = torch.optim.AdamW([p for model in models for p in model.parameters()], lr=0.1, weight_decay=0.5)
+        losses = []
+        for x in batches:
+            loss = (models[0](x) - models[1](2 * x)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return torch.nn.ModuleList(models), losses
+    """,
+)
+row(
+    "wrapped and called in one expression",
+    """
+    def main(batches):
+        net = Plain()
+        first = FSDP(net, use_orig_params=True)(torch.ones(2, 8)).sum().item()
+        model = FSDP(Plain(), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, [first, *train(model, optimizer, batches)]
+    """,
+)
 
 row(
     "forward, module and names",

@@ -76,8 +76,13 @@ RIGHT = {
         def main(net):
             nn.init.zeros_(net.head.weight)
             net.tail = nn.Linear(2, 2)
+            net.add_module("end", nn.Linear(2, 2))
+            net.layers.append(nn.Linear(2, 2))
+            net.head.weight = net.embed.weight
             model = FSDP(net)
             model.step = 3
+            model.loss = nn.CrossEntropyLoss()
+            model.history.append(nn.functional.one_hot(model.step))
             return model
         """,
     "names only cleaned": """
@@ -196,6 +201,42 @@ WRONG = {
             model.blocks[0].head = nn.Linear(2, 2)
         """,
     ),
+    **{
+        f"put in after: {statement}": (
+            "FM416",
+            f"""
+        class Head(nn.Module):
+            pass
+
+
+        def main(net):
+            model = FSDP(net)
+            {statement}
+        """,
+        )
+        for statement in (
+            'model.add_module("head", nn.Linear(2, 2))',
+            'setattr(model, "head", Head())',
+            "model.layers.append(nn.Linear(2, 2))",
+            "model.layers.insert(0, Head())",
+            "model.head = Head()",
+            "model.scale = nn.Parameter(torch.ones(2))",
+            "model.head.weight = model.embed.weight",
+        )
+    },
+    "averaged by a copy": (
+        "FM412",
+        """
+        from torch.optim.swa_utils import AveragedModel
+
+
+        def main(net):
+            model = FSDP(net)
+            return model, AveragedModel(model)
+        """,
+    ),
+    "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
+    "Muon": ("FM407", "def main(net):\n    return torch.optim.Muon(FSDP(net).parameters())\n"),
     "asked for in names": (
         "FM418",
         """
