@@ -307,6 +307,9 @@ class File(Protocol):
     def passes(self, keyword: str, value: str) -> bool:
         """Whether any call of the program passes this text for an argument of this name."""
 
+    def passing(self, keyword: str) -> Sequence[tuple[File, cst.Call]]:
+        """The program's calls that pass an argument of this name."""
+
     def gives(self, text: str, keyword: str, *callees: str) -> bool:
         """Whether the program passes this string by a keyword, or to a function or method of one of these names."""
 

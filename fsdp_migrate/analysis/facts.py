@@ -424,8 +424,17 @@ class FileFacts:
         return self._facts.torch_version
 
     def passes(self, keyword: str, value: str) -> bool:
-        arguments = ((tree, node) for tree in self._program.mentioning(keyword) for node in tree.nodes(cst.Arg))
-        return any(a.keyword and a.keyword.value == keyword and tree.code(a.value) == value for tree, a in arguments)
+        return any(tree.code(argument.value) == value for tree, argument in self._arguments(keyword))
+
+    def passing(self, keyword: str) -> Sequence[tuple[FileFacts, cst.Call]]:
+        found = self._arguments(keyword)
+        return [(self._facts.file(tree), cst.ensure_type(tree.parents[a], cst.Call)) for tree, a in found]
+
+    def _arguments(self, keyword: str) -> Iterator[tuple[Tree, cst.Arg]]:
+        for tree in self._program.mentioning(keyword):
+            for node in tree.nodes(cst.Arg):
+                if node.keyword is not None and node.keyword.value == keyword:
+                    yield tree, node
 
     def gives(self, text: str, keyword: str, *callees: str) -> bool:
         quoted = (f'"{text}"', f"'{text}'")

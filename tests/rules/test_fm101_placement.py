@@ -417,6 +417,27 @@ def test_values_that_fsdp1_filled_in_or_rearranged(above: str) -> None:
     assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "for x in loader:\n        x = x.to(memory_format=torch.channels_last)",
+        "for batch in loader:\n        x = batch['image'].cuda().to(memory_format=torch.channels_last)",
+        "for i, (x, y) in enumerate(loader):\n        x, y = x.to('cuda', memory_format=torch.channels_last), y",
+        "x = next(iter(loader)).contiguous(memory_format=torch.channels_last)",
+        "x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)",
+        "x = torch.randn(2, 3, 8, 8)\n    x = x.to(memory_format=torch.channels_last)",
+    ],
+)
+def test_inputs_that_are_channels_last(statement: str) -> None:
+    text = f"    fully_shard(model)\n    {statement}\n    return model\n"
+    assert body(text.replace("fully_shard(model)", "model = FSDP(model)")) == text
+
+
+def test_layers_that_are_channels_last() -> None:
+    above = "    for layer in model.layers:\n        layer.to(memory_format=torch.channels_last)\n"
+    assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
+
+
 def test_a_name_with_meta_in_it_is_no_device() -> None:
     above = '    model.name = args.get("meta"), "meta-llama/Llama-2-7b"  # meta\n'
     assert body(f"{above}    return FSDP(model)\n") == above + PLAIN

@@ -15,6 +15,7 @@ from codemods.vocabulary import File, Undecided
 from . import ignored
 from .device import infer_device, translate_device
 from .draft import Draft, Note
+from .memory_format import may_be_channels_last
 from .mesh import translate_mesh
 from .placement import (
     translate_absent,
@@ -93,7 +94,7 @@ def _refuse_unseen_values(file: File) -> None:
     on_meta = file.gives("meta", "device", "device", "to", "set_default_device", "to_empty")
     if on_meta or file.mentions("init_empty_weights"):
         raise Undecided("the model may be on the meta device, where FSDP1 gave it its values")
-    if file.mentions("channels_last"):
+    if may_be_channels_last(file):
         raise Undecided("weights may be channels_last, which fully_shard does not take")
 
 
