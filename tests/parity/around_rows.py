@@ -302,7 +302,6 @@ row(
         with torch.no_grad():
             for old, new in zip(average.parameters(), model.parameters()):
                 old.lerp_(new, 0.5)
-        losses += [average(x).square().mean().item() for x in batches]
         return torch.nn.ModuleList([model, average]), losses
     """,
 )
