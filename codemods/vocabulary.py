@@ -236,6 +236,9 @@ class File(Protocol):
     def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
 
+    def is_sharded(self, node: cst.ClassDef) -> bool:
+        """Whether a constructor call of the program is seen to shard objects of this class, or of one below it."""
+
     def switch(self, call: cst.Call) -> Cause | None:
         """What chooses between a constructor call of this file and an FSDP2 path of the program's own, if anything."""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import libcst as cst
 
 from codemods.checkpoints import state_dict
+from codemods.reading.class_layout import sharded_classes
 from codemods.reading.manual import class_given, context_of
 from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
@@ -52,6 +53,9 @@ def decide(facts: Facts, trees: Iterable[Tree]) -> None:
     facts.changed = {
         node for call, way in facts.ways.items() if way is Way.IDIOMATIC for node in proposals[call].rewrites
     }
+    if facts.program.mentions("ABC", "Generic"):
+        made = [(file, call) for file, call in calls if facts.ways[call] is not Way.LEFT]
+        facts.sharded = {node for file, call in made for _, node in sharded_classes(file, call)}
 
 
 def _calls_of_values(facts: Facts, trees: Iterable[Tree]) -> list[tuple[File, cst.Call]]:

@@ -1,6 +1,7 @@
-"""**What it does.** Finds model classes that name `ABC` before `nn.Module` among their bases.
+"""**What it does.** Finds model classes whose first base is `ABC`, `Generic` or `Protocol`, or a class that comes from
+one of these, and that are not seen to be sharded or cannot be changed (FM425 changes the others).
 
-**Why.** `fully_shard` changes the class of the object. With `ABC` first the layouts differ: `TypeError: __class__
+**Why.** `fully_shard` changes the class of the object. With such a base first the layouts differ: `TypeError: __class__
 assignment: 'FSDPM' object layout differs from 'M'`. FSDP1 took both orders.
 
 ## Example
@@ -16,8 +17,8 @@ class Net(ABC, nn.Module):
     pass
 
 
-def build():
-    return FSDP(Net())
+def build(net):
+    return FSDP(net)
 ```
 
 ## Use instead
@@ -33,13 +34,14 @@ class Net(nn.Module, ABC):
     pass
 
 
-def build():
-    return FSDP(Net())
+def build(net):
+    return FSDP(net)
 ```
 
 ## Fix safety
 
-Nothing is changed. `ABC` has no methods, so that swapping the two bases changes nothing else.
+Nothing is changed. `ABC` has no methods, so that swapping the two bases changes nothing else; a base of your own that
+has some would come behind `nn.Module` with them.
 
 ## References
 
@@ -52,26 +54,20 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.class_layout import behind_the_module, is_refused
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM415"
-
-_EMPTY = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol"})
 
 
 def find(file: File) -> Iterator[Finding]:
     """One finding for each class."""
     for node in file.nodes(cst.ClassDef):
-        names = [file.dotted(base.value) or "" for base in node.bases]
-        if "torch.nn.Module" in names and any(name in _EMPTY for name in names[: names.index("torch.nn.Module")]):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                file,
-                node.name,
-                "fully_shard cannot change the class of an object whose class has ABC before nn.Module",
-                f"class {node.name.value}(nn.Module, ABC)",
-            )
+        if not is_refused(file, node) or (file.is_sharded(node) and behind_the_module(file, node) is not None):
+            continue
+        message = "fully_shard cannot change the class of an object whose first base comes from ABC"
+        cure = f"class {node.name.value}(nn.Module, ...): the module first"
+        yield finding(CODE, Level.MANUAL, file, node.name, message, cure)
 
 
 CHECK = Check(CODE, "abstract-base-first", __doc__, words=("ABC", "Generic", "Protocol"), find=find)

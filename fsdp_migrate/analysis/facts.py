@@ -38,6 +38,7 @@ class Facts:
         self.ways: dict[cst.Call, Way] = {}
         self.changed: set[cst.CSTNode] = set()
         self.kept: set[cst.CSTNode] = set()
+        self.sharded: set[cst.ClassDef] = set()
         self.switches: dict[cst.Call, Cause] = {}
         self.beside: dict[Path, Cause] = {}
         self.subclassed: dict[Path, Cause] = {}
@@ -268,6 +269,9 @@ class FileFacts:
 
     def is_for_shard_model(self, node: cst.CSTNode) -> bool:
         return node in self._facts.kept
+
+    def is_sharded(self, node: cst.ClassDef) -> bool:
+        return node in self._facts.sharded
 
     def switch(self, call: cst.Call) -> Cause | None:
         return self._facts.switches.get(call)

@@ -568,6 +568,35 @@ row(
     """,
 )
 row(
+    "a model and its layers that are abstract first",
+    """
+    from abc import ABC
+    from typing import Generic, TypeVar
+
+    T = TypeVar("T")
+
+
+    class Layer(ABC, torch.nn.Linear):
+        pass
+
+
+    class Net(Generic[T], torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inp = Layer(8, 6)
+            self.out = Layer(6, 1)
+
+        def forward(self, x):
+            return self.out(torch.tanh(self.inp(x)))
+
+
+    def main(batches):
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Layer}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+    """,
+)
+row(
     "in a comprehension",
     """
     def main(batches):

@@ -181,8 +181,8 @@ WRONG = {
             pass
 
 
-        def main():
-            return FSDP(Net())
+        def main(net):
+            return FSDP(net)
         """,
     ),
     "initialised after": (
