@@ -23,7 +23,7 @@ IMPORTS = {
         "torch.distributed.fsdp.wrap": "CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy "
         "lambda_auto_wrap_policy size_based_auto_wrap_policy transformer_auto_wrap_policy",
         "models": "Attention BatchNormed Block BufferFree ChannelsLast Frozen Nested Outer Plain Rootless "
-        "SelfNested Tied Unused",
+        "SelfNested Shared Masked Tied TiedTable Unused",
     }.items()
     for name in names.split()
 } | {
@@ -228,6 +228,7 @@ program(
     """,
 )
 row("tied weights in one unit", "Tied", BLOCKS)
+row("one block under two parents, in one unit", "Shared")
 row("frozen and trained parameters in one unit", "Frozen", BLOCKS)
 row(
     "attention, which reads the weights of a child",
@@ -483,6 +484,12 @@ precise("BatchNorm with bf16 buffers", "BatchNormed", f"{BF16}, buffer_dtype=tor
 precise("classes kept in float32", "Plain", f"{BF16}, _module_classes_to_ignore=(nn.LayerNorm,)", "support")
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
+support(
+    "bf16 without a policy, where BatchNorm is cast too",
+    "BatchNormed",
+    f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)",
+)
+row("bf16, with masks and integers for the blocks", "Masked", f"{BLOCKS}, {IN_BF16}")
 program(
     "mixed precision that may be None",
     """
@@ -585,9 +592,32 @@ for version in (OLDEST, (2, 13)):
         torch_version=version,
     )
 
+program(
+    "ignored_modules of an inner unit",
+    """
+    def build():
+        model = Nested()
+        model.layers["a"] = FSDP(model.layers["a"], ignored_modules=[model.layers["a"].inner], use_orig_params=True)
+        return FSDP(model, use_orig_params=True)
+    """,
+    torch_version=IGNORING,
+)
+
 # Where values come from, and where they are
 
 row("sync_module_states", "Plain", f"{BLOCKS}, sync_module_states=True", seed_by_rank=True)
+program(
+    "sync_module_states, with buffers that no checkpoint holds",
+    """
+    def build():
+        model = Plain()
+        with torch.no_grad():
+            model.blocks[1].scale.mul_(1 + dist.get_rank())
+        blocks = ModuleWrapPolicy({Block})
+        return FSDP(model, auto_wrap_policy=blocks, sync_module_states=True, use_orig_params=True)
+    """,
+    seed_by_rank=True,
+)
 row(
     "sync_module_states with bf16 buffers",
     "Plain",
@@ -623,6 +653,14 @@ support(
     "Plain",
     f'{BLOCKS}, sync_module_states="NO_SYNC" not in os.environ',
     seed_by_rank=True,
+)
+program(
+    "moved after the wrap",
+    """
+    def build():
+        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        return model.to("cuda").double().float()
+    """,
 )
 row("device_id", "Plain", f"{BLOCKS}, device_id=torch.cuda.current_device()")
 row(
@@ -660,6 +698,17 @@ program(
     def build():
         with torch.device("meta"):
             model = Plain()
+        torch.manual_seed(3)
+        return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    """,
+    "support",
+)
+program(
+    "meta, with tied weights",
+    """
+    def build():
+        with torch.device("meta"):
+            model = TiedTable()
         torch.manual_seed(3)
         return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
     """,

@@ -644,6 +644,22 @@ def test_settings_in_variables_go_with_the_last_call_that_took_them() -> None:
     assert "strategy =" not in result.text
 
 
+def test_model_that_is_wrapped_again_is_no_setting() -> None:
+    text = rewrite(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+            def wrap(encoder):
+                part = FSDP(encoder)
+                return FSDP(part)
+            """
+        )
+    ).text
+    assert "    part = fully_shard(encoder)\n" in text
+
+
 def test_setting_that_is_used_elsewhere_stays() -> None:
     result = rewrite(
         code(

@@ -147,6 +147,43 @@ class Tied(nn.Module):
         return self.inp(self.block(x @ self.head.weight))
 
 
+class Masking(Block):
+    """A block that is handed float and integer tensors beside its input."""
+
+    def forward(self, x: torch.Tensor, *, mask: torch.Tensor, extra: dict[str, torch.Tensor]) -> torch.Tensor:
+        return super().forward(x) * mask[:, extra["columns"]]
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inp = nn.Linear(8, WIDTH)
+        self.blocks = nn.ModuleList([Masking(), Masking()])
+        self.out = nn.Linear(WIDTH, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.linspace(0.9, 1.1, x.shape[0] * WIDTH).view(-1, WIDTH)
+        extra = {"columns": torch.arange(WIDTH).flip(0)}
+        x = self.inp(x)
+        for block in self.blocks:
+            x = block(x, mask=mask, extra=extra)
+        return self.out(x.to(self.inp.weight.dtype))
+
+
+class TiedTable(nn.Module):
+    """The weight of one layer is that of another, and is read without its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inp = nn.Linear(8, WIDTH)
+        self.block = Block()
+        self.out = nn.Linear(8, WIDTH, bias=False)
+        self.out.weight = self.inp.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.block(self.inp(x)) @ self.out.weight
+
+
 class Unused(nn.Module):
     """Parameters that never get a gradient, in a unit that does, and a unit that never runs."""
 

@@ -590,6 +590,30 @@ def refusals_name_the_cure() -> None:
 
 
 @check()
+def a_block_under_two_parents_trains() -> None:
+    """FSDP1 wraps it under the first of them only, and fails in forward."""
+    losses = []
+    for classes in ((), {Block}, {Block, nn.Sequential}):
+        torch.manual_seed(5)
+        model: nn.Module = models.Shared()
+        if classes:
+            model = support.shard_model(model, auto_wrap_policy=support.ModuleWrapPolicy(classes))
+        else:
+            model = DDP(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+        seen = []
+        for x in batches(3):
+            loss = loss_of(model, x)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen.append(loss.item())
+        losses.append(seen)
+    equal(losses[0], losses[1])
+    equal(losses[0], losses[2])
+
+
+@check()
 def nothing_is_wrapped_outside_of_enable_wrap() -> None:
     layer = nn.Linear(2, 2)
     assert support.wrap(layer) is layer

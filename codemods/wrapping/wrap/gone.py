@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.reading.dead import assignment_only_for
+from codemods.tables.names import WRAPPER
 from codemods.vocabulary import File, Way
 
 from .draft import Draft
@@ -29,7 +30,7 @@ def settings_gone(made: Draft) -> Iterator[cst.CSTNode]:
 
 def _is_setting(node: cst.CSTNode, file: File) -> bool:
     named = node.func if isinstance(node, cst.Call) else node
-    return isinstance(named, (cst.Name, cst.Attribute)) and file.fsdp1(named) is not None
+    return isinstance(named, (cst.Name, cst.Attribute)) and file.fsdp1(named) not in {None, WRAPPER, "wrap"}
 
 
 def _goes_too(use: cst.Name, file: File) -> bool:
