@@ -22,6 +22,12 @@ POSITIONS = (
 KEPT = ("param_dtype", "reduce_dtype")
 """Those that `MixedPrecisionPolicy` has too, in the same places."""
 
+SAVED_BUFFERS = (
+    "buffer_dtype: buffers are cast before sharding; FSDP1 saved them in checkpoints in their original dtype, "
+    "FSDP2 saves what is in the model"
+)
+"""What differs wherever buffers are cast."""
+
 _BOOLEANS = {"True": True, "False": False}
 
 Fields = Mapping[str, cst.BaseExpression]
@@ -44,6 +50,16 @@ def precision_fields(origin: Origin) -> Fields:
     if flag(fields, "keep_low_precision_grads", False):
         raise Undecided("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
     return fields
+
+
+def has_buffer_dtype(origin: Origin) -> bool:
+    """Whether it is a `MixedPrecision(...)` that is given a dtype for buffers."""
+    node = origin.node
+    if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
+        return False
+    named = [a.value for a in node.args if a.keyword is not None and a.keyword.value == "buffer_dtype"]
+    by_place = [a.value for a in node.args[POSITIONS.index("buffer_dtype") :][:1] if a.keyword is None]
+    return any(not (isinstance(value, cst.Name) and value.value == "None") for value in (*named, *by_place))
 
 
 def flag(fields: Fields, name: str, default: bool) -> bool:

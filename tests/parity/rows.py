@@ -648,7 +648,7 @@ row(
     world=4,
     seed_by_rank=True,
 )
-support(
+row(
     "sync_module_states chosen at run time",
     "Plain",
     f'{BLOCKS}, sync_module_states="NO_SYNC" not in os.environ',

@@ -141,7 +141,6 @@ SUPPORT = [
     "device_mesh=mesh[args.dim]",
     "process_group=group",
     "process_group=(group, group)",
-    "sync_module_states=args.sync",
     "ignored_modules=[model.head]",
     "ignored_states=[model.weight]",
     "param_init_fn=lambda module: module.to_empty(device=rank)",
@@ -263,6 +262,33 @@ def test_sync_module_states() -> None:
             return fully_shard(model)
         """,
     )
+
+
+SWITCHED = [
+    pytest.param("", "args.sync", id="field"),
+    pytest.param("", '"NO_SYNC" not in os.environ', id="expression"),
+    pytest.param("    sync = rank > 0\n", "sync", id="variable"),
+]
+
+
+@pytest.mark.parametrize(("above", "condition"), SWITCHED)
+def test_sync_module_states_that_run_time_switches(above: str, condition: str) -> None:
+    text = body(f"{above}    return FSDP(model, device_id=rank, sync_module_states={condition})\n")
+    assert text == above + "".join(
+        f"    {line}\n"
+        for line in [
+            "torch.cuda.set_device(rank)",
+            f"if {condition}:",
+            "    model.to(rank)",
+            "    for tensor in chain(model.parameters(), model.buffers()):  # sync_module_states",
+            "        dist.broadcast(tensor.detach(), src=0)",
+            "return fully_shard(model)",
+        ]
+    )
+
+
+def test_sync_module_states_that_is_switched_off() -> None:
+    assert body("    sync = False\n    return FSDP(model, sync_module_states=sync)\n") == "    sync = False\n" + PLAIN
 
 
 def written(text: str) -> str:

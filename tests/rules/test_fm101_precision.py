@@ -282,3 +282,22 @@ def test_batch_norm_keeps_its_own_units(line: str) -> None:
     body = f"{line}\n\n\ndef wrap(m):\n    return FSDP(m, mixed_precision=MixedPrecision(torch.float16))\n"
     result = rewrite(HEAD + body)
     assert result.support == {"MixedPrecision", "shard_model"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "level"),
+    [
+        ("torch.bfloat16, torch.bfloat16", Level.REWRITTEN),
+        ("torch.bfloat16, buffer_dtype=None", Level.REWRITTEN),
+        ("torch.bfloat16, torch.bfloat16, torch.bfloat16", Level.REVIEW),
+        ("buffer_dtype=torch.bfloat16", Level.REVIEW),
+    ],
+)
+def test_dtype_of_saved_buffers_is_said_of_the_support_module_too(fields: str, level: Level) -> None:
+    call = f"FSDP(model, mixed_precision=MixedPrecision({fields}), sharding_strategy=strategy)"
+    (found,) = rewrite(
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+        f"def wrap(model, strategy):\n    return {call}\n"
+    ).findings
+    assert found.level is level
+    assert ("FSDP2 saves what is in the model" in found.message) == (level is Level.REVIEW)

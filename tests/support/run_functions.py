@@ -5,6 +5,7 @@ usage: torchrun -m tests.support.run_functions FOLDER [CHECK...], with `fsdp2_su
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -587,6 +588,19 @@ def refusals_name_the_cure() -> None:
     raises(TypeError, lambda: wrapped(FSDP2, auto_wrap_policy=policy), "bool or a dict")
     policy = support.CustomPolicy(lambda module: {"no_such_argument": 1} if isinstance(module, Block) else False)
     raises(TypeError, lambda: wrapped(FSDP2, auto_wrap_policy=policy), "no_such_argument")
+
+
+@check()
+def units_are_counted() -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    support.logger.addHandler(handler)
+    support.logger.setLevel(logging.INFO)
+    wrapped(FSDP2)
+    with pytest.warns(UserWarning, match="picked no module"):
+        wrapped(FSDP2, auto_wrap_policy=support.size_based_auto_wrap_policy)
+    assert lines == ["sharded units of Plain: 4", "sharded units of Plain: 1"]
 
 
 @check()

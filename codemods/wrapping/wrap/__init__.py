@@ -56,6 +56,7 @@ import libcst as cst
 from codemods.reading.early import is_settled
 from codemods.reading.layout import is_stopped, removal, stop
 from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
+from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.tables.arguments import DROPPED
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
 
@@ -65,6 +66,8 @@ from .gone import settings_gone
 from .plan import draft, draft_factory, read_arguments
 
 CODE = "FM101"
+
+_UNITS = "which modules become units is seen at run time: shard_model logs how many, and check --run-gpus compares them"
 
 
 @dataclass(frozen=True)
@@ -191,15 +194,19 @@ def _through_support(call: cst.Call, file: File) -> Outcome:
     except Undecided as undecided:
         reason = str(undecided)
     renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value == "ignored_parameters"]
+    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
+    casts_buffers = any(has_buffer_dtype(origin) for value in given for origin in file.origins(value))
+    message = f"constructor call becomes shard_model of the support module: {reason}"
     return Outcome(
         edits=[Edit(start, end, item.local), *(Edit(*file.span(name), "ignored_states") for name in renamed)],
         findings=[
             finding(
                 CODE,
-                Level.REWRITTEN,
+                Level.REVIEW if casts_buffers else Level.REWRITTEN,
                 file,
                 call,
-                f"constructor call becomes shard_model of the support module: {reason}",
+                f"{message}; {SAVED_BUFFERS}" if casts_buffers else message,
+                _UNITS if reason.startswith("auto_wrap_policy") else "",
             )
         ],
         imports=[item],

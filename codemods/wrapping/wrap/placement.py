@@ -6,7 +6,7 @@ import libcst as cst
 
 from codemods.tables.names import PACKAGE
 from codemods.tables.strategies import STRATEGIES
-from codemods.vocabulary import Undecided
+from codemods.vocabulary import Origin, Undecided
 
 from .draft import Draft, Note
 
@@ -68,22 +68,22 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
 
 
 def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
-    """`sync_module_states=True`: all ranks start from the first one's values, broadcast before sharding."""
-    if is_name(value, "False"):
+    """`sync_module_states`: all ranks start from the first one's values, broadcast before sharding."""
+    if all(is_named(origin, "False") or origin.is_none for origin in draft.file.origins(value)):
         return
-    if not is_name(value, "True"):
-        raise Undecided("sync_module_states is only known at run time")
-    chain, dist = draft.imported("itertools", "chain"), distributed(draft)
-    if draft.device:
-        draft.before.append(f"{draft.model}.to({draft.device})")
-    source = "src=0"
+    condition = "" if is_name(value, "True") else draft.file.code(value)
+    if "\n" in condition:
+        raise Undecided("sync_module_states is an expression of several lines")
     if draft.group is None:
         raise Undecided("sync_module_states over more than one group")
+    chain, dist = draft.imported("itertools", "chain"), distributed(draft)
+    lines = [f"{draft.model}.to({draft.device})"] if draft.device else []
+    source = "src=0"
     if draft.group:
         group = draft.group
         if not group.isidentifier():
             group = draft.fresh("group", "shard_group")
-            draft.before.append(f"{group} = {draft.group}")
+            lines.append(f"{group} = {draft.group}")
         source = f"src={dist}.get_global_rank({group}, 0), group={group}"
     tensor = draft.fresh("tensor", "state")
     loop = [
@@ -92,7 +92,10 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     ]
     if draft.ignored:
         loop[1:] = [f"    if {tensor} not in {draft.ignored}:", "    " + loop[1]]
-    draft.before.append("\n".join(loop))
+    lines += loop
+    if condition:
+        lines = [f"if {condition}:", *("    " + line for line in lines)]
+    draft.before.append("\n".join(lines))
 
 
 def translate_absent(name: str, value: cst.BaseExpression, draft: Draft) -> None:
@@ -114,6 +117,10 @@ def _is_parameter(value: cst.BaseExpression, draft: Draft) -> bool:
         return False
     params = scope.params
     return value.value in {p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)}
+
+
+def is_named(origin: Origin, name: str) -> bool:
+    return isinstance(origin.node, cst.Name) and origin.node.value == name
 
 
 def is_name(node: cst.BaseExpression, name: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.reading.precision import Fields, flag, policy_call, precision_fields, text_of
+from codemods.reading.precision import SAVED_BUFFERS, Fields, flag, policy_call, precision_fields, text_of
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import Origin, Undecided
 
@@ -124,9 +124,4 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
     if optional:
         loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
     draft.before.extend(["\n".join(loop)])
-    draft.notes.append(
-        Note(
-            "buffer_dtype: buffers are cast before sharding; FSDP1 saved them in checkpoints in their original dtype, "
-            "FSDP2 saves what is in the model",
-        )
-    )
+    draft.notes.append(Note(SAVED_BUFFERS))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +21,8 @@ from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_m
 from .precision import cast_module_buffers, unit_mp_policy
 from .states import broadcast_module_states, make_contiguous, materialize
 from .units import resolve_ignored, unit_modules, wrap_targets
+
+logger = logging.getLogger(__name__)
 
 # FSDP1 arguments that changed when memory was used and when ranks communicated, and never what was computed.
 SPEED_ONLY = frozenset({"backward_prefetch", "forward_prefetch", "limit_all_gathers", "use_orig_params"})
@@ -133,6 +137,9 @@ def shard_model(
         if any(isinstance(m, FSDPModule) for m in module.modules()):
             raise ValueError("auto_wrap_policy needs a model without sharded modules: shard by policy or by hand")
         units = wrap_targets(module, auto_wrap_policy, mixed_precision, skipped_modules, skipped_params)
+        logger.info("sharded units of %s: %d", type(module).__name__, len(units) + 1)
+        if not units:
+            warnings.warn("auto_wrap_policy picked no module: the whole model is one unit", stacklevel=2)
         for unit, own in units.items():
             # Classes that FSDP1 kept out of mixed precision: inputs are cast up, outputs back.
             if mixed_precision is not None and isinstance(unit, tuple(mixed_precision._module_classes_to_ignore)):
