@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.just_made import is_just_made
 from codemods.vocabulary import File, Holds
 
 WORDS = ("parameters", "named_parameters")
@@ -59,7 +60,7 @@ def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
 
 
 def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, file: File) -> bool:
-    if Holds.FSDP not in file.holds(model):
+    if Holds.FSDP not in file.holds(model) or is_just_made(file, model):
         return False
     blocks = [node for node in file.ancestors(at) if isinstance(node, cst.With)]
     return not any("summon_full_params" in file.code(item) for block in blocks for item in block.items)

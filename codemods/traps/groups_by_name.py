@@ -46,6 +46,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.just_made import is_just_made
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
 CODE = "FM406"
@@ -82,7 +83,9 @@ def _asks_for_name(node: cst.CSTNode) -> bool:
 
 def _had_flat_parameters(file: File, model: cst.BaseExpression) -> bool:
     calls = [origin for origin in file.origins(model) if isinstance(origin.node, cst.Call)]
-    if Holds.FSDP not in file.holds(model) or any(isinstance(n, cst.With) for n in file.ancestors(model)):
+    if Holds.FSDP not in file.holds(model) or is_just_made(file, model):
+        return False
+    if any(isinstance(node, cst.With) for node in file.ancestors(model)):
         return False
     return any(_is_flat(origin.file, cst.ensure_type(origin.node, cst.Call)) for origin in calls)
 

@@ -27,7 +27,8 @@ def size(net):
 
 ## Fix safety
 
-Nothing is changed: the number is only shown, as a rule. Count before the model is wrapped, or take the factor away.
+Nothing is changed: the number is only shown, as a rule. Count before the model is wrapped, or take the factor away. The
+size of one named parameter is not reported: FSDP1 gave that of a shard, so that working code asks before the wrap.
 
 ## References
 
@@ -38,6 +39,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+
+import libcst as cst
 
 from codemods.reading.model_parameters import WORDS, readings
 from codemods.vocabulary import Check, File, Finding, Level, finding
@@ -50,7 +53,8 @@ _SIZE = r"(\.data|\.detach\(\))?\.(numel\(\)|nelement\(\)|shape\b|size\(\))"
 def find(file: File) -> Iterator[Finding]:
     """One finding for each loop over parameters."""
     for reading in readings(file):
-        if re.search(reading.param + _SIZE, file.code(reading.body)):
+        in_loop = isinstance(reading.node, cst.Call)
+        if in_loop and re.search(reading.param + _SIZE, file.code(reading.body)):
             yield finding(
                 CODE,
                 Level.REVIEW,

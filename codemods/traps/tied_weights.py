@@ -45,6 +45,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.class_layout import sharded_classes
 from codemods.reading.manual import is_constructor
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
@@ -54,15 +55,16 @@ _PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "always_wrap_pol
 
 
 def find(file: File) -> Iterator[Finding]:
-    """One finding for each constructor call; looked for in the files that wrap."""
-    if not (file.mentions("tie_weights") or any(_ties(node) for node in file.nodes(cst.Assign))):
-        return
+    """One finding for each constructor call."""
+    own = _ties_anything(file, file.top)
     for call in file.nodes(cst.Call):
         if not is_constructor(file, call):
             continue
         given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "auto_wrap_policy"]
         texts = [o.file.code(o.node) for value in given for o in file.origins(value) if o.node is not None]
-        if any(word in text for text in texts for word in _PICKS):
+        if not any(word in text for text in texts for word in _PICKS):
+            continue
+        if own or any(_ties_anything(where, owner) for where, owner in sharded_classes(file, call)):
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -73,6 +75,15 @@ def find(file: File) -> Iterator[Finding]:
             )
 
 
+def _ties_anything(file: File, scope: cst.CSTNode) -> bool:
+    """Whether a file, or a class of the model, ties weights: by `tie_weights`, or by `head.weight = embed.weight`."""
+    start, end = file.span(scope)
+    nodes: list[cst.CSTNode] = [node for node in file.nodes(cst.Assign) if _ties(node)]
+    nodes += [node for node in file.nodes(cst.Attribute) if node.attr.value == "tie_weights"]
+    nodes += [node for node in file.nodes(cst.FunctionDef) if node.name.value == "tie_weights"]
+    return any(start <= file.span(node)[0] < end for node in nodes)
+
+
 def _ties(node: cst.Assign) -> bool:
     """`head.weight = embed.weight`."""
     target, value = node.targets[0].target, node.value
@@ -80,4 +91,4 @@ def _ties(node: cst.Assign) -> bool:
     return len(weights) == 2
 
 
-CHECK = Check(CODE, "tied-weights-in-two-units", __doc__, words=("tie_weights", "weight"), find=find)
+CHECK = Check(CODE, "tied-weights-in-two-units", __doc__, words=("auto_wrap_policy",), find=find)

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import code, rewrite
+from ..helpers import code, rewrite, rewrite_files
 
 HEAD = """\
 import copy
@@ -256,3 +256,70 @@ def test_trap_is_found_once(name: str) -> None:
     assert found.rule == rule
     assert found.level is Level.MANUAL
     assert found.cure
+
+
+ATTRIBUTE = HEAD + code(
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = net
+            {statement}
+            names = [name for name, p in self.model.named_parameters() if "bias" in name]
+            self.model = self.wrap(self.model)
+            {below}
+
+        def build(self):
+            return self.net
+
+        def look(self):
+            print(self.model)
+
+        def prepare(self):
+            self.model = FSDP(self.net)
+
+        def wrap(self, model):
+            return FSDP(model)
+    """
+)
+
+
+@pytest.mark.parametrize("statement", ["self.model = self.build()", "self.model = self.build(); self.look()"])
+def test_attribute_that_is_plain_still(statement: str) -> None:
+    lines = statement.replace("; ", "\n        ")
+    result = rewrite(ATTRIBUTE.format(statement=lines, below="print(names)"))
+    assert "FM406" not in {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["self.prepare()", "self.model = self.build(); self.prepare()", "self.model = self.wrap(net)", "use(self)"],
+)
+def test_attribute_that_may_be_wrapped(statement: str) -> None:
+    lines = statement.replace("; ", "\n        ")
+    result = rewrite(ATTRIBUTE.format(statement=lines, below="print(names)"))
+    assert "FM406" in {finding.rule for finding in result.findings}
+
+
+MODEL = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(4, 4)
+        self.head = nn.Linear(4, 4)
+        {tie}
+
+
+class Other(nn.Module):
+    def tie_weights(self):
+        self.head.weight = self.embed.weight
+"""
+
+
+@pytest.mark.parametrize(("tie", "found"), [("self.head.weight = self.embed.weight", True), ("self.count = 0", False)])
+def test_ties_in_the_class_of_the_model(tie: str, found: bool) -> None:
+    train = HEAD + "from net import Net\n\nmodel = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
+    result = rewrite_files({"train.py": train, "net.py": MODEL.format(tie=tie)})
+    assert ("FM409" in {finding.rule for finding in result.findings}) == found

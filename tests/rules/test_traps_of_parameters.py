@@ -32,6 +32,7 @@ FINE = [
     "for p in model.parameters():\n        x[0] = p.requires_grad",
     "model.out.weight.data.mul_(2)",
     "x.out.weight[3].zero_()",
+    "return model.embed.weight.size(0)",
     "with model.no_sync():\n        model(x).backward()\n    return [p.grad for p in model.parameters()]",
     "with x.no_sync():\n        x.grad",
     "x.register_comm_hook(None, x)",

@@ -1,0 +1,78 @@
+"""Whether a model that is wrapped somewhere is seen to be plain still at one place of a method.
+
+What an attribute holds is asked of the whole program. `self.model = self.build()` right above says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.reading.places import place, same
+from codemods.vocabulary import File, Holds
+
+
+def is_just_made(file: File, model: cst.BaseExpression) -> bool:
+    """Whether a statement above binds it to something plain, and nothing in between can wrap it."""
+    name = place(model)
+    if name is None or not isinstance(model, cst.Attribute):
+        return False  # a name is followed anyway
+    inner: cst.CSTNode = model
+    for outer in file.ancestors(model):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
+            return False
+        if isinstance(outer, (cst.For, cst.While)) and inner is outer.body and _touches(file, outer.body, name):
+            return False
+        if isinstance(outer, (cst.IndentedBlock, cst.Module)):
+            body: list[cst.CSTNode] = list(outer.body)
+            for statement in reversed(body[: body.index(inner)]):
+                value = _bound_to(statement, name)
+                if value is not None:
+                    return Holds.FSDP not in file.holds(value)
+                if _touches(file, statement, name):
+                    return False
+        inner = outer
+    return False
+
+
+def _bound_to(statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:
+    """The value of `self.model = value`."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return None
+    assignment = statement.body[0]
+    if isinstance(assignment, cst.Assign) and [place(t.target) for t in assignment.targets] == [name]:
+        return assignment.value
+    return None
+
+
+def _touches(file: File, statement: cst.CSTNode, name: str) -> bool:
+    """Whether a statement binds the model, or calls a method of its owner that does, as far as that is seen."""
+    owner = name.rpartition(".")[0]
+    for node in _inside(statement):
+        if isinstance(node, cst.AssignTarget) and place(node.target) == name:
+            return True
+        if isinstance(node, cst.Call):
+            receiver = place(node.func.value) if isinstance(node.func, cst.Attribute) else None
+            given = {place(argument.value) for argument in node.args}
+            if owner in given or (receiver == owner and not _leaves_alone(file, node, name)):
+                return True
+    return False
+
+
+def _leaves_alone(file: File, call: cst.Call, name: str) -> bool:
+    attribute = name.rpartition(".")[2]
+    functions = file.runs(call)
+    return bool(functions) and not any(
+        isinstance(node, cst.AssignTarget)
+        and isinstance(node.target, cst.Attribute)
+        and same(node.target.attr.value, attribute)
+        for _, function in functions
+        for node in _inside(function.body)
+    )
+
+
+def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _inside(child)
