@@ -110,7 +110,8 @@ class Layout:
             written += text[position : edit.start]
             position = edit.end
             if edit.text or (written and not written.endswith("\n")):
-                written += edit.text if written.strip() else edit.text.lstrip("\r\n")
+                is_apart = not written.strip() or written.endswith(("\n\n", "\n\r\n"))
+                written += edit.text.lstrip("\r\n") if is_apart else edit.text
                 continue
             # Lines went: blank lines before and behind them would add up.
             while written.rstrip(" \t\r\n")[-1:] in ("", ":") or written.endswith(("\n\n", "\n\r\n")):

@@ -621,6 +621,37 @@ REBOUND = [
     ),
     pytest.param(
         """
+        def main(net, sharded):
+            runs = []
+            for _ in range(2):
+                net = torch.nn.Linear(3, 3)
+                optimizer = torch.optim.AdamW(net.parameters())
+                runs.append((net, optimizer))
+            for run in runs:
+                net, optimizer = run
+                if sharded:
+                    net = FSDP(net, use_orig_params=True)
+                train(net, optimizer)
+        """,
+        """
+        def main(net, sharded):
+            runs = []
+            for _ in range(2):
+                net = torch.nn.Linear(3, 3)
+                optimizer = torch.optim.AdamW(net.parameters())
+                runs.append((net, optimizer))
+            for run in runs:
+                net, optimizer = run
+                if sharded:
+                    unsharded = list(net.named_parameters())
+                    fully_shard(net)
+                    rebind_optimizer(optimizer, unsharded, net)
+                train(net, optimizer)
+        """,
+        id="another model each time round",
+    ),
+    pytest.param(
+        """
         net = torch.nn.Linear(3, 3)
         optimizer = torch.optim.AdamW(net.parameters())
 

@@ -320,6 +320,23 @@ def test_file_without_a_newline_at_its_end() -> None:
     assert rewrite(text).text == "from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net)"
 
 
+def test_groups_of_imports_are_one_line_apart() -> None:
+    text = rewrite(
+        code(
+            """
+            import torch
+
+            from torch.distributed.fsdp import MixedPrecision, FullyShardedDataParallel as FSDP
+
+
+            def wrap(model, precision=MixedPrecision()):
+                return FSDP(model, mixed_precision=precision)
+            """
+        )
+    ).text
+    assert text.startswith("import torch\n\nfrom fsdp2_support import MixedPrecision, shard_model\n\n\ndef wrap")
+
+
 def test_form_feeds_and_odd_blank_lines_stay() -> None:
     text = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\x0c\n   \nmodel = FSDP(net)\n\n\n\n"
     assert rewrite(text).text == text.replace("FullyShardedDataParallel as FSDP", "fully_shard").replace(

@@ -143,6 +143,8 @@ def _line(step: Step, early: Early) -> cst.CSTNode | None:
     for node in step.file.ancestors(step.site):
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             break
+        if isinstance(node, cst.For) and _binds(node, step.model):
+            break  # another model each time round
         if isinstance(node, (cst.Return, cst.Raise)) or (found is None and isinstance(node, cst.BaseComp)):
             return None
         if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1:
@@ -150,3 +152,13 @@ def _line(step: Step, early: Early) -> cst.CSTNode | None:
         elif isinstance(node, (cst.For, cst.With)) and found is not None and node not in around:
             found = node
     return found
+
+
+def _binds(node: cst.CSTNode, model: str) -> bool:
+    """Whether the model gets its name in a loop."""
+    targets: list[cst.BaseExpression] = []
+    if isinstance(node, cst.Assign):
+        targets = [target.target for target in node.targets]
+    elif isinstance(node, (cst.AnnAssign, cst.For)):
+        targets = [node.target]
+    return any(model in bound(target) for target in targets) or any(_binds(child, model) for child in node.children)
