@@ -69,7 +69,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     graph = import_graph(tuple(program.texts)) if graph is None else graph
-    facts = Facts(program, options.torch_version)
+    facts = Facts(program, options.torch_version, programs(graph))
     facts.saves_by_dcp = options.checkpoint_format == "dcp"
     naming = _trees_naming_fsdp1(program)
     untouched.decide(facts, naming, _trees_using_models(program), graph)

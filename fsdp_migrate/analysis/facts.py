@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from keyword import iskeyword
@@ -30,8 +30,15 @@ from .values import Values
 class Facts:
     """The analysis of a program, a `FileFacts` a file."""
 
-    def __init__(self, program: Program, torch_version: tuple[int, int] = OLDEST) -> None:
+    def __init__(
+        self,
+        program: Program,
+        torch_version: tuple[int, int] = OLDEST,
+        groups: Iterable[Collection[Path]] = (),
+    ) -> None:
+        """`groups` are the files that belong together; what one of them says is nothing to another."""
         self.program = program
+        self._groups = {path: frozenset(group) for group in groups for path in group}
         self.torch_version = torch_version
         self.values = Values(program)
         self.conditions = Conditions(self.values)
@@ -50,6 +57,10 @@ class Facts:
         self.saves_by_dcp = False
         self._files: dict[Path, FileFacts] = {}
 
+    def together(self, path: Path) -> Collection[Path]:
+        """The files that some import connects with this one."""
+        return self._groups.get(path, self.program.texts)
+
     def file(self, tree: Tree) -> FileFacts:
         if tree.path not in self._files:
             self._files[tree.path] = FileFacts(tree, self)
@@ -63,6 +74,7 @@ class FileFacts:
         self.tree = tree
         self._facts = facts
         self._program = facts.program
+        self._together = facts.together(tree.path)
 
     @property
     def path(self) -> Path:
@@ -421,7 +433,7 @@ class FileFacts:
         return frozenset(name.value for name in self.tree.nodes(cst.Name) if self.tree.contains(outer, name))
 
     def mentions(self, *words: str) -> bool:
-        return self._program.mentions(*words)
+        return self._program.mentions(*words, within=self._together)
 
     @property
     def torch_version(self) -> tuple[int, int]:
@@ -435,14 +447,14 @@ class FileFacts:
         return [(self._facts.file(tree), cst.ensure_type(tree.parents[a], cst.Call)) for tree, a in found]
 
     def _arguments(self, keyword: str) -> Iterator[tuple[Tree, cst.Arg]]:
-        for tree in self._program.mentioning(keyword):
+        for tree in self._program.mentioning(keyword, within=self._together):
             for node in tree.nodes(cst.Arg):
                 if node.keyword is not None and node.keyword.value == keyword:
                     yield tree, node
 
     def gives(self, text: str, keyword: str, *callees: str) -> bool:
         quoted = (f'"{text}"', f"'{text}'")
-        paths = [path for path, source in self._program.texts.items() if any(q in source for q in quoted)]
+        paths = [path for path in self._together if any(q in self._program.texts.get(path, "") for q in quoted)]
         for tree in filter(None, map(self._program.tree, paths)):
             for node in tree.nodes(cst.SimpleString):
                 argument = tree.parents.get(node)
@@ -462,13 +474,13 @@ class FileFacts:
         return any(isinstance(tree.parents[node], cst.AssignTarget) for tree, node in self._attributes(name))
 
     def _attributes(self, *names: str) -> Iterator[tuple[Tree, cst.Attribute]]:
-        for tree in self._program.mentioning(*names):
+        for tree in self._program.mentioning(*names, within=self._together):
             for name in names:
                 for node in tree.attributes(name):
                     yield tree, node
 
     def mentions_elsewhere(self, word: str) -> bool:
-        return self._program.mentions(word, but=self.path)
+        return self._program.mentions(word, within=frozenset(self._together) - {self.path})
 
     def others(self, word: str) -> Iterator[FileFacts]:
         return (self._facts.file(tree) for tree in self._program.mentioning(word) if tree is not self.tree)

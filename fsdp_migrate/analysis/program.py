@@ -38,9 +38,9 @@ class Program:
             self._trees[path] = self._parse(path)
         return self._trees[path]
 
-    def mentioning(self, *words: str) -> list[Tree]:
+    def mentioning(self, *words: str, within: Collection[Path] | None = None) -> list[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
-        paths = {path for word in words for path in self._words.get(word, ())}
+        paths = {path for word in words for path in self._words.get(word, ()) if within is None or path in within}
         return list(self._parsed(path for path in self.texts if path in paths))
 
     def defining(self, name: str) -> Iterator[Tree]:
@@ -59,9 +59,9 @@ class Program:
             paths |= {path for name in names for path in self._called_on_super.get(name, ())}
         return self._parsed(path for path in self.texts if path in paths)
 
-    def mentions(self, *words: str, but: Path | None = None) -> bool:
-        """Whether the text of any file (except `but`) holds one of these identifiers."""
-        return any(path != but for word in words for path in self._words.get(word, ()))
+    def mentions(self, *words: str, within: Collection[Path] | None = None) -> bool:
+        """Whether the text of any file holds one of these identifiers."""
+        return any(within is None or path in within for word in words for path in self._words.get(word, ()))
 
     @cached_property
     def _words(self) -> Mapping[str, Sequence[Path]]:

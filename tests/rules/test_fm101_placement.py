@@ -6,7 +6,7 @@ import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import check_transformed, code, meaning, rewrite
+from ..helpers import check_transformed, code, meaning, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -462,6 +462,14 @@ def test_inputs_that_are_channels_last(statement: str) -> None:
 def test_layers_that_are_channels_last() -> None:
     above = "    for layer in model.layers:\n        layer.to(memory_format=torch.channels_last)\n"
     assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
+
+
+def test_another_program_of_the_folder_says_nothing_about_this_one() -> None:
+    meta = "    with torch.device('meta'):\n        model = model()\n"
+    other = f"    torch.cuda.set_device(rank)\n{meta}    return FSDP(model)\n"
+    result = rewrite_files({"a.py": HEAD + other, "b.py": HEAD + "    return FSDP(model, device_id=rank)\n"})
+    assert result.after["b.py"].endswith("    torch.cuda.set_device(rank)\n" + PLAIN)
+    assert result.after["a.py"].endswith("    return shard_model(model)\n")
 
 
 def test_a_name_with_meta_in_it_is_no_device() -> None:
