@@ -78,7 +78,7 @@ def _moves_by_rank(file: File, call: cst.Call, place: str) -> bool:
     device = file.code(call.args[0].value)
     if call.func.attr.value == "cuda":
         return _RANK.fullmatch(device) is not None
-    return call.func.attr.value == "to" and _NAMED.fullmatch(device) is not None
+    return call.func.attr.value == "to" and any(kind.fullmatch(device) for kind in (_NAMED, _RANK))
 
 
 CHECK = Check(CODE, "device-not-set", __doc__, words=WORDS, find=find)

@@ -265,6 +265,14 @@ WRONG = [
         """,
         ("FM507", 7),
     ),
+    (
+        """
+        def main(model, local_rank):
+            model.to(local_rank)
+            fully_shard(model)
+        """,
+        ("FM507", 7),
+    ),
 ]
 
 

@@ -392,6 +392,8 @@ def test_states_are_synchronised_over_replicas_and_shards() -> None:
 
 
 MOVED = [
+    ("model.to(rank)", "rank"),
+    ("model.to(args.local_rank)", "args.local_rank"),
     pytest.param("model.to(0)", "0", id="number"),
     pytest.param("model.cuda(0)", "0", id="cuda"),
     pytest.param("model.train().to(int(rank))", "int(rank)", id="among other calls"),
@@ -411,7 +413,7 @@ def test_device_that_the_model_is_on_becomes_the_current_one(moved: str, device:
 
 
 @pytest.mark.parametrize(
-    "moved", ["model.cuda()", 'model.to("cuda")', "model.to(torch.bfloat16)", "model.to(rank)", "args.net.to(0)"]
+    "moved", ["model.cuda()", 'model.to("cuda")', "model.to(torch.bfloat16)", "model.to(place)", "args.net.to(0)"]
 )
 def test_device_that_is_the_current_one_or_not_seen(moved: str) -> None:
     assert written(f"    {moved}\n    return FSDP(model)\n") == f"{moved}\nreturn fully_shard(model)\n"

@@ -14,6 +14,7 @@ from codemods.vocabulary import File, Origin
 
 from .draft import Draft
 
+_RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)", re.IGNORECASE)
 _SETS_DEVICE = re.compile(r"\bset_device(_index)?$")
 
 
@@ -41,7 +42,7 @@ def infer_device(draft: Draft) -> None:
     """Without `device_id`, FSDP1 computed where the parameters were: `model.to(rank)` said which device is meant."""
     for call in _moves(draft):
         assert isinstance(call.func, cst.Attribute)
-        if call.func.attr.value == "cuda" or _all_cuda(draft.file, call.args[0].value):
+        if call.func.attr.value == "cuda" or _is_gpu(draft.file, call.args[0].value):
             draft.device_type = "cuda"
             _set_device(call, draft)
 
@@ -71,8 +72,10 @@ def _spine(node: cst.BaseExpression) -> tuple[str, list[cst.Call]]:
     return (node.value if isinstance(node, cst.Name) else ""), moves
 
 
-def _all_cuda(file: File, value: cst.BaseExpression) -> bool:
-    return all(is_cuda(origin) for origin in file.origins(value))
+def _is_gpu(file: File, value: cst.BaseExpression) -> bool:
+    """Whether a device is seen to be a GPU; a rank that is passed in is a number, which means one."""
+    named_so = _RANK.fullmatch(file.code(value)) is not None
+    return all(is_cuda(origin) or (named_so and origin.node is None) for origin in file.origins(value))
 
 
 def _set_device(call: cst.Call, draft: Draft) -> None:
