@@ -39,18 +39,28 @@ def behind_the_module(file: File, node: cst.ClassDef) -> Edit | None:
 
 def sharded_classes(file: File, call: cst.Call) -> Iterator[tuple[File, cst.ClassDef]]:
     """The program's classes that a constructor call is seen to shard, by its model or its policy, and their bases."""
-    module = wrapped_module(call)
-    made = file.origins(module) if module is not None else ()
-    named = [(o.file, o.node.func) for o in made if isinstance(o.node, cst.Call)]
+    yield from model_classes(file, call)
     for argument in call.args:
         if argument.keyword is not None and argument.keyword.value == "auto_wrap_policy":
             policies = [(o.file, o.node) for o in file.origins(argument.value) if o.node is not None]
             inner = [(where, node) for where, policy in policies for node in _inside(policy)]
-            named += [(where, node) for where, node in inner if isinstance(node, (cst.Name, cst.Attribute))]
-    for where, node in named:
-        for origin in where.origins(node):
-            if isinstance(origin.node, cst.ClassDef):
-                yield from _with_bases(origin.file, origin.node, _BASES)
+            for where, node in inner:
+                if isinstance(node, (cst.Name, cst.Attribute)):
+                    yield from _classes(where, node)
+
+
+def model_classes(file: File, call: cst.Call) -> Iterator[tuple[File, cst.ClassDef]]:
+    """The program's classes that the model of a constructor call is seen to be of, and their bases."""
+    module = wrapped_module(call)
+    for origin in file.origins(module) if module is not None else ():
+        if isinstance(origin.node, cst.Call):
+            yield from _classes(origin.file, origin.node.func)
+
+
+def _classes(file: File, node: cst.BaseExpression) -> Iterator[tuple[File, cst.ClassDef]]:
+    for origin in file.origins(node):
+        if isinstance(origin.node, cst.ClassDef):
+            yield from _with_bases(origin.file, origin.node, _BASES)
 
 
 def _with_bases(file: File, node: cst.ClassDef, depth: int) -> Iterator[tuple[File, cst.ClassDef]]:

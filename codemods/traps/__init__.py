@@ -15,6 +15,7 @@ from . import (
     index_writes,
     late_writes,
     low_precision_gradients,
+    other_methods,
     parameter_counts,
     parameter_groups,
     parameter_hooks,
@@ -48,4 +49,5 @@ TRAPS: tuple[Check, ...] = (
     index_writes.CHECK,
     parameter_counts.CHECK,
     parameter_hooks.CHECK,
+    other_methods.CHECK,
 )

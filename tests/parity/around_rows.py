@@ -597,6 +597,29 @@ row(
     """,
 )
 row(
+    "a method that runs units only",
+    """
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Sequential(Block(8), Block(8))
+
+        def encode(self, x):
+            return self.body(x)
+
+        def forward(self, x):
+            return self.encode(x)
+
+
+    def main(batches):
+        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        losses = train(model, optimizer, batches)
+        with torch.no_grad():
+            return model, losses + [model.encode(x).sum().item() for x in batches]
+    """,
+)
+row(
     "in a comprehension",
     """
     def main(batches):
