@@ -77,11 +77,10 @@ def find(file: File) -> Iterator[Finding]:
 
 def _ties_anything(file: File, scope: cst.CSTNode) -> bool:
     """Whether a file, or a class of the model, ties weights: by `tie_weights`, or by `head.weight = embed.weight`."""
-    start, end = file.span(scope)
     nodes: list[cst.CSTNode] = [node for node in file.nodes(cst.Assign) if _ties(node)]
     nodes += [node for node in file.nodes(cst.Attribute) if node.attr.value == "tie_weights"]
     nodes += [node for node in file.nodes(cst.FunctionDef) if node.name.value == "tie_weights"]
-    return any(start <= file.span(node)[0] < end for node in nodes)
+    return any(outer is scope for node in nodes for outer in file.ancestors(node))
 
 
 def _ties(node: cst.Assign) -> bool:

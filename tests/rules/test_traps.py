@@ -323,3 +323,8 @@ def test_ties_in_the_class_of_the_model(tie: str, found: bool) -> None:
     train = HEAD + "from net import Net\n\nmodel = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
     result = rewrite_files({"train.py": train, "net.py": MODEL.format(tie=tie)})
     assert ("FM409" in {finding.rule for finding in result.findings}) == found
+
+
+def test_file_in_another_language_that_ends_without_a_newline() -> None:
+    text = HEAD + "net.tie_weights()  # lié\nmodel = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))"
+    assert "FM409" in {finding.rule for finding in rewrite(text).findings}
