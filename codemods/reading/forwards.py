@@ -48,6 +48,16 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, file: File, t
     return any(is_run(o, name, file) for o in above if file.span(o)[1] > behind)
 
 
+def trains_before(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
+    """Whether the model's own backward is seen above this call, and no evaluation of it in between."""
+    above = _above(call, file)
+    name = file.code(model)
+    behind = _last_backward(above, file)
+    before = [other for other in above if file.span(other)[1] < behind]
+    has_grad = any(runs(o, name, file) and not is_without_grad(file.ancestors(o), file) for o in before)
+    return has_grad and not any(_evaluates(other, name, file) for other in above if file.span(other)[1] > behind)
+
+
 def _above(call: cst.Call, file: File) -> list[cst.Call]:
     start = file.span(call)[0]
     return [other for other in file.calls(file.scope(call)) if file.span(other)[1] < start]

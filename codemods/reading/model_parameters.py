@@ -37,7 +37,7 @@ def readings(file: File) -> Iterator[Reading]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in WORDS:
             loop = _loop(call, file)
             if loop is not None and _is_sharded(call.func.value, call, file):
-                yield Reading(call, loop, rf"\b{re.escape(file.code(_parameter(call, loop)))}")
+                yield Reading(call, loop, rf"\b{re.escape(file.code(parameter_of(call, loop)))}")
     for attribute in file.nodes(cst.Attribute):
         if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, file) for o in _owners(attribute)):
             statement = next((n for n in file.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
@@ -47,6 +47,12 @@ def readings(file: File) -> Iterator[Reading]:
 def is_guarded(node: cst.CSTNode, file: File) -> bool:
     """Whether only one rank comes here: `if rank == 0:`."""
     return any(isinstance(outer, cst.If) and _RANK.search(file.code(outer.test)) for outer in file.ancestors(node))
+
+
+def is_summoned(node: cst.CSTNode, file: File) -> bool:
+    """Whether parameters are whole here."""
+    blocks = [outer for outer in file.ancestors(node) if isinstance(outer, cst.With)]
+    return any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
 
 
 def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
@@ -62,11 +68,10 @@ def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
 def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, file: File) -> bool:
     if Holds.FSDP not in file.holds(model) or is_just_made(file, model):
         return False
-    blocks = [node for node in file.ancestors(at) if isinstance(node, cst.With)]
-    return not any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
+    return not is_summoned(at, file)
 
 
-def _parameter(call: cst.Call, loop: Loop) -> cst.BaseExpression:
+def parameter_of(call: cst.Call, loop: Loop) -> cst.BaseExpression:
     """What a loop calls the parameters: `p` in `for i, (p, q) in enumerate(zip(model.parameters(), qs))`."""
     head = loop if isinstance(loop, cst.For) else loop.for_in
     while isinstance(head, cst.CompFor) and head.inner_for_in is not None and not _holds(head.iter, call):

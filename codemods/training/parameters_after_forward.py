@@ -50,7 +50,8 @@ def train(net, batches):
 The same parameters as under FSDP1, and for a loop that writes to them better ones: FSDP1 went on with stale weights
 of its root in the next forward, so that is reported. An evaluation is seen in the same function only, and for
 `model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
-Between a forward and its backward `model.zero_grad()` needs the same.
+Between a forward and its backward `model.zero_grad()` needs the same, and in a program with evaluations so does a loop
+that writes to parameters of a model that is not seen to be trained just before, such as an average: FSDP2 raises there.
 
 ## References
 
@@ -63,8 +64,9 @@ import re
 
 import libcst as cst
 
-from codemods.reading.forwards import reads_after_forward
+from codemods.reading.forwards import reads_after_forward, trains_before
 from codemods.reading.layout import insertion
+from codemods.reading.model_parameters import is_summoned, parameter_of
 from codemods.reading.unsynced import follows_step
 from codemods.vocabulary import SUPPORT, File, Holds, Import, Level, Outcome, Rule, finding
 
@@ -91,33 +93,54 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
         return node if seen or (evaluates and not follows_step(node, file)) else None
     if not trained and not evaluates:
         return None
-    after = reads_after_forward(node, model, file, trained)
+    after = reads_after_forward(node, model, file, trained) or _is_averaged(node, model, file)
     is_clipped = any("clip_grad" in function for function in calls)  # clipping has a rule of its own
     return node if after and not is_clipped else None
 
 
 def edit(call: cst.Call, file: File) -> Outcome:
-    model = file.code(cst.ensure_type(call.func, cst.Attribute).value)
+    model = cst.ensure_type(call.func, cst.Attribute).value
+    text = file.code(model)
     item = file.named(Import(SUPPORT, "reshard_all"), call)
-    message = f"reshard_all(`{model}`) in front: after a forward without a backward the root's parameters are copies"
+    message = f"reshard_all(`{text}`) in front: after a forward without a backward the root's parameters are copies"
     level, cure = Level.REWRITTEN, ""
-    if _writes(call, file):
+    loop = _loop_over(call, file)
+    if loop is not None and _IN_PLACE.search(file.code(loop.body)) and reads_after_forward(call, model, file):
         level = Level.MANUAL
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         cure = "write in front of that forward, where both train alike"
+    elif loop is not None and _is_written(loop, call, file):
+        level = Level.REVIEW
+        message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
+        cure = "compare the losses of its evaluations with those of new runs only"
     return Outcome(
-        [insertion(file, call, f"{item.local}({model})")], [finding(CODE, level, file, call, message, cure)], [item]
+        [insertion(file, call, f"{item.local}({text})")], [finding(CODE, level, file, call, message, cure)], [item]
     )
 
 
-def _writes(call: cst.Call, file: File) -> bool:
-    """Whether the loop over the parameters writes to them in place."""
+def _is_averaged(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
+    """Whether a loop that writes to parameters can come to those of a model that was only evaluated: an average's."""
+    loop = _loop_over(call, file)
+    if loop is None or not _IN_PLACE.search(file.code(loop.body)) or is_summoned(call, file):
+        return False
+    return not trains_before(call, model, file)
+
+
+def _loop_over(call: cst.Call, file: File) -> cst.For | None:
+    """The loop over what the call returns."""
     inner: cst.CSTNode = call
     for outer in file.ancestors(call):
-        if isinstance(outer, cst.For) and inner is outer.iter:
-            return bool(_IN_PLACE.search(file.code(outer.body)))
+        if isinstance(outer, cst.For):
+            return outer if inner is outer.iter else None
         inner = outer
-    return False
+    return None
+
+
+def _is_written(loop: cst.For, call: cst.Call, file: File) -> bool:
+    """Whether the loop writes to the parameters of this very call, and not to those beside them."""
+    name = re.escape(file.code(parameter_of(call, loop)))
+    written = rf"(?<![\w.]){name}(\.data)?(\.[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
+    return re.search(written, file.code(loop.body)) is not None
 
 
 RULE: Rule[cst.Call] = Rule(

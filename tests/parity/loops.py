@@ -551,6 +551,88 @@ for use, body in {
 }.items():
     loop(f"parameters {use} by their data", inside(SUMMONED, body))
 
+# An average that is wrapped too. FSDP1 evaluated it with stale weights of its root, up to its next backward: what it
+# holds is compared.
+
+AVERAGE = """
+average = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+for x in batches(3):
+    loss_of(model, x).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    BODY
+    with torch.no_grad():
+        loss_of(average, x)
+        seen.append(loss_of(model, x).item())
+loss_of(average, x).backward()
+with FSDP.summon_full_params(average, writeback=False):
+    seen.append([p.norm().item() for p in average.parameters()])
+"""
+UPDATE = """
+def update(model, average, decay=0.9):
+    with torch.no_grad():
+        for p, q in zip(model.parameters(), average.parameters()):
+            q.mul_(decay).add_(p, alpha=1 - decay)
+"""
+for use, body in {
+    "in a loop": """
+        with torch.no_grad():
+            for p, q in zip(model.parameters(), average.parameters()):
+                q.lerp_(p, 0.1)
+        """,
+    "by its data": """
+        for p, q in zip(model.parameters(), average.parameters()):
+            q.data = 0.9 * q.data + 0.1 * p.data
+        """,
+    "by name": """
+        with torch.no_grad():
+            new = dict(model.named_parameters())
+            for name, q in average.named_parameters():
+                q.lerp_(new[name], 0.1)
+        """,
+    "by a function": "update(model, average)",
+    "in whole parameters": """
+        with FSDP.summon_full_params(model, writeback=False), FSDP.summon_full_params(average), torch.no_grad():
+            for p, q in zip(model.parameters(), average.parameters()):
+                q.lerp_(p, 0.1)
+        """,
+}.items():
+    levels = "rewritten" if use == "in whole parameters" else "rewritten review"
+    loop(f"wrapped average {use}", inside(AVERAGE, body), above=UPDATE if "function" in use else "", levels=levels)
+
+# ShardedGradScaler
+
+SCALED = """
+scaler = ShardedGradScaler(init_scale=1024.0, growth_interval=2, process_group=dist.group.WORLD)
+for turn, x in enumerate(batches(5)):
+    loss = loss_of(model, x)
+    BODY
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    seen.append([0.0 if math.isinf(loss.item()) else loss.item(), scaler.get_scale()])
+    seen.append([float(value) for value in scaler.state_dict().values()])
+"""
+for use, body in {
+    "with clipping": """
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        seen.append(model.clip_grad_norm_(1.0).item())
+        """,
+    "with an infinite loss of one rank": """
+        if turn == 2 and dist.get_rank() == 1:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        """,
+    "with an infinite gradient in one shard": """
+        scaler.scale(loss).backward()
+        for p in model.parameters():
+            if turn == 2 and dist.get_rank() == 0 and p.grad is not None:
+                p.grad.mul_(float("inf"))
+        """,
+}.items():
+    loop(f"gradient scaler {use}", inside(SCALED, body))
+
 # Between an evaluation and the next step
 
 LOOKED_AT = """

@@ -126,6 +126,53 @@ def test_writes_that_fsdp1_did_not_see_at_once(write: str) -> None:
     assert f"{RESHARD}    for p in" in result.text
 
 
+AVERAGE = """
+    ema = FSDP(xs.net)
+    for x in xs:
+        model(x).sum().backward()
+        optimizer.step()
+        for {}:
+            {}
+        evaluate(ema, torch.no_grad)
+"""
+AVERAGED = [
+    ("p, q in zip(model.parameters(), ema.parameters())", "q.data.lerp_(p.data, 0.1)"),
+    ("p, q in zip(model.parameters(), ema.parameters())", "q.data = 0.9 * q.data + 0.1 * p.data"),
+    ("(n, p), q in zip(model.named_parameters(), ema.parameters())", "q.mul_(0.9).add_(p, alpha=0.1)"),
+    ("n, q in ema.named_parameters()", "q.mul_(0.9).add_(xs[n], alpha=0.1)"),
+]
+
+
+@pytest.mark.parametrize(("head", "write"), AVERAGED)
+def test_average_that_is_evaluated(head: str, write: str) -> None:
+    result = rewrite(HEAD + AVERAGE.format(head, write))
+    assert f"        optimizer.step()\n        reshard_all(ema)\n        for {head}:\n" in result.text
+    levels = [finding.level for finding in result.findings if finding.rule == "FM209"]
+    assert levels == [Level.REVIEW]
+
+
+def test_average_in_a_function_of_its_own() -> None:
+    text = (
+        "    update(model, FSDP(xs.net), torch.no_grad)\n\n\ndef update(model, average, no_grad):\n"
+        "    for p, q in zip(model.parameters(), average.parameters()):\n        q.lerp_(p, 0.1)\n"
+    )
+    result = rewrite(HEAD + text)
+    assert "    reshard_all(average)\n    reshard_all(model)\n    for p, q" in result.text
+    assert sorted(level for rule, level, _ in result.summary if rule == "FM209") == ["review", "rewritten"]
+
+
+NOT_AVERAGED = [
+    "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.zero_() # no_grad\n",
+    "    for p in model.parameters():\n        p.requires_grad_(False)\n    # no_grad\n",
+    "    for p in model.parameters():\n        p.mul_(2)\n",
+]
+
+
+@pytest.mark.parametrize("text", NOT_AVERAGED)
+def test_nothing_is_averaged(text: str) -> None:
+    assert "reshard_all" not in body(text)
+
+
 def test_what_ran_before_it_was_wrapped_does_not_count() -> None:
     text = HEAD.replace("model = FSDP(net)", "net.score(xs)\n    net(xs)\n    net = FSDP(net)")
     result = rewrite(text + "    return torch.optim.SGD(net.parameters())\n")
