@@ -45,6 +45,9 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Read one file. Raises `UnreadableError`, and nothing else, whatever the path leads to."""
+    if path.suffix == ".ipynb":
+        cure = "export it with `jupyter nbconvert --to script`, and name the script"
+        raise UnreadableError(path, "is a notebook, and its cells are not read", cure)
     return source_of(path, _read_bytes(path))
 
 

@@ -80,6 +80,14 @@ def test_what_cannot_be_read_says_why_and_what_to_do(data: bytes, message: str, 
     assert cure in caught.value.cure
 
 
+def test_a_notebook_is_no_program_although_its_text_parses(tmp_path: Path) -> None:
+    notebook = tmp_path / "train.ipynb"
+    notebook.write_text('{"cells": []}')
+    with pytest.raises(UnreadableError) as caught:
+        read_source(notebook)
+    assert "nbconvert" in caught.value.cure
+
+
 def test_a_missing_path(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="does not exist"):
         read_source(tmp_path / "nowhere.py")
