@@ -54,6 +54,7 @@ from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
 CODE = "FM213"
 
 _OF_OPTIMIZER = re.compile(r"""\w*optim\w*\.param_groups\b|\[["']params["']\]""", re.IGNORECASE)
+_FSDP1 = re.compile(r"FullyShardedDataParallel|distributed\.fsdp")
 _MOVES = re.compile(r"\.(to|cpu|cuda|float|half|bfloat16|double|type|contiguous|pin_memory)\([^()]*\)$")
 
 _MOVED = "a sharded parameter is moved or cast through .data, which an FSDP2 model does not follow"
@@ -107,7 +108,9 @@ def _is_of_model(param: cst.BaseExpression, statement: cst.Assign, file: File) -
         first, last = file.span(reading.body)
         if first <= start and end <= last and re.fullmatch(reading.param, text):
             return True
-    return any(_goes_over_optimizer(loop, text, file) for loop in file.ancestors(statement))
+    # Whose parameters an optimizer has is often not seen: a file that names FSDP1 does not speak of another's.
+    names_fsdp1 = _FSDP1.search(file.text) is not None
+    return names_fsdp1 and any(_goes_over_optimizer(loop, text, file) for loop in file.ancestors(statement))
 
 
 def _goes_over_optimizer(loop: cst.CSTNode, param: str, file: File) -> bool:

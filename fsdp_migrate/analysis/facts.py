@@ -205,14 +205,30 @@ class FileFacts:
             return None
         if len(test.args) == 1:
             functions = self.runs(test)
-            tested = functions and all(where.is_class_test(function) for where, function in functions)
-            return frozenset({Holds.FSDP}) if tested else None
+            if functions and all(where.is_class_test(function) for where, function in functions):
+                return frozenset({Holds.FSDP})
+            is_wider = functions and all(where.is_wider_test(function) for where, function in functions)
+            return frozenset({Holds.FSDP, Holds.UNKNOWN}) if is_wider else None
         if len(test.args) != 2 or self.code(test.func) != "isinstance":
             return None
         classes = test.args[1].value
         asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
         kinds = frozenset(Holds.FSDP if self.fsdp1(one) == WRAPPER else _object_of(self.dotted(one)) for one in asked)
         return kinds if Holds.FSDP in kinds or kinds == {Holds.DDP} else None
+
+    def is_wider_test(self, function: cst.FunctionDef) -> bool:
+        """`def is_fsdp(module):` that begins with `if isinstance(module, FSDP): return True`, and asks for more."""
+        body = function.body.body[function.get_docstring() is not None :]
+        first = body[0] if body else None
+        if not isinstance(first, cst.If) or self.code(first.body).strip() != "return True":
+            return False
+        return self._is_isinstance(first.test, first_parameter(function))
+
+    def _is_isinstance(self, test: cst.BaseExpression, name: str | None) -> bool:
+        """Whether a test is `isinstance(name, FSDP)`."""
+        if not isinstance(test, cst.Call) or len(test.args) != 2 or self.code(test.func) != "isinstance":
+            return False
+        return self.code(test.args[0].value) == name and self.fsdp1(test.args[1].value) == WRAPPER
 
     def is_class_test(self, function: cst.FunctionDef) -> bool:
         """`def is_fsdp(module): return isinstance(module, FSDP)`, with `AVAILABLE and` before it or without."""
@@ -224,9 +240,7 @@ class FileFacts:
             if any(isinstance(n, cst.Name) and n.value == name for n in self._inside(test.left)):
                 return False
             test = test.right
-        if not isinstance(test, cst.Call) or len(test.args) != 2 or self.code(test.func) != "isinstance":
-            return False
-        return self.code(test.args[0].value) == name and self.fsdp1(test.args[1].value) == WRAPPER
+        return self._is_isinstance(test, name)
 
     def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
         assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.ways)

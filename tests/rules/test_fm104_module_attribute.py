@@ -136,3 +136,28 @@ def test_what_a_test_of_the_class_says(body: str, after: str) -> None:
         f"def bare(m, x):\n    {body}\n\n\ndef use(net, x):\n    return bare(FSDP(net) if x else DDP(net), x)\n"
     )
     assert f"{after}\n\n\ndef use" in rewrite(text).text
+
+
+def test_function_that_asks_for_more_says_what_is_none() -> None:
+    text = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def is_fsdp(module):
+            '''By class or by state.'''
+            if isinstance(module, FSDP):
+                return True
+            return hasattr(module, "_state")
+
+
+        def bare(model):
+            return None if is_fsdp(model) else model.module
+
+
+        def use(net, one):
+            return bare(FSDP(net) if one else DDP(net))
+        """
+    )
+    assert "    return None if is_fsdp(model) else model.module\n" in rewrite(text).text

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import check_marked, check_noop, rewrite
+from ..helpers import check_marked, check_noop, rewrite, rewrite_files
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -74,3 +74,9 @@ def test_what_moves_the_parameter_raises(value: str) -> None:
     text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"
     result = check_marked(text, "FM213", Level.MANUAL, "moved or cast")
     assert '        raise NotImplementedError("fsdp-migrate FM213: a sharded' in result.text
+
+
+def test_optimizer_of_another_program_in_the_folder_stays() -> None:
+    other = "def outer(optimizer, x):\n    for group in optimizer.param_groups:\n        for p in group['params']:\n"
+    files = {"train.py": HEAD + "    return model\n", "local.py": other + "            p.data = x\n"}
+    assert rewrite_files(files).after["local.py"] == files["local.py"]
