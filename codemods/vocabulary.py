@@ -214,6 +214,10 @@ class File(Protocol):
         """Whether full checkpoints become those of `torch.distributed.checkpoint` (`--checkpoint-format dcp`)."""
 
     @property
+    def compiles_modules(self) -> bool:
+        """Whether the program gives `torch.compile` a model or a part of one, whose names then hold `_orig_mod.`."""
+
+    @property
     def wraps_several(self) -> bool:
         """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 

@@ -25,6 +25,10 @@ OWN_WORDING = {
     "trainer_class": "the clip call is not split into two statements; the loop variable avoids a name in use",
 }
 
+SAVING = {
+    path.relative_to(FIXTURES).parts[0] for path in FIXTURES.rglob("fsdp1/**/*.py") if "torch.save(" in path.read_text()
+}
+
 
 def rewritten(name: str, folder: Path) -> tuple[Path, Report]:
     """A migrated copy of a fixture."""
@@ -62,7 +66,7 @@ def test_output_is_what_a_person_wrote(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.dist
 @pytest.mark.parametrize("name", ALL)
-def test_migrated_program_trains_the_same(name: str, tmp_path: Path) -> None:
+def test_migrated_program_trains_the_same_and_saves_the_same(name: str, tmp_path: Path) -> None:
     target, _ = rewritten(name, tmp_path)
     report = run_check(
         CheckRequest(
@@ -72,7 +76,22 @@ def test_migrated_program_trains_the_same(name: str, tmp_path: Path) -> None:
             rewritten_root=target,
             world_size=2,
             device="cpu",
-            steps=10,
+            steps=20,
+            keep=tmp_path / "runs",
+            keep_files=True,
         )
     )
     assert report.verdict is Verdict.PASS, f"{report.reason} {report.failed} {report.failure}"
+    compare_files(name, tmp_path / "runs")
+
+
+def compare_files(name: str, runs: Path) -> None:
+    """Assert that both programs saved the same: keys, order, shapes, dtypes and values."""
+    from .checkpoints.files import compare, described
+
+    before, after = runs / "original" / "scratch", runs / "rewritten" / "scratch"
+    saved = [sorted(str(path.relative_to(side)) for path in side.rglob("*.pt")) for side in (before, after)]
+    assert saved[0] == saved[1]
+    assert bool(saved[0]) is (name in SAVING)
+    for path in saved[0]:
+        compare(described(str(before / path)), described(str(after / path)))

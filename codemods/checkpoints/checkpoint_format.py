@@ -48,6 +48,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.reading.dcp_format import check, guard_of, models_of, reads
+from codemods.reading.dcp_import import dcp_import
 from codemods.reading.layout import replace_head
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
@@ -78,7 +79,7 @@ def edit(call: cst.Call, file: File) -> Outcome:
 
 def _save(call: cst.Call, file: File) -> Outcome:
     check(call, file)
-    item = file.named(Import("torch.distributed.checkpoint", "", "dcp"), call)
+    item = dcp_import(file, call)
     path = call.args[1]
     edits = [
         Edit(*file.span(call.func), f"{item.local}.save"),

@@ -45,17 +45,16 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.reading.dcp_import import PACKAGES, dcp_import
 from codemods.reading.layout import argument_removal
-from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
+from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
 
 CODE = "FM311"
 
-_PACKAGE = "torch.distributed.checkpoint"
-_PACKAGES = (_PACKAGE, "torch.distributed._shard.checkpoint")
 _MODULES = {"save_state_dict": "state_dict_saver", "load_state_dict": "state_dict_loader"}
 _NAMES = {
     f"{package}{middle}.{old}": old
-    for package in _PACKAGES
+    for package in PACKAGES
     for old, module in _MODULES.items()
     for middle in ("", f".{module}")
 }
@@ -95,7 +94,7 @@ def edit(call: cst.Call, file: File) -> Outcome:
     if isinstance(call.func, cst.Attribute):
         edits = [Edit(*file.span(call.func.attr), new)]
     else:
-        imports = [file.named(Import(_PACKAGE, "", "dcp"), call)]
+        imports = [dcp_import(file, call)]
         edits = [Edit(*file.span(call.func), f"{imports[0].local}.{new}")]
     for name, argument in _given(call, file).items():
         if name in _NEEDLESS:

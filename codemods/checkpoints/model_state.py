@@ -31,9 +31,13 @@ def save(net, path):
 
 ## Fix safety
 
-Same keys, order, dtypes and values (torch 2.13). Where the program sets state-dict types for code that is not seen, or
-the model can be a DDP model, `model_state_dict(model)` of the support module decides at run time. All ranks have to
-take part, as in FSDP1.
+Same keys, order, dtypes and values (torch 2.13). Where the program compiles a model or a part of one, functions of the
+support module read and load it: torch's own take the `_orig_mod.` out of the names, which FSDP1 left there. Where the
+program sets state-dict types for code that is not seen, or the model can be a DDP model, `model_state_dict(model)` of
+the support module decides at run time. All ranks have to take part, as in FSDP1.
+
+The state dict of the module inside of the wrapper (`wrapped = FSDP(model)`, then `model.state_dict()`) is reported:
+FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole.
 
 ## References
 
@@ -48,6 +52,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import call_text, is_inside
 from codemods.reading.model_loading import loading
 from codemods.tables.names import SUMMON
@@ -83,9 +88,9 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     if in_context:
         return Match(node, model, method) if file.state_dicts_at_run_time else None
     held = file.holds(model)
-    if Holds.FSDP in held or (Holds.UNKNOWN in held and _may_be_silent(node, model, method, file)):
+    if Holds.FSDP in held or (method == "state_dict" and is_inner_module(model, node, file)):
         return Match(node, model, method)
-    return None
+    return Match(node, model, method) if Holds.UNKNOWN in held and _may_be_silent(node, model, method, file) else None
 
 
 def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, file: File) -> bool:
@@ -97,6 +102,8 @@ def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, file:
 
 def edit(found: Match, file: File) -> Outcome:
     held = file.holds(found.model)
+    if Holds.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, file):
+        return _manual(found, file, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if Holds.FSDP not in held and not file.state_dicts_at_run_time:
         return _manual(found, file, "it cannot be seen whether this model is wrapped")
     if file.state_dicts_at_run_time or Holds.DDP in held:
@@ -110,6 +117,8 @@ def edit(found: Match, file: File) -> Outcome:
 def _read(found: Match, file: File) -> Outcome:
     if found.call.args:
         raise Undecided("it takes arguments that the new function does not have")
+    if file.compiles_modules:
+        return _compiled(found, file, is_saved_by_dcp(found.call, file), "full_state_dict")
     options = "" if is_saved_by_dcp(found.call, file) else "full_state_dict=True"
     return _rewritten(found, file, "get_model_state_dict", "", options)
 
@@ -117,12 +126,19 @@ def _read(found: Match, file: File) -> Outcome:
 def _load(found: Match, file: File) -> Outcome:
     load = loading(found.call, file)
     state = f", {file.code(load.state)}"
+    if file.compiles_modules:
+        return _compiled(found, file, is_loaded_by_dcp(load.state, file), "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, file, "load_full_state_dict")
     strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, file) else FULL_LOAD
     return _rewritten(found, file, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
+
+
+def _compiled(found: Match, file: File, is_sharded: bool, name: str) -> Outcome:
+    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there."""
+    return Outcome() if is_sharded else _through_support(found, file, name)
 
 
 def _rewritten(found: Match, file: File, function: str, state: str, options: str) -> Outcome:

@@ -36,8 +36,8 @@ def resume(net, optimizer, path):
 ## Fix safety
 
 Same keys, order, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks).
-Without `use_orig_params` FSDP1 sorted the optimizer's keys by unit, and here they are sorted by name. A file whose keys
-are parameter ids raises.
+Where FSDP1 is seen to have flat parameters, `by_unit=True` keeps its order of the keys, unit by unit; where only run
+time knows `use_orig_params`, keys are sorted by name, as with True. A file whose keys are parameter ids raises.
 
 ## References
 
@@ -52,6 +52,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.reading.dcp_format import is_saved_by_dcp
+from codemods.reading.flat_parameters import had_flat_parameters
 from codemods.reading.layout import argument_removal, space_behind
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
@@ -61,6 +62,7 @@ from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outco
 CODE = "FM303"
 
 _PREFIX = "FullyShardedDataParallel."
+_READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
 _MODEL = re.compile(r"model|module|net\b", re.IGNORECASE)
 
 
@@ -83,6 +85,8 @@ def edit(call: cst.Call, file: File) -> Outcome:
 def _rewrite(call: cst.Call, name: str, file: File) -> Outcome:
     given = _by_name(call, name, file)
     function, more = _read(call, given, file) if name == "optim_state_dict" else (name, "")
+    if function in _READERS and had_flat_parameters(given["model"].value, file):
+        more += ", by_unit=True"
     left_out = OPTIMIZER_CALLS[name].dropped
     if function == "full_optim_state_dict" and is_saved_by_dcp(call, file):
         function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")

@@ -46,6 +46,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.flat_parameters import had_flat_parameters
 from codemods.reading.just_made import is_just_made
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
@@ -60,7 +61,7 @@ def find(file: File) -> Iterator[Finding]:
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "named_parameters":
             continue
         loop = next((n for n in file.ancestors(call) if isinstance(n, (cst.For, cst.BaseComp))), None)
-        if loop is None or not _asks_for_name(loop) or not _had_flat_parameters(file, call.func.value):
+        if loop is None or not _asks_for_name(loop) or not _asks_flat_parameters(file, call.func.value):
             continue
         yield finding(
             CODE,
@@ -81,20 +82,13 @@ def _asks_for_name(node: cst.CSTNode) -> bool:
     return any(_asks_for_name(child) for child in node.children)
 
 
-def _had_flat_parameters(file: File, model: cst.BaseExpression) -> bool:
-    calls = [origin for origin in file.origins(model) if isinstance(origin.node, cst.Call)]
+def _asks_flat_parameters(file: File, model: cst.BaseExpression) -> bool:
+    """Whether the names are those of FSDP1's flat parameters, and not read inside of `summon_full_params`."""
     if Holds.FSDP not in file.holds(model) or is_just_made(file, model):
         return False
     if any(isinstance(node, cst.With) for node in file.ancestors(model)):
         return False
-    return any(_is_flat(origin.file, cst.ensure_type(origin.node, cst.Call)) for origin in calls)
-
-
-def _is_flat(file: File, call: cst.Call) -> bool:
-    if file.fsdp1(call.func) is None or any(argument.star for argument in call.args):
-        return False
-    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "use_orig_params"]
-    return all(file.code(value) == "False" for value in given)
+    return had_flat_parameters(model, file)
 
 
 CHECK = Check(CODE, "parameters-by-name", __doc__, words=("named_parameters",), find=find)

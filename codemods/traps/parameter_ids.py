@@ -1,7 +1,9 @@
-"""**What it does.** Finds `optimizer.load_state_dict(torch.load(...))` for the optimizer of a wrapped model.
+"""**What it does.** Finds `optimizer.load_state_dict(torch.load(...))` for the optimizer of a wrapped model, and
+`torch.save(optimizer.state_dict(), ...)`.
 
-**Why.** FSDP1's optimizer had this rank's flat slices, under the ids of its parameters. An FSDP2 optimizer cannot go on
-from them: it raises when it loads them, or at its first step (torch 2.13).
+**Why.** FSDP1's optimizer had this rank's flat slices, under the ids of its parameters, and so has such a file. An
+FSDP2 optimizer cannot go on from them: it raises when it loads them, or at its first step (torch 2.13). What an FSDP2
+program saves like this are DTensors, which only as many ranks can read as wrote them, each from a file of its own.
 
 ## Example
 
@@ -33,7 +35,8 @@ def resume(net, path):
 ## Fix safety
 
 Nothing is changed. Save `FSDP.optim_state_dict(model, optimizer)` with the FSDP1 program before you migrate a run that
-has to go on: such a file has the names of parameters for keys, and the rewritten program reads it.
+has to go on: such a file has the names of parameters for keys, and the rewritten program reads it. A save that is made
+under a condition about FSDP is left alone: there the program makes the difference itself.
 
 ## References
 
@@ -42,22 +45,28 @@ has to go on: such a file has the names of parameters for keys, and the rewritte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.dcp_format import load_of
+from codemods.reading.dcp_format import load_of, save_of
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
 CODE = "FM307"
 
 
+_ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
+
+
 def find(file: File) -> Iterator[Finding]:
-    """One finding for each load of a file into an optimizer that holds a wrapped model's parameters."""
+    """One finding for each load of a file into an optimizer that holds a wrapped model's parameters, and each save."""
     for call in file.nodes(cst.Call):
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "load_state_dict" or not call.args:
+        if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, file):
             continue
-        if load_of(call.args[0].value, file) is not None and _is_for_wrapped_model(call.func.value, file):
+        if not _is_for_wrapped_model(call.func.value, file):
+            continue
+        if call.args:
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -66,6 +75,24 @@ def find(file: File) -> Iterator[Finding]:
                 "an optimizer state by parameter ids: FSDP1 saved flat slices, which FSDP2 cannot go on from",
                 "save FSDP.optim_state_dict(model, optimizer) with the FSDP1 program first, and load that",
             )
+        else:
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                file,
+                call,
+                "each rank has only its own part of the optimizer's state, flat in FSDP1 and DTensors in FSDP2",
+                "let all ranks call FSDP.optim_state_dict(model, optimizer), and one of them save that",
+            )
+
+
+def _is_by_ids(call: cst.Call, method: str, file: File) -> bool:
+    if method == "load_state_dict":
+        return bool(call.args) and load_of(call.args[0].value, file) is not None
+    if method != "state_dict" or call.args or save_of(call, file) is None:
+        return False
+    outer = (node for node in file.ancestors(call) if isinstance(node, (cst.If, cst.IfExp)))
+    return not any(_ASKS_FOR_FSDP.search(file.code(node.test)) for node in outer)
 
 
 def _is_for_wrapped_model(optimizer: cst.BaseExpression, file: File) -> bool:
@@ -78,4 +105,4 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, file: File) -> bool:
     return False
 
 
-CHECK = Check(CODE, "parameter-ids", __doc__, words=("load_state_dict",), find=find)
+CHECK = Check(CODE, "parameter-ids", __doc__, words=("load_state_dict", "state_dict"), find=find)

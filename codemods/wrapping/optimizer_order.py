@@ -54,7 +54,8 @@ from dataclasses import replace
 import libcst as cst
 
 from codemods.reading.early import Early, Rebinding, early_holders, keeps_lists, moving, rebinding
-from codemods.reading.manual import arguments, is_constructor, is_factory
+from codemods.reading.flat_parameters import makes_flat_parameters
+from codemods.reading.manual import is_constructor, is_factory
 from codemods.vocabulary import File, Level, Outcome, Rule, Way, finding
 
 CODE = "FM405"
@@ -86,7 +87,7 @@ def _outcomes(early: Early, call: cst.Call, file: File) -> Iterator[tuple[File, 
     """What becomes of each file: the optimizer can be built in one, and rebound in another."""
     moved = moving(early)
     notes, cures = [], []
-    if _was_never_trained(file, call):
+    if makes_flat_parameters(file, call):
         notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
         cures.append("say whether that is meant")
     if moved is not None:
@@ -116,15 +117,6 @@ def _rebound(several: list[Early]) -> Iterator[tuple[File, Outcome]]:
     for site, each in once.values():
         edits, item = each.edits(site)
         yield each.file, Outcome(edits=edits, imports=[item])
-
-
-def _was_never_trained(file: File, call: cst.Call) -> bool:
-    """Whether FSDP1 kept flat copies of its own, and left alone the parameters that an older optimizer holds."""
-    passed = arguments(file, call)
-    if any(argument.star for argument in passed):
-        return False
-    given = [a.value for a in passed if a.keyword is not None and a.keyword.value == "use_orig_params"]
-    return all(o.node is not None and o.file.code(o.node) == "False" for value in given for o in file.origins(value))
 
 
 RULE: Rule[tuple[cst.Call, list[Early]]] = Rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import takewhile
 from keyword import iskeyword
 from pathlib import Path
@@ -60,6 +61,12 @@ class Facts:
     def together(self, path: Path) -> Collection[Path]:
         """The files that some import connects with this one."""
         return self._groups.get(path, self.program.texts)
+
+    @cached_property
+    def compiles_modules(self) -> bool:
+        paths = (path for path, text in self.program.texts.items() if "torch.compile(" in text)
+        files = [self.file(tree) for tree in map(self.program.tree, paths) if tree is not None]
+        return any(file.is_compiled_module(call) for file in files for call in file.nodes(cst.Call))
 
     def file(self, tree: Tree) -> FileFacts:
         if tree.path not in self._files:
@@ -284,6 +291,21 @@ class FileFacts:
     @property
     def saves_by_dcp(self) -> bool:
         return self._facts.saves_by_dcp
+
+    @property
+    def compiles_modules(self) -> bool:
+        return self._facts.compiles_modules
+
+    def is_compiled_module(self, call: cst.Call) -> bool:
+        """`torch.compile(model)`, or of what is not seen to be a function."""
+        if self.dotted(call.func) != "torch.compile" or not call.args:
+            return False
+        value = call.args[0].value
+        made = self.origins(value)
+        if any(isinstance(origin.node, cst.Call) for origin in made):
+            return True
+        is_method = isinstance(value, cst.Attribute) and any(self._program.defining(value.attr.value))
+        return not is_method and any(_held(origin) is Holds.UNKNOWN for origin in made)
 
     @property
     def wraps_several(self) -> bool:

@@ -35,7 +35,8 @@ class CheckRequest:
 
     `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
     weights moved by one unit in the last place, to learn how far rounding alone takes it. `allow` holds the ids of
-    checks whose failure is intended. `keep` is a directory to leave records and logs in. `hang_timeout` is in seconds
+    checks whose failure is intended. `keep` is a directory to leave records and logs in; with `keep_files` also what
+    the original and the rewritten program wrote, each in its scratch copy. `hang_timeout` is in seconds
     without a new record from any rank, `start_timeout` the same before the first step.
     """
 
@@ -51,6 +52,7 @@ class CheckRequest:
     cwd: Path = Path(".")
     floor_runs: int = 1
     keep: Path | None = None
+    keep_files: bool = False
     hang_timeout: float = 120.0
     start_timeout: float = 600.0
     allow: tuple[str, ...] = ()

@@ -87,7 +87,7 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> Pa
 
 def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
     """The original, the rewritten, the floor, and the rewritten again if it has to start from other weights."""
-    keeps = request.resume_args is not None
+    keeps = request.keep_files or request.resume_args is not None
     original = runner.run(Plan("original", "original", leave_scratch=keeps))
     rewritten = runner.run(Plan("rewritten", "rewritten", leave_scratch=keeps))
     transplant = wants_transplant(request.init, original, rewritten)

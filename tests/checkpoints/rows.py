@@ -39,6 +39,7 @@ def main(path, resume=False, steps=3):
     net = Net()
 {before}
     model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), device_id=torch.device("cpu"), {wrap})
+{after}
     optimizer = {optimizer}
     if resume:
         result = load(model, optimizer, path)
@@ -69,6 +70,7 @@ class Row:
     wrap: str = "use_orig_params=True"
     imports: str = ""
     before: str = ""
+    after: str = ""
     optimizer: str = ADAM
     keeps_order: bool = True
     """Whether the keys of the new file come in the order of the old one."""
@@ -87,6 +89,7 @@ class Row:
             save=indent(dedent(self.save).strip("\n"), "    "),
             load=indent(dedent(self.load).strip("\n"), "    "),
             before=indent(dedent(self.before).strip("\n"), "    "),
+            after=indent(dedent(self.after).strip("\n"), "    "),
             wrap=self.wrap,
             optimizer=self.optimizer,
         )
@@ -152,6 +155,78 @@ with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
     flattened = FSDP.optim_state_dict_to_load(model, optimizer, optim_state["optimizer"])
     optimizer.load_state_dict(flattened)
 """
+_AC = """
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+"""
+_CHECKPOINTED = "apply_activation_checkpointing({}, check_fn=lambda module: isinstance(module, Block))"
+_TIED = """
+net.tied = torch.nn.Linear(6, 9, bias=False)
+net.tied.weight = net.inp.weight
+"""
+_OWN = """
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+    set_state_dict,
+)
+from torch.distributed.checkpoint.stateful import Stateful
+"""
+_OWN_SAVE = """
+model_state, optim_state = get_state_dict(model, optimizer)
+dcp.save({"model": model_state, "optimizer": optim_state}, checkpoint_id=path)
+"""
+_OWN_LOAD = """
+model_state, optim_state = get_state_dict(model, optimizer)
+state = {"model": model_state, "optimizer": optim_state}
+dcp.load(state, checkpoint_id=path)
+set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+"""
+_OWN_FULL_SAVE = """
+options = StateDictOptions(full_state_dict=True)
+state = get_model_state_dict(model, options=options)
+optim_state = get_optimizer_state_dict(model, optimizer, options=options)
+if rank == 0:
+    torch.save({"model": state, "optimizer": optim_state}, path)
+"""
+_OWN_FULL_LOAD = """
+saved = torch.load(path) if rank == 0 else {"model": {}, "optimizer": {}}
+options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+set_model_state_dict(model, saved["model"], options=options)
+set_optimizer_state_dict(model, optimizer, saved["optimizer"], options=options)
+"""
+_STATEFUL = """
+class AppState(Stateful):
+    def __init__(self, model, optimizer):
+        self.model = model
+        self.optimizer = optimizer
+
+    def state_dict(self):
+        model_state, optim_state = get_state_dict(self.model, self.optimizer)
+        return {"model": model_state, "optimizer": optim_state}
+
+    def load_state_dict(self, state):
+        set_state_dict(
+            self.model, self.optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+        )
+"""
+_PLAIN_DCP_SAVE = """
+dcp.save({"model": model.state_dict()}, checkpoint_id=path)
+"""
+_PLAIN_DCP_LOAD = """
+state = {"model": model.state_dict()}
+dcp.load(state, checkpoint_id=path)
+model.load_state_dict(state["model"])
+"""
+_ASYNC_SAVE = """
+with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+    state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+    dist_cp.async_save(state, checkpoint_id=path).result()
+"""
 _MESH = """
 from torch.distributed.device_mesh import init_device_mesh
 """
@@ -160,7 +235,7 @@ _WITH_MESH = "use_orig_params=True, device_mesh=init_device_mesh('cpu', (dist.ge
 ROWS = [
     Row("full, use_orig_params", _FULL_SAVE, _FULL_LOAD),
     Row("full, to DCP", _FULL_SAVE, _FULL_LOAD, keeps_order=False, checkpoint_format="dcp"),
-    Row("full, flat", _FULL_SAVE, _FULL_LOAD, wrap="use_orig_params=False", keeps_order=False),
+    Row("full, flat", _FULL_SAVE, _FULL_LOAD, wrap="use_orig_params=False"),
     Row("full, device mesh", _FULL_SAVE, _FULL_LOAD, wrap=_WITH_MESH, imports=_MESH),
     Row("full, groups", _FULL_SAVE, _FULL_LOAD, optimizer=GROUPS),
     Row(
@@ -216,7 +291,6 @@ optimizer.load_state_dict(sharded)
 optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved["optimizer"] if rank == 0 else None, model))
 """,
         wrap="use_orig_params=False",
-        keeps_order=False,
     ),
     Row(
         "sharded on every rank",
@@ -258,7 +332,6 @@ optimizer.load_state_dict(sharded)
         _SHARDED_LOAD,
         imports=_DCP,
         wrap="use_orig_params=False",
-        keeps_order=False,
     ),
     Row("DCP, device mesh", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH),
     Row(
@@ -291,5 +364,50 @@ optimizer.load_state_dict(sharded)
         _FULL_SAVE.replace("if rank == 0:", "if rank == 0 and not os.path.exists(path):"),
         _FULL_LOAD,
         before="steps = 0 if not resume else steps",
+    ),
+    Row("compiled", _FULL_SAVE, _FULL_LOAD, after="model = torch.compile(model)"),
+    Row("compiled, DCP", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP, after="model = torch.compile(model)"),
+    Row(
+        "compiled, to DCP",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        after="model = torch.compile(model)",
+        keeps_order=False,
+        checkpoint_format="dcp",
+    ),
+    Row("compiled before the wrap", _FULL_SAVE, _FULL_LOAD, before="net = torch.compile(net)"),
+    Row(
+        "compiled parts",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        before="for block in net.blocks:\n    block.up = torch.compile(block.up)",
+    ),
+    Row("checkpointed blocks", _FULL_SAVE, _FULL_LOAD, imports=_AC, before=_CHECKPOINTED.format("net")),
+    Row("tied, flat", _FULL_SAVE, _FULL_LOAD, before=_TIED, wrap="use_orig_params=False"),
+    Row(
+        "tied and checkpointed, DCP",
+        _SHARDED_SAVE,
+        _SHARDED_LOAD,
+        imports=_DCP + _AC,
+        before=_TIED,
+        after=_CHECKPOINTED.format("model"),
+    ),
+    Row("DCP, asynchronous", _ASYNC_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH),
+    Row("DCP of full state dicts", _PLAIN_DCP_SAVE, _PLAIN_DCP_LOAD, imports=_OWN),
+    Row(
+        "torch's own functions, flat",
+        _OWN_SAVE,
+        _OWN_LOAD,
+        imports=_OWN + _MESH,
+        wrap=_WITH_MESH.replace("True", "False"),
+        keeps_order=False,
+    ),
+    Row("torch's own functions, full", _OWN_FULL_SAVE, _OWN_FULL_LOAD, imports=_OWN, keeps_order=False),
+    Row(
+        "torch's own functions, stateful",
+        'dcp.save({"app": AppState(model, optimizer)}, checkpoint_id=path)',
+        'dcp.load({"app": AppState(model, optimizer)}, checkpoint_id=path)',
+        imports=_OWN + _MESH + _STATEFUL,
+        wrap=_WITH_MESH,
     ),
 ]

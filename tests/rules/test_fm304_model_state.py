@@ -139,3 +139,58 @@ def test_another_model_inside_a_context_is_written_where_it_comes_to_stand() -> 
             )
 """
     assert rewrite(text).text.endswith(after)
+
+
+NET = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Net(nn.Module):
+    pass
+
+
+class Trainer:
+    def __init__(self):
+        self.net = Net()
+        self.wrapped = FSDP(self.net)
+
+    def save(self, path, net=None):
+        SAVED
+
+
+"""
+INNER = [
+    "wrapped = FSDP(net)\nreturn net.state_dict()",
+    "wrapped = FSDP(module=net)\nif path:\n    state = {'model': net.state_dict()}",
+    "with FSDP.state_dict_type(FSDP(net), StateDictType.FULL_STATE_DICT):\n    pass\n"
+    "wrapped = FSDP(net)\nwith FSDP.state_dict_type(wrapped, StateDictType.FULL_STATE_DICT):\n    net.state_dict()",
+]
+
+
+@pytest.mark.parametrize("text", INNER)
+def test_module_inside_of_the_wrapper_needs_a_person(text: str) -> None:
+    body = "".join(f"    {line}\n" for line in text.splitlines())
+    text = NET.replace("SAVED", "pass") + f"def use(path):\n    net = Net()\n{body}"
+    check_marked(text, "FM304", Level.MANUAL, "inside of the wrapper")
+
+
+def test_module_inside_of_the_wrapper_in_another_method_needs_a_person() -> None:
+    text = NET.replace("SAVED", "torch.save(self.net.state_dict(), path)")
+    check_marked(text, "FM304", Level.MANUAL, "inside of the wrapper")
+
+
+NOT_INNER = [
+    "state = net.state_dict()\nwrapped = FSDP(net)",
+    "wrapped = FSDP(net)\nnet = Net()\nstate = net.state_dict()",
+    "if path:\n    wrapped = FSDP(net)\nelse:\n    state = net.state_dict()",
+    "wrapped = FSDP(net)\nnet.load_state_dict(path)",
+]
+
+
+@pytest.mark.parametrize("text", NOT_INNER)
+def test_module_that_is_not_inside_of_a_wrapper_there(text: str) -> None:
+    body = "".join(f"    {line}\n" for line in text.splitlines())
+    result = rewrite(NET.replace("SAVED", "net.state_dict()") + f"def use(path):\n    net = Net()\n{body}")
+    assert not [finding for finding in result.findings if "inside of the wrapper" in finding.message]

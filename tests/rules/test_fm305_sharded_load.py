@@ -86,6 +86,25 @@ def test_new_names(imports: str, before: str, new: str) -> None:
     assert after(imports, before).endswith(f"    {new}\n")
 
 
+NAMED = [
+    "import torch.distributed.checkpoint as dist_cp",
+    "import torch.distributed._shard.checkpoint as dist_cp",
+    "from torch.distributed import checkpoint as dist_cp",
+]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_name_that_the_file_has_for_the_package(name: str) -> None:
+    text = after(f"{OLD}\n{name}", "save_state_dict(state, dist_cp.FileSystemWriter(reader))")
+    assert text.endswith("    dist_cp.save(state, storage_writer=dist_cp.FileSystemWriter(reader))\n")
+    assert "dcp\n" not in text
+
+
+def test_name_of_another_function_is_not_taken() -> None:
+    text = after(OLD, "import torch.distributed.checkpoint as inner\n    save_state_dict(state, reader)")
+    assert text.endswith("    dcp.save(state, storage_writer=reader)\n")
+
+
 STAYS = [
     "dist_cp.load_state_dict(state, reader, no_dist=True)",
     "dist_cp.load_state_dict(state, reader, coordinator_rank=1)",

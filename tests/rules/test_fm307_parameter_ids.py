@@ -33,21 +33,28 @@ STAYS = [
     "    optimizer.load_state_dict(state)\n",
     "    optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path)))\n",
     "    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())\n    other.load_state_dict(torch.load(path))\n",
+    "    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())\n    torch.save(other.state_dict(), path)\n",
+    "    state = optimizer.state_dict()\n    print(state['param_groups'])\n",
+    "    torch.save(optimizer.state_dict() if not state.fsdp else {}, path)\n",
+    "    if state.use_ddp:\n        torch.save({'optimizer': optimizer.state_dict()}, path)\n",
+    "    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)\n    torch.save(scheduler.state_dict(), path)\n",
 ]
 
 
 @pytest.mark.parametrize("text", STAYS)
-def test_other_loads_are_left_alone(text: str) -> None:
+def test_other_loads_and_saves_are_left_alone(text: str) -> None:
     assert "FM307" not in {finding.rule for finding in rewrite(HEAD + text).findings}
 
 
-LOADS = [
+BY_IDS = [
     "    optimizer.load_state_dict(torch.load(path))\n",
     "    saved = torch.load(path)\n    optimizer.load_state_dict(saved['optimizer'])\n",
+    "    torch.save(optimizer.state_dict(), path)\n",
+    "    saved = {'optimizer': optimizer.state_dict()}\n    if state == 0:\n        torch.save(saved, path)\n",
 ]
 
 
-@pytest.mark.parametrize("text", LOADS)
+@pytest.mark.parametrize("text", BY_IDS)
 def test_file_by_parameter_ids_needs_a_person(text: str) -> None:
     result = rewrite(HEAD + text)
     (found,) = [finding for finding in result.findings if finding.rule == "FM307"]

@@ -39,8 +39,9 @@ def save(net, rank, path):
 ## Fix safety
 
 Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also
-finds missing keys. Where the body hands the model to other code, which may call `state_dict()` in turn, nothing is
-rewritten and the context raises.
+finds missing keys. Where the program compiles a model or a part of one, functions of the support module keep the
+`_orig_mod.` in the names, which torch's own take out. Where the body hands the model to other code, which may call
+`state_dict()` in turn, the context stays, as one of the support module.
 
 ## References
 

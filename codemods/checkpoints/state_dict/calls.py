@@ -61,7 +61,11 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
     start, end = file.span(node)
     if method == "state_dict" and not node.args:
         options = "" if is_saved_by_dcp(node, file) else chosen.reading
-        if options is None:
+        if file.compiles_modules and not options and options is not None:
+            return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
+        if file.compiles_modules and not chosen.is_full:
+            raise Undecided("the new functions take `_orig_mod.` out of the names of a compiled model")
+        if options is None or file.compiles_modules:
             written.edits.append(Edit(start, end - 1, f"full_state_dict({model}{chosen.full_arguments}"))
             written.imports.add(Import(SUPPORT, "full_state_dict"))
         else:
@@ -78,7 +82,9 @@ def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
     load = loading(node, file)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, file)
     start, first = file.span(node)[0], file.span(load.state)[0]
-    if load.is_lenient and is_full and load.result_is_used:
+    if file.compiles_modules and not is_full:
+        return
+    if is_full and (file.compiles_modules or (load.is_lenient and load.result_is_used)):
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         written.edits.append(Edit(start, first, f"load_full_state_dict({model}, "))
         written.imports.add(Import(SUPPORT, "load_full_state_dict"))

@@ -15,7 +15,6 @@ from torch.distributed.checkpoint._nested_dict import unflatten_state_dict
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadPlanner
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.distributed.fsdp import FSDPModule
@@ -56,22 +55,8 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
 
     With `rank0_only`, the other ranks get an empty dict.
     """
-    full: dict[str, Any] = gather(get_model_state_dict(model), offload_to_cpu, rank0_only)
+    full: dict[str, Any] = gather(model.state_dict(), offload_to_cpu, rank0_only)
     return {} if rank0_only and dist.get_rank() != 0 else full
-
-
-def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-    """Load the state dict of the unsharded model. Only the first rank needs to have it.
-
-    Broadcasting is also what makes a missing key an error: without it, torch says that all keys matched.
-    """
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=strict)
-    keys = [list(state_dict)]
-    dist.broadcast_object_list(keys, src=0)
-    result = set_model_state_dict(model, dict(state_dict), options=options)
-    own = get_model_state_dict(model)
-    # Torch fills what is missing in from the model, and then finds nothing missing.
-    return type(result)([key for key in own if key not in keys[0]], [key for key in keys[0] if key not in own])
 
 
 def parameter_names(model: nn.Module) -> dict[nn.Parameter, str]:
@@ -84,27 +69,53 @@ def param_groups(model: nn.Module, optim: torch.optim.Optimizer | None) -> list[
     return optim.param_groups if optim is not None else [{"params": list(model.parameters())}]
 
 
-def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
+def flat_order(state: Mapping[str, Any]) -> dict[str, Any]:
+    """One parameter's state as FSDP1 without use_orig_params ordered it: tensors, single numbers, then all else."""
+
+    def rank(name: str) -> tuple[int, str]:
+        value = state[name]
+        return (2 if not isinstance(value, torch.Tensor) else int(not value.dim())), name
+
+    return {name: state[name] for name in sorted(state, key=rank)}
+
+
+def unit_order(model: nn.Module) -> dict[str, int]:
+    """The unit of each parameter, by its name: how FSDP1 without use_orig_params ordered an optimizer's state."""
+    units = [model, *(module for module in model.modules() if isinstance(module, FSDPModule))]
+    numbers = {param: number for number, unit in enumerate(units) for param in unit.parameters()}
+    return {name: numbers[param] for param, name in parameter_names(model).items()}
+
+
+def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer, by_unit: bool = False) -> dict[str, Any]:
     """An optimizer's state with parameter names for keys, sorted as FSDP1 sorted them.
 
     Torch's `get_optimizer_state_dict` makes an optimizer that has not stepped yet take a step, and that one counts.
     """
     names = parameter_names(model)
     keys = [names[param] for group in optim.param_groups for param in group["params"]]
+    units = unit_order(model) if by_unit else {}
     own = optim.state_dict()
-    state = {keys[key]: values for key, values in own["state"].items()}
-    groups = [{**group, "params": [keys[key] for key in group["params"]]} for group in own["param_groups"]]
-    return {"state": dict(sorted(state.items())), "param_groups": groups}
+    groups = [
+        {**group, "params": sorted([keys[key] for key in group["params"]], key=lambda name: units.get(name, 0))}
+        for group in own["param_groups"]
+    ]
+    state = {keys[key]: flat_order(values) if by_unit else values for key, values in own["state"].items()}
+    ordered = [name for group in groups for name in group["params"]] if by_unit else sorted(state)
+    return {"state": {name: state[name] for name in ordered if name in state}, "param_groups": groups}
 
 
 def full_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, rank0_only: bool = True, offload_to_cpu: bool = True
+    model: nn.Module,
+    optim: torch.optim.Optimizer,
+    rank0_only: bool = True,
+    offload_to_cpu: bool = True,
+    by_unit: bool = False,
 ) -> dict[str, Any]:
     """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
 
-    With `rank0_only`, the other ranks get an empty dict.
+    With `rank0_only`, the other ranks get an empty dict. `by_unit` is the order of FSDP1 without use_orig_params.
     """
-    full: dict[str, Any] = gather(named_optim_state(model, optim), offload_to_cpu, rank0_only)
+    full: dict[str, Any] = gather(named_optim_state(model, optim, by_unit), offload_to_cpu, rank0_only)
     return {} if rank0_only and dist.get_rank() != 0 else full
 
 
@@ -116,10 +127,10 @@ def offload(value: Any) -> Any:
 
 
 def sharded_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True
+    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True, by_unit: bool = False
 ) -> dict[str, Any]:
     """FSDP1's sharded optimizer state dict, with DTensors in it, to be saved by `torch.distributed.checkpoint`."""
-    named = named_optim_state(model, optim)
+    named = named_optim_state(model, optim, by_unit)
     return offload(named) if offload_to_cpu else named
 
 
@@ -133,7 +144,7 @@ def outline(value: Any) -> Any:
 
 
 def shard_like(param: torch.Tensor, value: Any, outlined: Any) -> Any:
-    """This rank's part of one item of a parameter's state. The first rank has the whole of it."""
+    """This rank's part of a parameter, or of one item of its state. The first rank has the whole of it."""
     if outlined is None or not isinstance(outlined, torch.Tensor):
         return value if outlined is None else outlined
     if not outlined.dim():
@@ -145,6 +156,19 @@ def shard_like(param: torch.Tensor, value: Any, outlined: Any) -> Any:
         return distribute_tensor(full, param.device_mesh, param.placements).to(param.device)
     dist.broadcast(full, src=0)
     return full
+
+
+def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+    """Load the state dict of the unsharded model. Only the first rank needs to have it.
+
+    Torch's `set_model_state_dict` says that all keys matched when one is missing, and finds no `_orig_mod.` in names.
+    """
+    own, saved = model.state_dict(), [outline(state_dict)]
+    dist.broadcast_object_list(saved, src=0)
+    sharded = {
+        key: shard_like(own[key], state_dict.get(key), item) if key in own else item for key, item in saved[0].items()
+    }
+    return model.load_state_dict(sharded, strict=strict)
 
 
 def optim_state_dict_to_load(
@@ -264,7 +288,7 @@ def load_sharded_optim_state_dict(
 
 def load_dcp(path: str | PathLike[str], model: nn.Module) -> dict[str, Any]:
     """Read a checkpoint of `torch.distributed.checkpoint` as it was saved. Every rank has to call this."""
-    return read_sharded(FileSystemReader(path), get_model_state_dict(model))
+    return read_sharded(FileSystemReader(path), model.state_dict())
 
 
 def get_state_dict_type(model: nn.Module) -> StateDictSettings:
@@ -322,21 +346,20 @@ def model_state_dict(model: nn.Module) -> dict[str, Any]:
     config = get_state_dict_type(model).state_dict_config
     if is_full(model):
         return full_state_dict(model, config.offload_to_cpu, getattr(config, "rank0_only", False))
-    return get_model_state_dict(model, options=StateDictOptions(cpu_offload=config.offload_to_cpu))
+    return offload(model.state_dict()) if config.offload_to_cpu else model.state_dict()
 
 
 def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
     """`model.load_state_dict(...)` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
-    if not any(isinstance(module, FSDPModule) for module in model.modules()):
-        return model.load_state_dict(state_dict, strict=strict)  # DDP, or not distributed at all
-    if is_full(model):
+    if is_full(model) and any(isinstance(module, FSDPModule) for module in model.modules()):
         return load_full_state_dict(model, state_dict, strict)
-    return set_model_state_dict(model, dict(state_dict), options=StateDictOptions(strict=strict))
+    return model.load_state_dict(state_dict, strict=strict)  # sharded, or no FSDP model at all
 
 
-def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
+def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, by_unit: bool = False) -> dict[str, Any]:
     """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
     config = get_state_dict_type(model).optim_state_dict_config
     if is_full(model):
-        return full_optim_state_dict(model, optim, getattr(config, "rank0_only", False), config.offload_to_cpu)
-    return sharded_optim_state_dict(model, optim, config.offload_to_cpu)
+        rank0_only = getattr(config, "rank0_only", False)
+        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, by_unit)
+    return sharded_optim_state_dict(model, optim, config.offload_to_cpu, by_unit)

@@ -1,0 +1,90 @@
+"""FM301, FM304: a compiled model has `_orig_mod.` in its names, and so have the files that it saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, ShardedStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def loss_of(output):
+    return output.sum()
+
+
+class Trainer:
+    def train_step(self, batch):
+        return batch
+
+
+def use(net, trainer, path):
+"""
+WRAP = "    model = FSDP(net, use_orig_params=True)\n"
+COMPILE = "    model = torch.compile(model)\n"
+
+
+def body(text: str, wrap: str = WRAP + COMPILE) -> str:
+    return rewrite(HEAD + wrap + text).text.split(rewrite(HEAD + wrap).text.split("def use")[1])[1]
+
+
+NAMES_STAY = [
+    pytest.param("    model = torch.compile(model)\n", id="function"),
+    pytest.param("    other = torch.compile(module=model)\n", id="keyword"),
+    pytest.param("    net.layers = [torch.compile(layer) for layer in net.layers]\n", id="layers"),
+    pytest.param("    net.head = torch.compile(net.head, dynamic=True)\n", id="a part"),
+]
+
+
+@pytest.mark.parametrize("compile_", NAMES_STAY)
+def test_names_stay_as_they_were(compile_: str) -> None:
+    result = rewrite(HEAD + WRAP + compile_ + "    torch.save(model.state_dict(), path)\n")
+    assert result.text.endswith("    torch.save(full_state_dict(model), path)\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+NO_MODULE = [
+    pytest.param("    criterion = torch.compile(loss_of)\n", id="function"),
+    pytest.param("    criterion = torch.compile(lambda output: output.sum())\n", id="lambda"),
+    pytest.param("    criterion = torch.compile(torch.nn.functional.mse_loss)\n", id="library"),
+    pytest.param("    trainer.train_step = torch.compile(trainer.train_step)\n", id="method"),
+    pytest.param("    model.compile()\n", id="in place"),
+]
+
+
+@pytest.mark.parametrize("compile_", NO_MODULE)
+def test_functions_have_no_names(compile_: str) -> None:
+    text = rewrite(HEAD + WRAP + compile_ + "    torch.save(model.state_dict(), path)\n").text
+    assert "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))" in text
+
+
+@pytest.mark.parametrize("more", ["", ", strict=False", ", strict=path"])
+def test_loading(more: str) -> None:
+    assert body(f"    model.load_state_dict(path{more})\n") == f"    load_full_state_dict(model, path{more})\n"
+
+
+def test_full_context() -> None:
+    head = "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):\n"
+    assert body(head + "        state = model.state_dict()\n        model.load_state_dict(state)\n") == (
+        "    state = full_state_dict(model, offload_to_cpu=True, rank0_only=True)\n"
+        "    load_full_state_dict(model, state)\n"
+    )
+
+
+def test_sharded_state_dict_of_fsdp2_has_the_same_names() -> None:
+    head = "    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+    lines = ["state = {'model': model.state_dict()}", "model.load_state_dict(state['model'], strict=False)"]
+    inside = "".join(f"        {line}\n" for line in lines)
+    assert body(head + inside) == "".join(f"    {line}\n" for line in lines)
+
+
+def test_sharded_state_dict_on_the_cpu() -> None:
+    config = "ShardedStateDictConfig(offload_to_cpu=True)"
+    head = f"    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, {config}):\n"
+    text = body(head + "        state = model.state_dict()\n")
+    assert text == head.replace("FSDP.", "") + "        state = model_state_dict(model)\n"
