@@ -214,6 +214,21 @@ def removal(file: File, statement: cst.CSTNode) -> Edit:
     return Edit(*file.whole_lines(statement), "")
 
 
+def clean_removal(file: File, statement: cst.CSTNode) -> Edit:
+    """Take a statement away, with the comment above that is about nothing else, and one of two gaps around it."""
+    whole = removal(file, statement)
+    above, below = file.text[: whole.start].split("\n")[:-1], file.text[whole.end :].split("\n")
+    if whole.text or "\n" not in file.newline or len(below) == 1:
+        return whole
+    start, end = whole.start, whole.end
+    if not below[0].strip():
+        while above and above[-1].lstrip().startswith("#"):
+            start -= len(above.pop()) + 1
+    while above and not above[-1].strip() and len(below) > 1 and not below[0].strip():
+        end += len(below.pop(0)) + 1
+    return Edit(start, end, "")
+
+
 def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
     """Raise before the statement that holds `node`: what FSDP2 would silently ignore must not be reached."""
     if is_stopped(file, node, code):

@@ -303,7 +303,9 @@ class Values:
             yield Origin(tree, None, "a module")
             return
         name = expression.attr.value
-        if name == "module" and any(self._is_wrapper(origin) for origin in self.origins(tree, expression.value)):
+        if name in {"module", "_orig_mod"} and any(
+            self._is_wrapper(origin) for origin in self.origins(tree, expression.value)
+        ):
             yield from self.origins(tree, expression.value)
             return
         found = False

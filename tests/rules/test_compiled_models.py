@@ -88,3 +88,7 @@ def test_sharded_state_dict_on_the_cpu() -> None:
     head = f"    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, {config}):\n"
     text = body(head + "        state = model.state_dict()\n")
     assert text == head.replace("FSDP.", "") + "        state = model_state_dict(model)\n"
+
+
+def test_model_that_was_compiled_is_the_model() -> None:
+    assert body("    model._orig_mod.load_state_dict(path)\n") == "    load_full_state_dict(model._orig_mod, path)\n"

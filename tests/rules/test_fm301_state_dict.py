@@ -325,6 +325,26 @@ def test_config_in_a_name_goes_with_it(place: str) -> None:
     assert "cpu_offload=True" in result.text
 
 
+COMMENTS = [
+    pytest.param("x = 1\n\n\n# made once\nCONFIG\n\n\ny = 2\n", "x = 1\n\n\ny = 2\n", id="goes too"),
+    pytest.param("x = 1\n\n# made once\n# for all\nCONFIG\n\ny = 2\n", "x = 1\n\ny = 2\n", id="two lines"),
+    pytest.param("# settings\nCONFIG\ny = 2\n", "# settings\ny = 2\n", id="of what follows too"),
+    pytest.param("# settings\n\nCONFIG\n\ny = 2\n", "# settings\n\ny = 2\n", id="of a section"),
+    pytest.param("x = 1\nCONFIG\n\ny = 2\n", "x = 1\n\ny = 2\n", id="none"),
+]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(("above", "left"), COMMENTS)
+def test_comment_of_a_config_goes_with_it(above: str, left: str, newline: str) -> None:
+    config = "config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)"
+    head = HEAD.replace("\n\n\ndef", "\n\n\n" + above.replace("CONFIG", config) + "\n\ndef")
+    inside = f"    with {FULL.replace('DICT)', 'DICT, config)')}:\n        s = model.state_dict()\n    return s\n"
+    text = rewrite((head + inside).replace("\n", newline)).text
+    assert left.replace("\n", newline) + f"{newline}{newline}def use" in text
+    assert "made once" not in text
+
+
 def test_model_in_an_attribute() -> None:
     text = code(
         """
