@@ -36,8 +36,8 @@ def resume(net, optimizer, path):
 ## Fix safety
 
 Same keys, order, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks).
-Where FSDP1 is seen to have flat parameters, `by_unit=True` keeps its order of the keys, unit by unit; where only run
-time knows `use_orig_params`, keys are sorted by name, as with True. A file whose keys are parameter ids raises.
+Without `use_orig_params` FSDP1 had another order of the keys, which `flat_order=True` keeps; `shard_model` of the
+support module sees it by itself. A file whose keys are parameter ids raises.
 
 ## References
 
@@ -52,12 +52,12 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.reading.dcp_format import is_saved_by_dcp
-from codemods.reading.flat_parameters import had_flat_parameters
+from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
 from codemods.reading.layout import argument_removal, space_behind
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
-from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
+from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, Way, finding
 
 CODE = "FM303"
 
@@ -85,8 +85,8 @@ def edit(call: cst.Call, file: File) -> Outcome:
 def _rewrite(call: cst.Call, name: str, file: File) -> Outcome:
     given = _by_name(call, name, file)
     function, more = _read(call, given, file) if name == "optim_state_dict" else (name, "")
-    if function in _READERS and had_flat_parameters(given["model"].value, file):
-        more += ", by_unit=True"
+    if function in _READERS and _has_flat_order(given["model"].value, file):
+        more += ", flat_order=True"
     left_out = OPTIMIZER_CALLS[name].dropped
     if function == "full_optim_state_dict" and is_saved_by_dcp(call, file):
         function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")
@@ -145,6 +145,12 @@ def _read(call: cst.Call, given: Mapping[str, cst.Arg], file: File) -> tuple[str
     if file.code(chosen.model) != file.code(given["model"].value):
         raise Undecided(f"the context around it is for `{file.code(chosen.model)}`")
     return chosen.optimizer_reading
+
+
+def _has_flat_order(model: cst.BaseExpression, file: File) -> bool:
+    """Whether FSDP1 is seen to have flat parameters; `shard_model` of the support module sees that by itself."""
+    calls = constructor_calls(model, file)
+    return had_flat_parameters(model, file) and all(where.way(call) is not Way.SUPPORT for where, call in calls)
 
 
 def _in_order(given: Mapping[str, cst.Arg], file: File) -> list[Edit]:

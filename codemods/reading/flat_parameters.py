@@ -10,9 +10,14 @@ from codemods.vocabulary import File
 
 def had_flat_parameters(model: cst.BaseExpression, file: File) -> bool:
     """Whether each constructor call that a model is seen to come from made flat parameters."""
-    made = [(o.file, o.node) for o in file.origins(model) if isinstance(o.node, cst.Call)]
-    calls = [(where, call) for where, call in made if is_constructor(where, call)]
+    calls = constructor_calls(model, file)
     return bool(calls) and all(makes_flat_parameters(where, call) for where, call in calls)
+
+
+def constructor_calls(model: cst.BaseExpression, file: File) -> list[tuple[File, cst.Call]]:
+    """The constructor calls that a model is seen to come from."""
+    made = [(o.file, o.node) for o in file.origins(model) if isinstance(o.node, cst.Call)]
+    return [(where, call) for where, call in made if is_constructor(where, call)]
 
 
 def makes_flat_parameters(file: File, call: cst.Call) -> bool:

@@ -16,7 +16,6 @@ from codemods.reading.manual import context_of
 from codemods.tables.names import WRAPPER, fsdp1_name
 from codemods.tables.versions import OLDEST
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
-
 from .calls import argument_for, parameters
 from .conditions import Conditions, leaves
 from .definitions import first_parameter, last_name, returns
@@ -63,10 +62,11 @@ class Facts:
         return self._groups.get(path, self.program.texts)
 
     @cached_property
-    def compiles_modules(self) -> bool:
+    def compiling(self) -> frozenset[Path]:
+        """The files that give `torch.compile` a model or a part of one."""
         paths = (path for path, text in self.program.texts.items() if "torch.compile(" in text)
         files = [self.file(tree) for tree in map(self.program.tree, paths) if tree is not None]
-        return any(file.is_compiled_module(call) for file in files for call in file.nodes(cst.Call))
+        return frozenset(f.path for f in files if any(f.is_compiled_module(call) for call in f.nodes(cst.Call)))
 
     def file(self, tree: Tree) -> FileFacts:
         if tree.path not in self._files:
@@ -294,7 +294,7 @@ class FileFacts:
 
     @property
     def compiles_modules(self) -> bool:
-        return self._facts.compiles_modules
+        return not self._facts.compiling.isdisjoint(self._facts.together(self.path))
 
     def is_compiled_module(self, call: cst.Call) -> bool:
         """`torch.compile(model)`, or of what is not seen to be a function."""

@@ -12,7 +12,7 @@ import os
 import torch
 import torch.distributed as dist
 {imports}
-from net import Block, Net, train
+from net import Block, Net, batch, train
 from torch.distributed.fsdp import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
@@ -291,6 +291,24 @@ optimizer.load_state_dict(sharded)
 optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved["optimizer"] if rank == 0 else None, model))
 """,
         wrap="use_orig_params=False",
+    ),
+    Row(
+        "after an evaluation, the optimizer first",
+        """
+        with torch.no_grad():
+            model(batch(0))
+        optim_state = FSDP.full_optim_state_dict(model, optimizer)
+        state = model.state_dict()
+        if rank == 0:
+            torch.save({"model": state, "optimizer": optim_state}, path)
+        """,
+        """
+        with torch.no_grad():
+            model(batch(0))
+        saved = torch.load(path)
+        optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"]))
+        model.load_state_dict(saved["model"])
+        """,
     ),
     Row(
         "sharded on every rank",

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.vocabulary import Level
 
-from ..helpers import rewrite
+from ..helpers import rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -92,3 +92,25 @@ def test_sharded_state_dict_on_the_cpu() -> None:
 
 def test_model_that_was_compiled_is_the_model() -> None:
     assert body("    model._orig_mod.load_state_dict(path)\n") == "    load_full_state_dict(model._orig_mod, path)\n"
+
+
+OTHER = "import torch\nfrom checkpoint import save\n\n\ndef use(net):\n    save(torch.compile(net))\n"
+SAVING = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(model):
+    torch.save(model.state_dict(), "model.pt")
+
+
+def train(net):
+    save(FSDP(net))
+"""
+
+
+def test_another_program_is_compiled() -> None:
+    apart = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER.replace("from checkpoint import save\n", "")})
+    assert "get_model_state_dict(model, options" in apart.after["checkpoint.py"]
+    together = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER})
+    assert "full_state_dict(model)" in together.after["checkpoint.py"]

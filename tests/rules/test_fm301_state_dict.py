@@ -448,3 +448,15 @@ def test_other_objects_have_state_dicts_too() -> None:
 def test_local_state_dict_needs_a_person() -> None:
     text = HEAD + "    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n        model.state_dict()\n"
     check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
+
+
+def test_names_that_mean_something_else_there() -> None:
+    head = (
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)):\n"
+    )
+    text = rewrite(HEAD + head + "        full_state_dict = model.state_dict()\n    return full_state_dict\n").text
+    assert "    full_state_dict = fsdp2_full_state_dict(model, rank0_only=True)\n" in text
+    text = body(
+        f"    with {FULL}:\n        get_model_state_dict = model.state_dict()\n    get_model_state_dict.clear()\n"
+    )
+    assert "    get_model_state_dict = fsdp2_get_model_state_dict(model, options=options)\n" in text

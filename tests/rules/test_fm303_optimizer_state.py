@@ -194,22 +194,22 @@ def test_context_of_another_model_needs_a_person() -> None:
     check_marked(text + "        FSDP.optim_state_dict(rank.model, optimizer)\n", "FM303", Level.MANUAL, "for `model`")
 
 
-FLAT = ["net", "net, use_orig_params=False", "net, device_id=rank"]
+FLAT = ["net", "net, use_orig_params=False", 'net, device_id=torch.device("cpu")']
 
 
 @pytest.mark.parametrize("arguments", FLAT)
 @pytest.mark.parametrize("name", ["full_optim_state_dict", "sharded_optim_state_dict"])
-def test_flat_parameters_were_saved_unit_by_unit(name: str, arguments: str) -> None:
+def test_flat_parameters_were_saved_unit_flat_order(name: str, arguments: str) -> None:
     head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP({arguments})")
     text = rewrite(f"{head}    return FSDP.{name}(model, optimizer)\n").text
-    assert text.endswith(f"    return {name}(model, optimizer, by_unit=True)\n")
+    assert text.endswith(f"    return {name}(model, optimizer, flat_order=True)\n")
 
 
-NOT_SEEN_FLAT = ["net, use_orig_params=rank", "net, **rank", "net, use_orig_params=True"]
+NOT_SEEN_FLAT = ["net, use_orig_params=rank", "net, **rank", "net, use_orig_params=True", "net, auto_wrap_policy=rank"]
 
 
 @pytest.mark.parametrize("arguments", NOT_SEEN_FLAT)
-def test_order_by_name_where_flat_parameters_are_not_seen(arguments: str) -> None:
+def test_order_that_the_support_module_sees_by_itself(arguments: str) -> None:
     head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP({arguments})")
     text = rewrite(f"{head}    return FSDP.full_optim_state_dict(model, optimizer)\n").text
     assert text.endswith("    return full_optim_state_dict(model, optimizer)\n")

@@ -26,12 +26,15 @@ class Body:
     options: list[tuple[cst.Call, str]] = field(default_factory=list)
     """Calls that take `options=`, and its value."""
 
-    def call(self, function: str, node: cst.Call, options: str) -> None:
-        """`node` becomes a call of a DCP function that takes these options."""
-        self.imports.add(Import(DCP, function))
+    def name(self, item: Import, node: cst.Call, file: File) -> str:
+        """What an import is called where `node` stands."""
+        named = file.named(item, node)
+        self.imports.add(named)
+        return named.local
+
+    def take_options(self, node: cst.Call, options: str, file: File) -> None:
         if options:
-            self.options.append((node, f"StateDictOptions({options})"))
-            self.imports.add(Import(DCP, "StateDictOptions"))
+            self.options.append((node, f"{self.name(Import(DCP, 'StateDictOptions'), node, file)}({options})"))
 
 
 def rewrite_calls(block: cst.With, chosen: Settings, file: File) -> Body:
@@ -66,11 +69,12 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
         if file.compiles_modules and not chosen.is_full:
             raise Undecided("the new functions take `_orig_mod.` out of the names of a compiled model")
         if options is None or file.compiles_modules:
-            written.edits.append(Edit(start, end - 1, f"full_state_dict({model}{chosen.full_arguments}"))
-            written.imports.add(Import(SUPPORT, "full_state_dict"))
+            name = written.name(Import(SUPPORT, "full_state_dict"), node, file)
+            written.edits.append(Edit(start, end - 1, f"{name}({model}{chosen.full_arguments}"))
         else:
-            written.edits.append(Edit(start, end - 1, f"get_model_state_dict({model}"))
-            written.call("get_model_state_dict", node, options)
+            name = written.name(Import(DCP, "get_model_state_dict"), node, file)
+            written.edits.append(Edit(start, end - 1, f"{name}({model}"))
+            written.take_options(node, options, file)
     elif method == "load_state_dict":
         _load(node, chosen, file, written)
     elif method == "state_dict":
@@ -86,11 +90,12 @@ def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
         return
     if is_full and (file.compiles_modules or (load.is_lenient and load.result_is_used)):
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
-        written.edits.append(Edit(start, first, f"load_full_state_dict({model}, "))
-        written.imports.add(Import(SUPPORT, "load_full_state_dict"))
+        name = written.name(Import(SUPPORT, "load_full_state_dict"), node, file)
+        written.edits.append(Edit(start, first, f"{name}({model}, "))
         return
-    written.edits.append(Edit(start, first, f"set_model_state_dict({model}, "))
+    name = written.name(Import(DCP, "set_model_state_dict"), node, file)
+    written.edits.append(Edit(start, first, f"{name}({model}, "))
     if load.strict is not None:
         written.edits += argument_removal(file, node, load.strict)
     strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
-    written.call("set_model_state_dict", node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])))
+    written.take_options(node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])), file)

@@ -32,6 +32,8 @@ from .api import (
     StateDictType,
 )
 from .summon import full_tensor
+from .training import reshard_all
+from .units import FLAT_MODELS
 
 # What `set_state_dict_type` set, by model.
 STATE_DICT_SETTINGS: WeakKeyDictionary[nn.Module, StateDictSettings] = WeakKeyDictionary()
@@ -61,6 +63,7 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
 
 def parameter_names(model: nn.Module) -> dict[nn.Parameter, str]:
     """The names that checkpoints have for the parameters, whatever activation checkpointing puts in between."""
+    reshard_all(model)  # an evaluation leaves other parameters in the model than those that the optimizer has
     return {param: name.replace("_checkpoint_wrapped_module.", "") for name, param in model.named_parameters()}
 
 
@@ -69,7 +72,7 @@ def param_groups(model: nn.Module, optim: torch.optim.Optimizer | None) -> list[
     return optim.param_groups if optim is not None else [{"params": list(model.parameters())}]
 
 
-def flat_order(state: Mapping[str, Any]) -> dict[str, Any]:
+def flat_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """One parameter's state as FSDP1 without use_orig_params ordered it: tensors, single numbers, then all else."""
 
     def rank(name: str) -> tuple[int, str]:
@@ -79,29 +82,37 @@ def flat_order(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: state[name] for name in sorted(state, key=rank)}
 
 
-def unit_order(model: nn.Module) -> dict[str, int]:
-    """The unit of each parameter, by its name: how FSDP1 without use_orig_params ordered an optimizer's state."""
-    units = [model, *(module for module in model.modules() if isinstance(module, FSDPModule))]
+def unit_numbers(model: nn.Module) -> dict[str, int]:
+    """The unit that each parameter belongs to, by its name; none for what is not sharded."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     numbers = {param: number for number, unit in enumerate(units) for param in unit.parameters()}
-    return {name: numbers[param] for param, name in parameter_names(model).items()}
+    return {
+        name: numbers[param] if isinstance(param, DTensor) else -1 for param, name in parameter_names(model).items()
+    }
 
 
-def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer, by_unit: bool = False) -> dict[str, Any]:
-    """An optimizer's state with parameter names for keys, sorted as FSDP1 sorted them.
+def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer, flat_order: bool = False) -> dict[str, Any]:
+    """An optimizer's state with parameter names for keys, in FSDP1's order, which went by units.
 
     Torch's `get_optimizer_state_dict` makes an optimizer that has not stepped yet take a step, and that one counts.
     """
+    flat_order = flat_order or any(module in FLAT_MODELS for module in model.modules())
     names = parameter_names(model)
+    units = unit_numbers(model)
     keys = [names[param] for group in optim.param_groups for param in group["params"]]
-    units = unit_order(model) if by_unit else {}
     own = optim.state_dict()
-    groups = [
-        {**group, "params": sorted([keys[key] for key in group["params"]], key=lambda name: units.get(name, 0))}
-        for group in own["param_groups"]
-    ]
-    state = {keys[key]: flat_order(values) if by_unit else values for key, values in own["state"].items()}
-    ordered = [name for group in groups for name in group["params"]] if by_unit else sorted(state)
-    return {"state": {name: state[name] for name in ordered if name in state}, "param_groups": groups}
+    groups = [{**group, "params": [keys[key] for key in group["params"]]} for group in own["param_groups"]]
+    state = {keys[key]: values for key, values in own["state"].items()}
+    if flat_order:
+        for group in groups:
+            group["params"].sort(key=units.__getitem__)
+        order = [name for group in groups for name in group["params"] if name in state]
+        return {"state": {name: flat_state(state[name]) for name in order}, "param_groups": groups}
+    first: dict[int, str] = {-1: ""}
+    for name in sorted(state):
+        first.setdefault(units[name], name)
+    order = sorted(state, key=lambda name: (first[units[name]], name))
+    return {"state": {name: state[name] for name in order}, "param_groups": groups}
 
 
 def full_optim_state_dict(
@@ -109,13 +120,13 @@ def full_optim_state_dict(
     optim: torch.optim.Optimizer,
     rank0_only: bool = True,
     offload_to_cpu: bool = True,
-    by_unit: bool = False,
+    flat_order: bool = False,
 ) -> dict[str, Any]:
     """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
 
-    With `rank0_only`, the other ranks get an empty dict. `by_unit` is the order of FSDP1 without use_orig_params.
+    With `rank0_only`, the other ranks get an empty dict. `flat_order` is that of FSDP1 without use_orig_params.
     """
-    full: dict[str, Any] = gather(named_optim_state(model, optim, by_unit), offload_to_cpu, rank0_only)
+    full: dict[str, Any] = gather(named_optim_state(model, optim, flat_order), offload_to_cpu, rank0_only)
     return {} if rank0_only and dist.get_rank() != 0 else full
 
 
@@ -127,10 +138,10 @@ def offload(value: Any) -> Any:
 
 
 def sharded_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True, by_unit: bool = False
+    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True, flat_order: bool = False
 ) -> dict[str, Any]:
     """FSDP1's sharded optimizer state dict, with DTensors in it, to be saved by `torch.distributed.checkpoint`."""
-    named = named_optim_state(model, optim, by_unit)
+    named = named_optim_state(model, optim, flat_order)
     return offload(named) if offload_to_cpu else named
 
 
@@ -356,10 +367,10 @@ def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], stric
     return model.load_state_dict(state_dict, strict=strict)  # sharded, or no FSDP model at all
 
 
-def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, by_unit: bool = False) -> dict[str, Any]:
+def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, flat_order: bool = False) -> dict[str, Any]:
     """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
     config = get_state_dict_type(model).optim_state_dict_config
     if is_full(model):
         rank0_only = getattr(config, "rank0_only", False)
-        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, by_unit)
-    return sharded_optim_state_dict(model, optim, config.offload_to_cpu, by_unit)
+        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, flat_order)
+    return sharded_optim_state_dict(model, optim, config.offload_to_cpu, flat_order)
