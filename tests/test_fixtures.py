@@ -29,6 +29,9 @@ SAVING = {
     path.relative_to(FIXTURES).parts[0] for path in FIXTURES.rglob("fsdp1/**/*.py") if "torch.save(" in path.read_text()
 }
 
+NOISE = {"shared_kwargs": "context.bias"}
+"""What is trained by rounding alone: attention does not depend on the bias of its keys, and Adam makes steps of noise."""
+
 
 def rewritten(name: str, folder: Path) -> tuple[Path, Report]:
     """A migrated copy of a fixture."""
@@ -93,5 +96,7 @@ def compare_files(name: str, runs: Path) -> None:
     saved = [sorted(str(path.relative_to(side)) for path in side.rglob("*.pt")) for side in (before, after)]
     assert saved[0] == saved[1]
     assert bool(saved[0]) is (name in SAVING)
+    noise = NOISE.get(name, "nothing")
     for path in saved[0]:
-        compare(described(str(before / path)), described(str(after / path)))
+        old, new = ([e for e in described(str(side / path)) if noise not in e[0]] for side in (before, after))
+        compare(old, new)

@@ -31,10 +31,14 @@ def save(net, path):
 
 ## Fix safety
 
-Same keys, order, dtypes and values (torch 2.13). Where the program compiles a model or a part of one, functions of the
-support module read and load it: torch's own take the `_orig_mod.` out of the names, which FSDP1 left there. Where the
-program sets state-dict types for code that is not seen, or the model can be a DDP model, `model_state_dict(model)` of
-the support module decides at run time. All ranks have to take part, as in FSDP1.
+Same keys, order, dtypes and values (torch 2.13). All ranks have to take part, as in FSDP1. Functions of the support
+module stand in for torch's where those would give something else:
+
+- The program compiles a model or a part of one: torch takes the `_orig_mod.` out of the names, which FSDP1 left there.
+- With NO_SHARD there is nothing to gather, and torch returns the parameters themselves, which go on training. What is
+  not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
+- The program sets state-dict types for code that is not seen, or the model can be a DDP model:
+  `model_state_dict(model)` decides at run time.
 
 The state dict of the module inside of the wrapper (`wrapped = FSDP(model)`, then `model.state_dict()`) is reported:
 FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole.
@@ -51,7 +55,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import call_text, is_inside
 from codemods.reading.model_loading import loading
@@ -120,6 +124,8 @@ def _read(found: Match, file: File) -> Outcome:
     if file.compiles_modules:
         return _compiled(found, file, is_saved_by_dcp(found.call, file), "full_state_dict")
     options = "" if is_saved_by_dcp(found.call, file) else "full_state_dict=True"
+    if options and may_alias(found.call, file):
+        return _through_support(found, file, "full_state_dict")
     return _rewritten(found, file, "get_model_state_dict", "", options)
 
 

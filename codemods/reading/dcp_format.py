@@ -40,6 +40,14 @@ def save_of(value: cst.BaseExpression, file: File) -> cst.Call | None:
     return saves.pop() if len(saves) == 1 else None
 
 
+def may_alias(read: cst.Call, file: File) -> bool:
+    """Whether a full state dict can be kept whose tensors are the model's own, and go on changing with it.
+
+    They are where each rank has the whole of them, as with NO_SHARD: there is nothing to gather. FSDP1 gave copies.
+    """
+    return file.mentions("NO_SHARD") and save_of(read, file) is None
+
+
 def reads(save: cst.Call, file: File) -> bool:
     """Whether a wrapped model's or its optimizer's state goes into a save, and nowhere else."""
     return any(save_of(read, file) is save for read in _state_reads(file))

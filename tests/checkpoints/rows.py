@@ -371,11 +371,33 @@ optimizer.load_state_dict(sharded)
             torch.save(state, path)
         """,
         """
-        result = model.load_state_dict(torch.load(path), strict=False)
+        try:
+            model.load_state_dict(torch.load(path))
+        except RuntimeError:
+            result = model.load_state_dict(torch.load(path), strict=False)
         with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
             again = model.load_state_dict(torch.load(path), strict=False)
         return sorted(result.missing_keys), sorted(result.unexpected_keys), sorted(again.missing_keys)
         """,
+    ),
+    Row(
+        "kept while training goes on",
+        """
+        config = FullStateDictConfig(offload_to_cpu=False, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            state = model.state_dict()
+        everywhere = model.state_dict()
+        losses = train(model, optimizer, 9, 1)
+        if rank == 0:
+            torch.save([state, everywhere], path)
+        return losses
+        """,
+        """
+        model.load_state_dict(torch.load(path)[0])
+        """,
+        imports="from torch.distributed.fsdp import ShardingStrategy",
+        wrap="use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
+        left_out="count",  # FSDP1 gave the buffers themselves, which go on counting; the support module gives copies
     ),
     Row(
         "saved before the first step",

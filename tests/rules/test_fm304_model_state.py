@@ -194,3 +194,18 @@ def test_module_that_is_not_inside_of_a_wrapper_there(text: str) -> None:
     body = "".join(f"    {line}\n" for line in text.splitlines())
     result = rewrite(NET.replace("SAVED", "net.state_dict()") + f"def use(path):\n    net = Net()\n{body}")
     assert not [finding for finding in result.findings if "inside of the wrapper" in finding.message]
+
+
+KEPT = ["    best = model.state_dict()\n    return best\n", "    return model.state_dict()\n"]
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_state_that_is_kept_is_a_copy_where_nothing_is_gathered(text: str) -> None:
+    head = HEAD.replace("FSDP(net)", "FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD)")
+    head = head.replace(
+        "import FullyShardedDataParallel as FSDP", "import FullyShardedDataParallel as FSDP, ShardingStrategy"
+    )
+    result = rewrite(head + text).text
+    assert result.endswith(text.replace("model.state_dict()", "full_state_dict(model)"))
+    saved = rewrite(head + "    torch.save(model.state_dict(), path)\n").text
+    assert saved.endswith(f"    torch.save({READ}, path)\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.layout import argument_removal
 from codemods.reading.model_loading import loading
 from codemods.reading.state_dict_settings import Settings
@@ -68,7 +68,8 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, file: File, w
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
         if file.compiles_modules and not chosen.is_full:
             raise Undecided("the new functions take `_orig_mod.` out of the names of a compiled model")
-        if options is None or file.compiles_modules:
+        is_alias = options == "full_state_dict=True" and may_alias(node, file)
+        if options is None or is_alias or file.compiles_modules:
             name = written.name(Import(SUPPORT, "full_state_dict"), node, file)
             written.edits.append(Edit(start, end - 1, f"{name}({model}{chosen.full_arguments}"))
         else:

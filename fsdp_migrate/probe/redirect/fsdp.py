@@ -53,6 +53,13 @@ def _without_offload() -> None:
 def _without_state_dict_offload() -> None:
     """An "offloaded" state dict of a CPU model shares the model's memory. FSDP1 frees that of the weights (reading them
     is a segmentation fault) and overwrites that of the optimizer (a resumed run has another loss: 1.254 for 1.291)."""
+    read = FullyShardedDataParallel._optim_state_dict_impl
+
+    @functools.wraps(read)
+    def keep(*args: Any, **kwargs: Any) -> Any:
+        return read(*args, **{**kwargs, "cpu_offload": False})
+
+    FullyShardedDataParallel._optim_state_dict_impl = staticmethod(keep)  # type: ignore[method-assign]
     for config in (FullStateDictConfig, ShardedStateDictConfig, FullOptimStateDictConfig, ShardedOptimStateDictConfig):
         _no_offload(config)
 
