@@ -30,7 +30,7 @@ SAVING = {
 }
 
 NOISE = {"shared_kwargs": "context.bias"}
-"""What is trained by rounding alone: attention does not depend on the bias of its keys, and Adam makes steps of noise."""
+"""What is trained by rounding alone: attention does not depend on its keys' bias, and Adam makes steps of noise."""
 
 
 def rewritten(name: str, folder: Path) -> tuple[Path, Report]:
