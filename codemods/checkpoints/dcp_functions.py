@@ -46,7 +46,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.reading.dcp_import import PACKAGES, dcp_import
-from codemods.reading.layout import argument_removal
+from codemods.reading.layout import argument_removal, renaming
 from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
 
 CODE = "FM311"
@@ -90,13 +90,14 @@ def _given(call: cst.Call, file: File) -> dict[str, cst.Arg]:
 def edit(call: cst.Call, file: File) -> Outcome:
     old = _NAMES[file.dotted(call.func) or ""]
     new = _NEW[old]
-    imports = []
+    given, imports = _given(call, file), []
     if isinstance(call.func, cst.Attribute):
-        edits = [Edit(*file.span(call.func.attr), new)]
+        function = f"{file.code(call.func.value)}.{new}"
     else:
         imports = [dcp_import(file, call)]
-        edits = [Edit(*file.span(call.func), f"{imports[0].local}.{new}")]
-    for name, argument in _given(call, file).items():
+        function = f"{imports[0].local}.{new}"
+    edits = renaming(file, call, function, [argument for name, argument in given.items() if name in _NEEDLESS])
+    for name, argument in given.items():
         if name in _NEEDLESS:
             edits += argument_removal(file, call, argument)
         elif argument.keyword is None and name != "state_dict":

@@ -53,7 +53,7 @@ import libcst as cst
 
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
-from codemods.reading.layout import argument_removal, space_behind
+from codemods.reading.layout import argument_removal, renaming, space_behind
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -91,8 +91,8 @@ def _rewrite(call: cst.Call, name: str, file: File) -> Outcome:
     if function == "full_optim_state_dict" and is_saved_by_dcp(call, file):
         function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")
     item = file.named(Import(SUPPORT, function), call)
-    edits = [Edit(*file.span(call.func), item.local)]
     dropped = [given[key] for key in left_out if key in given]
+    edits = renaming(file, call, item.local, dropped)
     for argument in dropped:
         edits += argument_removal(file, call, argument)
     if more:

@@ -49,7 +49,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, finding
+from codemods.reading.layout import renaming
+from codemods.vocabulary import SUPPORT, File, Import, Level, Outcome, Rule, finding
 
 CODE = "FM305"
 
@@ -66,9 +67,8 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
 def edit(call: cst.Call, file: File) -> Outcome:
     item = file.named(Import(SUPPORT, "load_sharded_optim_state_dict"), call)
     message = f"load_sharded_optimizer_state_dict becomes {item.name} of the support module"
-    return Outcome(
-        [Edit(*file.span(call.func), item.local)], [finding(CODE, Level.REWRITTEN, file, call, message)], [item]
-    )
+    edits = renaming(file, call, item.local)
+    return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], [item])
 
 
 RULE: Rule[cst.Call] = Rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
+from collections.abc import Collection
 from itertools import pairwise
 
 import libcst as cst
@@ -200,6 +201,21 @@ def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit
     elif argument is not call.args[-1]:
         end = file.span(call.args[call.args.index(argument) + 1])[0]
     return [Edit(start, end, "")]
+
+
+def renaming(file: File, call: cst.Call, name: str, left_out: Collection[cst.Arg] = ()) -> list[Edit]:
+    """Call another function, with arguments that stand below one another moved along."""
+    edits = [Edit(*file.span(call.func), name)]
+    wider = len(name) - len(file.code(call.func))
+    kept = [after for before, after in pairwise([None, *call.args]) if after not in left_out and before not in left_out]
+    starts = [file.span(argument)[0] for argument in kept if argument is not None]
+    if not starts or "\n" in file.text[file.span(call)[0] : starts[0]]:
+        return edits
+    columns = [start - file.text.rfind("\n", 0, start) - 1 for start in starts]
+    for start, column in zip(starts[1:], columns[1:], strict=True):
+        if column == columns[0] and wider and not file.text[start - column : start].strip(" "):
+            edits.append(Edit(start + min(wider, 0), start, " " * wider))
+    return edits
 
 
 def removal(file: File, statement: cst.CSTNode) -> Edit:

@@ -213,3 +213,40 @@ def test_order_that_the_support_module_sees_by_itself(arguments: str) -> None:
     head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP({arguments})")
     text = rewrite(f"{head}    return FSDP.full_optim_state_dict(model, optimizer)\n").text
     assert text.endswith("    return full_optim_state_dict(model, optimizer)\n")
+
+
+ALIGNED = """\
+    loaded = FSDP.optim_state_dict_to_load(model=model,
+                                           optim=optimizer,
+                                           optim_state_dict=rank)
+    full = FSDP.full_optim_state_dict(model, optimizer, model.parameters(),
+                                      rank0_only=False)
+    return FSDP.rekey_optim_state_dict(
+        loaded,
+        full,
+        model,
+    )
+"""
+
+
+def test_arguments_below_one_another_are_moved_along() -> None:
+    assert rewrite(HEAD + ALIGNED).text.endswith(
+        """\
+    loaded = optim_state_dict_to_load(model=model,
+                                      optim=optimizer,
+                                      optim_state_dict=rank)
+    full = full_optim_state_dict(model, optimizer, rank0_only=False)
+    return rekey_optim_state_dict(
+        loaded,
+        full,
+        model,
+    )
+"""
+    )
+    inside = "".join(f"    {line}\n" for line in ALIGNED.splitlines()[:3])
+    text = rewrite(HEAD + "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n" + inside).text
+    assert text.endswith(
+        "    loaded = optim_state_dict_to_load(model=model,\n"
+        "                                      optim=optimizer,\n"
+        "                                      optim_state_dict=rank)\n"
+    )
