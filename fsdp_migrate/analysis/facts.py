@@ -16,6 +16,7 @@ from codemods.reading.manual import context_of
 from codemods.tables.names import WRAPPER, fsdp1_name
 from codemods.tables.versions import OLDEST
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
+
 from .calls import argument_for, parameters
 from .conditions import Conditions, leaves
 from .definitions import first_parameter, last_name, returns
