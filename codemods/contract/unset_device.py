@@ -44,6 +44,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.current_device import device_calls, is_set_elsewhere
 from codemods.reading.early.holders import calls_above
 from codemods.reading.places import base
 from codemods.reading.sharding import WORDS, fully_shard_calls
@@ -57,7 +58,7 @@ _NAMED = re.compile(r"f[\"']cuda:\{[^}]*\}[\"']")
 
 def find(file: File) -> Iterator[Finding]:
     """One finding for each model."""
-    if file.mentions("set_device", "set_device_index", "set_device_idx"):
+    if any(device_calls(file)) or is_set_elsewhere(file):
         return
     for call, place in fully_shard_calls(file):
         for other in calls_above(file, call, place):

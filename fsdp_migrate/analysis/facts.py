@@ -520,7 +520,8 @@ class FileFacts:
         return self._program.mentions(word, within=frozenset(self._together) - {self.path})
 
     def others(self, word: str) -> Iterator[FileFacts]:
-        return (self._facts.file(tree) for tree in self._program.mentioning(word) if tree is not self.tree)
+        trees = self._program.mentioning(word, within=self._together)
+        return (self._facts.file(tree) for tree in trees if tree is not self.tree)
 
     def _is_use(self, name: cst.Name) -> bool:
         """Not where the name is bound, nor the `b` of `a.b`, nor the keyword of an argument."""

@@ -435,6 +435,7 @@ VALUES = [
     pytest.param('    with torch.device("meta"):\n        model = model()\n', id="meta device"),
     pytest.param('    model = model.to("meta")\n', id="moved to meta"),
     pytest.param('    model = model(device="meta")\n', id="made on meta"),
+    pytest.param("    with accelerate.init_empty_weights():\n        model = model()\n", id="empty weights, by module"),
     pytest.param("    with init_empty_weights():\n        model = model()\n", id="empty weights"),
     pytest.param("    model = model.to(memory_format=torch.channels_last)\n", id="channels_last"),
 ]
@@ -464,6 +465,12 @@ def test_inputs_that_are_channels_last(statement: str) -> None:
 def test_layers_that_are_channels_last() -> None:
     above = "    for layer in model.layers:\n        layer.to(memory_format=torch.channels_last)\n"
     assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
+
+
+def test_comments_say_nothing() -> None:
+    utils = "# torch.cuda.set_device(rank)\n# with init_empty_weights():\nrank = 0\n"
+    files = {"utils.py": utils, "train.py": "import utils\n" + HEAD + "    return FSDP(model, device_id=rank)\n"}
+    assert rewrite_files(files).after["train.py"].endswith("    torch.cuda.set_device(rank)\n" + PLAIN)
 
 
 def test_another_program_of_the_folder_says_nothing_about_this_one() -> None:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.current_device import device_calls, is_set_elsewhere
 from codemods.vocabulary import File, Origin
 
 from .draft import Draft
 
 _RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)", re.IGNORECASE)
-_SETS_DEVICE = re.compile(r"\bset_device(_index)?$")
 
 
 def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
@@ -92,11 +92,10 @@ def _set_device(call: cst.Call, draft: Draft) -> None:
 def _device_is_set(draft: Draft) -> bool:
     """Whether the program sets the device: above the call in its own function, or in another one."""
     file, here = draft.file, draft.file.span(draft.call)[0]
-    if file.mentions_elsewhere("set_device") or file.mentions_elsewhere("set_device_index"):
+    if is_set_elsewhere(file):
         return True
     own = file.calls(file.scope(draft.call))
-    calls = [node for node in file.nodes(cst.Call) if _SETS_DEVICE.search(file.code(node.func))]
-    return any(node not in own or file.span(node)[0] < here for node in calls)
+    return any(node not in own or file.span(node)[0] < here for node in device_calls(file))
 
 
 def _is_current(origin: Origin) -> bool:

@@ -92,10 +92,15 @@ def _reduce_unused(made: Draft) -> None:
 def _refuse_unseen_values(file: File) -> None:
     """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
     on_meta = file.gives("meta", "device", "device", "to", "set_default_device", "to_empty")
-    if on_meta or file.mentions("init_empty_weights"):
+    if on_meta or any(_names(each, "init_empty_weights") for each in (file, *file.others("init_empty_weights"))):
         raise Undecided("the model may be on the meta device, where FSDP1 gave it its values")
     if may_be_channels_last(file):
         raise Undecided("weights may be channels_last, which fully_shard does not take")
+
+
+def _names(file: File, name: str) -> bool:
+    """Whether a file holds a name in its code, and not in a comment."""
+    return any(node.value == name for node in file.nodes(cst.Name))
 
 
 def draft_factory(file: File, call: cst.Call) -> Draft:
