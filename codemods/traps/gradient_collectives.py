@@ -13,11 +13,14 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def gradient_norm(net):
-    model = FSDP(net)
-    total = torch.stack([p.grad.norm() ** 2 for p in model.parameters()]).sum()
+def gradient_norm(parameters):
+    total = torch.stack([p.grad.norm() ** 2 for p in parameters]).sum()
     dist.all_reduce(total)
     return total.sqrt()
+
+
+def build(net):
+    return FSDP(net)
 ```
 
 ## Use instead
@@ -27,14 +30,18 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def gradient_norm(net):
-    model = FSDP(net)
-    return torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).full_tensor()
+def gradient_norm(parameters):
+    return torch.nn.utils.get_total_norm([p.grad for p in parameters]).full_tensor()
+
+
+def build(net):
+    return FSDP(net)
 ```
 
 ## Fix safety
 
-Nothing is changed. Compare the norms of both programs: `fsdp-migrate check --run-gpus` does.
+Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Compare the norms of both
+programs: `fsdp-migrate check --run-gpus` does.
 
 ## References
 
@@ -47,36 +54,25 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.gradients import added_up_by_hand, collectives_on_gradients
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM402"
 
-_COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
-
 
 def find(file: File) -> Iterator[Finding]:
-    """One finding for each function that reads `.grad` and calls a collective of torch.distributed."""
-    reading = {file.scope(node) for node in file.nodes(cst.Attribute) if node.attr.value == "grad"}
-    calls: dict[cst.CSTNode, cst.Call] = {}
-    for call in file.nodes(cst.Call):
-        if _last(call) in _COLLECTIVES and (file.dotted(call.func) or "").startswith("torch.distributed."):
-            calls.setdefault(file.scope(call), call)
-    for scope, call in calls.items():
-        if isinstance(scope, cst.FunctionDef) and scope in reading:
+    """One finding for each function that gives gradients, or what it computes from them, to a collective."""
+    for function in file.nodes(cst.FunctionDef):
+        calls = collectives_on_gradients(function, file)
+        if calls and not added_up_by_hand(function, file):
             yield finding(
                 CODE,
                 Level.MANUAL,
                 file,
-                call,
-                "a collective in a function that reads gradients: FSDP2's are DTensors, whose norms can be global",
+                calls[0],
+                "gradients, or what is made of them, in a collective: FSDP2's are DTensors, whose norms can be global",
                 "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms",
             )
-
-
-def _last(call: cst.Call) -> str | None:
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return call.func.value if isinstance(call.func, cst.Name) else None
 
 
 CHECK = Check(CODE, "collective-on-gradients", __doc__, words=("grad",), find=find)

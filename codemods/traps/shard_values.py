@@ -43,7 +43,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from codemods.reading.model_parameters import WORDS, is_guarded, readings
+import libcst as cst
+
+from codemods.reading.gradients import added_up_by_hand
+from codemods.reading.model_parameters import WORDS, Reading, is_guarded, readings
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM420"
@@ -59,7 +62,7 @@ def find(file: File) -> Iterator[Finding]:
         text = file.code(reading.body)
         if not re.search(reading.param + _METHOD, text) and not re.search(_FUNCTION + reading.param, text):
             continue
-        if "full_tensor" in text:
+        if "full_tensor" in text or _is_added_up(reading, file):
             continue
         message = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
         level = Level.REVIEW
@@ -68,6 +71,12 @@ def find(file: File) -> Iterator[Finding]:
             message = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
         cure = "take p.full_tensor() first, on all ranks, outside of any test for the rank"
         yield finding(CODE, level, file, reading.node, message, cure)
+
+
+def _is_added_up(reading: Reading, file: File) -> bool:
+    """Whether a rule makes local values of those in a function that adds them up over the ranks."""
+    function = next((node for node in file.ancestors(reading.node) if isinstance(node, cst.FunctionDef)), None)
+    return function is not None and bool(added_up_by_hand(function, file))
 
 
 CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*WORDS, "weight", "bias"), find=find)

@@ -633,6 +633,50 @@ for use, body in {
 }.items():
     loop(f"gradient scaler {use}", inside(SCALED, body))
 
+# Norms that are added up by hand
+
+NORMS = {
+    "as numbers": """
+        total = 0.0
+        for p in model.parameters():
+            if p.grad is not None:
+                norm = p.grad.detach().data.norm(2)
+                total += norm.item() ** 2
+        total = torch.tensor(total)
+        dist.all_reduce(total, op=dist.ReduceOp.SUM)
+        """,
+    "as tensors": """
+        total = torch.zeros(())
+        for p in model.parameters():
+            if p.grad is not None:
+                total += p.grad.norm() ** 2
+        dist.all_reduce(total)
+        """,
+    "of squares": """
+        total = torch.stack([p.grad.pow(2).sum() for p in model.parameters() if p.grad is not None]).sum()
+        dist.all_reduce(total)
+        """,
+    "of norms": """
+        norms = [torch.norm(p.grad) for n, p in model.named_parameters() if p.grad is not None]
+        total = torch.norm(torch.stack(norms)) ** 2
+        dist.all_reduce(total)
+        """,
+}
+BY_HAND = """
+def norm_of(model):
+    BODY
+    return total ** 0.5
+"""
+for use, body in NORMS.items():
+    loop(f"norm by hand {use}", inside(CLIPPED, "seen.append(norm_of(model).item())"), above=inside(BY_HAND, body))
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
+    loop(
+        f"norm by hand under {strategy}",
+        inside(CLIPPED, "seen.append(norm_of(model).item())"),
+        f"use_orig_params=True, sharding_strategy=ShardingStrategy.{strategy}",
+        above=inside(BY_HAND, NORMS["as tensors"]),
+    )
+
 # Between an evaluation and the next step
 
 LOOKED_AT = """

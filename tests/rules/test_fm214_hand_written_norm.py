@@ -1,0 +1,106 @@
+"""FM214 and FM402: gradients that are put through a collective by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.vocabulary import Level
+
+from ..helpers import check_noop, code, rewrite
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, x, params):
+    model = FSDP(net)
+"""
+
+
+def test_noop() -> None:
+    check_noop(
+        "import torch.distributed as dist\ndef f(p):\n    total = p.grad.norm() ** 2\n    dist.all_reduce(total)\n"
+    )
+
+
+QUIET = [
+    "total = torch.zeros(1)\nfor p in model.parameters():\n    if p.grad is not None:\n        total += 1\n"
+    "dist.all_reduce(total)",
+    "for p in model.parameters():\n    p.grad = None\nloss = model(x)\ndist.all_reduce(loss)",
+    "for p in model.parameters():\n    print(p.grad)",
+    "print(model.out.weight.grad)\nmetrics = torch.tensor([x.item()])\ndist.all_reduce(metrics)",
+]
+
+
+def body(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("text", QUIET)
+def test_nothing_of_a_gradient_comes_to_the_collective(text: str) -> None:
+    assert not {"FM214", "FM402"} & {finding.rule for finding in rewrite(HEAD + body(text)).findings}
+
+
+LOCAL = "p.grad.to_local()"
+SQUARES = [
+    "total = torch.zeros(1)\nfor p in model.parameters():\n    total += p.grad.norm() ** 2\ndist.all_reduce(total)",
+    "total = 0.0\nfor n, p in model.named_parameters():\n    if p.grad is not None:\n"
+    "        norm = p.grad.detach().data.norm(2)\n        total += norm.item() ** 2\n"
+    "total = torch.tensor(total)\ndist.all_reduce(total, op=dist.ReduceOp.SUM)",
+    "norms = []\nfor p in model.parameters():\n    norms.append(torch.linalg.vector_norm(p.grad, 2.0) ** 2)\n"
+    "total = torch.stack(norms).sum()\ndist.all_reduce(total)",
+    "total = sum(p.grad.float().pow(2).sum() for p in model.parameters())\ndist.all_reduce(total)",
+    "total = torch.norm(torch.stack([torch.norm(p.grad.detach()) for p in model.parameters()])) ** 2\n"
+    "dist.all_reduce(total, dist.ReduceOp.SUM)",
+]
+
+
+@pytest.mark.parametrize("text", SQUARES)
+def test_squares_are_those_of_this_rank(text: str) -> None:
+    result = rewrite(HEAD + body(text))
+    expected = text.replace("p.grad", LOCAL).replace(f"{LOCAL} is not", "p.grad is not")
+    assert result.text.endswith(body(expected))
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+REPORTED = {
+    "parameters from elsewhere": "total = sum(p.grad.norm() ** 2 for p in params)\ndist.all_reduce(total)",
+    "another norm": "total = sum(p.grad.norm(1) ** 2 for p in model.parameters())\ndist.all_reduce(total)",
+    "not squared": "total = sum(p.grad.norm() for p in model.parameters())\ndist.all_reduce(total)",
+    "the largest": "total = max(p.grad.norm() ** 2 for p in model.parameters())\n"
+    "dist.all_reduce(total, op=dist.ReduceOp.MAX)",
+    "means": "total = sum(p.grad.mean() ** 2 for p in model.parameters())\ndist.all_reduce(total)",
+    "one of them itself": "for p in model.parameters():\n    x(p.grad.norm() ** 2)\n    dist.all_reduce(p.grad)",
+    "a model that may be another": "m = model if x else net\ntotal = sum(p.grad.norm() ** 2 for p in m.parameters())\n"
+    "dist.all_reduce(total)",
+    "through an attribute": "x.total = model.out.weight.grad.norm()\ndist.all_gather(params, x.total)",
+}
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_anything_else_needs_a_person(name: str) -> None:
+    result = rewrite(HEAD + body(REPORTED[name]))
+    assert "to_local" not in result.text
+    found = [finding for finding in result.findings if finding.rule == "FM402"]
+    assert [finding.level for finding in found] == [Level.MANUAL]
+
+
+def test_ignored_parameters_stay_plain() -> None:
+    text = HEAD.replace("FSDP(net)", "FSDP(net, ignored_modules=[net.out])") + body(SQUARES[0])
+    result = rewrite(text)
+    assert "to_local" not in result.text
+    assert "FM402" in {finding.rule for finding in result.findings}
+
+
+def test_function_without_a_model() -> None:
+    text = code(
+        """
+
+
+        def reduce(tensors):
+            dist.all_reduce(torch.stack([t.grad for t in tensors]))
+        """
+    )
+    assert "FM402" in {finding.rule for finding in rewrite(HEAD + "    return model\n" + text).findings}
