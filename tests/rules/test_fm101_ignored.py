@@ -138,3 +138,21 @@ def test_clipping_goes_through_the_support_module() -> None:
         "    fully_shard(model, ignored_params=set(model.head.parameters()))\n    clip_grad_norm_(model, 1.0)\n"
     )
     assert result.support == {"clip_grad_norm_"}
+
+
+OPTIMIZERS = [
+    ("model.parameters(), fused=True", True),
+    ("model.parameters(), foreach=args.foreach", True),
+    ("model.parameters(), fused=False", False),
+    ("model.parameters()", False),
+    ("[p for p in model.parameters() if p.requires_grad], fused=True", False),
+    ("args.other.parameters(), fused=True", False),
+]
+
+
+@pytest.mark.parametrize(("arguments", "mixed"), OPTIMIZERS)
+def test_optimizer_that_takes_all_parameters_together(arguments: str, mixed: bool) -> None:
+    for ignored, found in (("[model.head]", mixed), ("None", False)):
+        text = f"{HEAD}    model = FSDP(model, ignored_modules={ignored})\n    return torch.optim.AdamW({arguments})\n"
+        rules = {finding.rule for finding in rewrite(text, Options(torch_version=(2, 7))).findings}
+        assert ("FM124" in rules) == found

@@ -644,20 +644,22 @@ def test_settings_in_variables_go_with_the_last_call_that_took_them() -> None:
     assert "strategy =" not in result.text
 
 
-def test_model_that_is_wrapped_again_is_no_setting() -> None:
-    text = rewrite(
-        code(
-            """
-            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+def test_model_that_is_wrapped_again() -> None:
+    """It stays bound, and that `fully_shard` will raise is said."""
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    result = rewrite(f"{head}def wrap(encoder):\n    part = FSDP(encoder)\n    return FSDP(part)\n")
+    assert result.text.endswith("    part = fully_shard(encoder)\n    return fully_shard(part)\n")
+    first, second = result.findings
+    assert first.level is Level.REWRITTEN
+    assert second.level is Level.MANUAL
+    assert "wrapped a second time" in second.message
 
 
-            def wrap(encoder):
-                part = FSDP(encoder)
-                return FSDP(part)
-            """
-        )
-    ).text
-    assert "    part = fully_shard(encoder)\n" in text
+def test_model_that_one_of_two_ways_wraps_is_wrapped_once() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    branches = "    if deep:\n        model = FSDP(model)\n    else:\n        model = FSDP(model)\n    return model\n"
+    result = rewrite(f"{head}def wrap(model, deep):\n{branches}")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
 def test_setting_that_is_used_elsewhere_stays() -> None:

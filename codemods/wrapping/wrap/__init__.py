@@ -49,11 +49,11 @@ shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dim
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from codemods.reading.early import is_settled
+from codemods.reading.early import is_settled, wrapped_module
 from codemods.reading.layout import is_stopped, removal, stop
 from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
@@ -122,6 +122,27 @@ def edit(call: cst.Call, file: File) -> Outcome:
     way = file.way(call)
     if way is Way.LEFT:
         return _left(call, file)
+    outcome = _rewritten(call, file, way)
+    return _refused(outcome) if _is_wrapped_already(call, file) else outcome
+
+
+def _is_wrapped_already(call: cst.Call, file: File) -> bool:
+    """Whether what is wrapped is, for sure, the result of another constructor call."""
+    module = wrapped_module(call) if is_constructor(file, call) else None
+    if not isinstance(module, cst.Name):  # what an attribute holds here is not followed to the statement
+        return False
+    made = [(origin.file, origin.node) for origin in file.origins(module)]
+    return all(isinstance(node, cst.Call) and node is not call and is_constructor(where, node) for where, node in made)
+
+
+def _refused(outcome: Outcome) -> Outcome:
+    """FSDP1 put a unit around a unit; `fully_shard` raises for a module that is sharded."""
+    message, cure = "the model is wrapped a second time, which fully_shard refuses", "drop one of the two calls"
+    found = (replace(each, level=Level.MANUAL, message=f"{each.message}; {message}") for each in outcome.findings)
+    return replace(outcome, findings=[replace(each, cure=each.cure or cure) for each in found])
+
+
+def _rewritten(call: cst.Call, file: File, way: Way) -> Outcome:
     if way is Way.SUPPORT:
         return _through_support(call, file)
     made = _draft(file, call)
