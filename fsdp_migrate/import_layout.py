@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 import libcst as cst
 
-from codemods.vocabulary import Edit, Import
+from codemods.vocabulary import SUPPORT, Edit, Import
 
 from .analysis.symbols import dotted_name
 from .analysis.tree import Tree
 
 _WIDTH = 100
+_OWN = 3
 
 Statement = cst.Import | cst.ImportFrom
 
@@ -192,9 +193,12 @@ class Layout:
             above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
             return self._after_docstring(), "", "\n\n" if above_definition else "\n"
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
-        group = [(line, s) for line, s in self._top if _group(_root(s)) == _group(root)]
+        # The support module is the project's own, also where nothing else of its package is imported.
+        is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._top)
+        level = _OWN if is_own else _group(root)
+        group = [(line, s) for line, s in self._top if _group(_root(s)) == level]
         if not group:
-            later = [line for line, s in self._top if _group(_root(s)) > _group(root)]
+            later = [line for line, s in self._top if _group(_root(s)) > level]
             if later:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n"
             return tree.line_end(tree.span(self._top[-1][0])[1] - 1), "\n", ""
@@ -241,12 +245,12 @@ def _root(statement: Statement) -> str:
 
 
 def _group(root: str) -> int:
-    """0 for `__future__`, 1 for the standard library, 2 for libraries, 3 for the project's own modules."""
+    """0 for `__future__`, 1 for the standard library, 2 for libraries, _OWN for the project's own modules."""
     if root == "__future__":
         return 0
     if root in sys.stdlib_module_names:
         return 1
-    return 3 if root in {"", ".", "fsdp2_support"} else 2
+    return _OWN if root in {"", ".", SUPPORT} else 2
 
 
 def _name(item: Import) -> str:

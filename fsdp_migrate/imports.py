@@ -148,13 +148,16 @@ def _inside_functions(
     found: dict[Statement, list[Import]] = {}
     if any(layout.is_top_level(statement) for statement in removals):
         return found
+    homes: dict[Import, list[Statement | None]] = {}
     for item in additions:
-        if not item.name or not _is_for_fsdp(item) or layout.home_of(item.module) is not None:
-            continue
-        uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
-        homes = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
-        for home in dict.fromkeys(homes) if None not in homes else ():
-            if home is not None:
+        if item.name and _is_for_fsdp(item) and layout.home_of(item.module) is None:
+            uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
+            homes[item] = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
+    # A module that the top has to import anyway is not put off.
+    at_top = {item.module for item, places in homes.items() if None in places}
+    for item, places in homes.items():
+        for home in dict.fromkeys(places):
+            if home is not None and item.module not in at_top:
                 found.setdefault(home, []).append(item)
     return found
 

@@ -375,6 +375,29 @@ def test_guarded_imports_stay_guarded() -> None:
     )
 
 
+def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
+    text = code(
+        """
+        import os
+
+
+        def wrap(model, kwargs):
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            return FSDP(model, **kwargs)
+
+
+        def step(net, kwargs):
+            model = wrap(net, kwargs)
+            model.clip_grad_norm_(1.0)
+            return os.fspath(model.path)
+        """
+    )
+    assert rewrite(text).text.startswith(
+        "import os\n\nfrom fsdp2_support import clip_grad_norm_, shard_model\n\n\ndef wrap"
+    )
+
+
 def test_import_that_is_needed_outside_too_goes_to_the_top() -> None:
     check_transformed(
         """
