@@ -19,6 +19,7 @@ from codemods.checkpoints import (
     model_state,
     optimizer_state,
     sharded_optimizer_load,
+    shared_steps,
     state_dict,
 )
 from codemods.contract import CONTRACT
@@ -78,6 +79,7 @@ RULES: tuple[Rule[Any], ...] = (
     model_state.RULE,
     optimizer_state.RULE,
     sharded_optimizer_load.RULE,
+    shared_steps.RULE,
     dcp_functions.RULE,
     fsdp_units.RULE,
     freed_parameters.RULE,

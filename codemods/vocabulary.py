@@ -359,6 +359,8 @@ class Rule(Generic[M]):
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
     match: Callable[[cst.CSTNode, File], M | None]
     edit: Callable[[M, File], Outcome]
+    functions: tuple[str, ...] = ()
+    """The same for functions of libraries that are given the model."""
 
 
 @dataclass(frozen=True)

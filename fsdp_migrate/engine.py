@@ -143,7 +143,12 @@ def _trees_naming_fsdp1(program: Program) -> list[Tree]:
 def _trees_using_models(program: Program) -> list[Tree]:
     """The files that call a method which means something else on a wrapped model, whether they name FSDP1 or not."""
     methods = {word for rule in RULES for word in rule.methods} | BY_NAME
-    calls = re.compile(rf"(?:\.|\bimport )(?:{'|'.join(sorted(methods))})\b|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']")
+    functions = {word for rule in RULES for word in rule.functions}
+    calls = re.compile(
+        rf"(?:\.|\bimport )(?:{'|'.join(sorted(methods))})\b"
+        rf"|\b(?:{'|'.join(sorted(functions))})\b"
+        rf"|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']"
+    )
     paths = [path for path, text in program.texts.items() if calls.search(text)]
     trees = (program.tree(path) for path in paths if not support_file.is_support_file(path))
     return [tree for tree in trees if tree is not None]

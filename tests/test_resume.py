@@ -29,7 +29,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(FIXTURE, folder)
     report = migrate([read_source(path) for path in program_files([folder / "train.py"])], Options())
     assert report.changes
-    assert {finding.level for finding in report.findings} == {Level.REWRITTEN}
+    assert Level.MANUAL not in {finding.level for finding in report.findings}
     for change in report.changes:
         change.path.write_text(change.after)
     return folder

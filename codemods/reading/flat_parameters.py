@@ -27,3 +27,15 @@ def makes_flat_parameters(file: File, call: cst.Call) -> bool:
         return False
     given = [a.value for a in passed if a.keyword is not None and a.keyword.value == "use_orig_params"]
     return all(o.node is not None and o.file.code(o.node) == "False" for value in given for o in file.origins(value))
+
+
+def had_original_parameters(model: cst.BaseExpression, file: File) -> bool:
+    """Whether each constructor call that a model is seen to come from says `use_orig_params=True`."""
+    calls = constructor_calls(model, file)
+    return bool(calls) and all(_keeps_parameters(where, call) for where, call in calls)
+
+
+def _keeps_parameters(file: File, call: cst.Call) -> bool:
+    given = [a.value for a in arguments(file, call) if a.keyword is not None and a.keyword.value == "use_orig_params"]
+    made = [origin for value in given for origin in file.origins(value)]
+    return bool(made) and all(o.node is not None and o.file.code(o.node) == "True" for o in made)

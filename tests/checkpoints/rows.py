@@ -75,6 +75,8 @@ class Row:
     keeps_order: bool = True
     """Whether the keys of the new file come in the order of the old one."""
     checkpoint_format: str = "keep"
+    one_rank: bool = False
+    """Whether a single process, too, goes on with what two saved."""
     left_out: str = ""
     """Keys that hold this are not the same in both files, and are not compared."""
 
@@ -233,9 +235,9 @@ from torch.distributed.device_mesh import init_device_mesh
 _WITH_MESH = "use_orig_params=True, device_mesh=init_device_mesh('cpu', (dist.get_world_size(),))"
 
 ROWS = [
-    Row("full, use_orig_params", _FULL_SAVE, _FULL_LOAD),
+    Row("full, use_orig_params", _FULL_SAVE, _FULL_LOAD, one_rank=True),
     Row("full, to DCP", _FULL_SAVE, _FULL_LOAD, keeps_order=False, checkpoint_format="dcp"),
-    Row("full, flat", _FULL_SAVE, _FULL_LOAD, wrap="use_orig_params=False"),
+    Row("full, flat", _FULL_SAVE, _FULL_LOAD, wrap="use_orig_params=False", one_rank=True),
     Row("full, device mesh", _FULL_SAVE, _FULL_LOAD, wrap=_WITH_MESH, imports=_MESH),
     Row("full, groups", _FULL_SAVE, _FULL_LOAD, optimizer=GROUPS),
     Row(
@@ -343,15 +345,24 @@ optimizer.load_state_dict(sharded)
         optimizer.load_state_dict(sharded)
         """,
     ),
-    Row("DCP", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP),
+    Row("DCP", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP, one_rank=True),
     Row(
         "DCP, flat",
         _SHARDED_SAVE,
         _SHARDED_LOAD,
         imports=_DCP,
         wrap="use_orig_params=False",
+        one_rank=True,
     ),
-    Row("DCP, device mesh", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH),
+    Row(
+        "DCP, flat, device mesh",
+        _SHARDED_SAVE,
+        _SHARDED_LOAD,
+        imports=_DCP + _MESH,
+        wrap=_WITH_MESH.replace("True", "False"),
+        one_rank=True,
+    ),
+    Row("DCP, device mesh", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH, one_rank=True),
     Row(
         "DCP, legacy optimizer calls",
         _SHARDED_SAVE.replace("FSDP.optim_state_dict(", "FSDP.sharded_optim_state_dict("),
@@ -443,6 +454,14 @@ optimizer.load_state_dict(sharded)
         keeps_order=False,
     ),
     Row("torch's own functions, full", _OWN_FULL_SAVE, _OWN_FULL_LOAD, imports=_OWN, keeps_order=False),
+    Row(
+        "torch's own functions, full, flat",
+        _OWN_FULL_SAVE,
+        _OWN_FULL_LOAD,
+        imports=_OWN,
+        wrap="use_orig_params=False",
+        keeps_order=False,
+    ),
     Row(
         "torch's own functions, stateful",
         'dcp.save({"app": AppState(model, optimizer)}, checkpoint_id=path)',

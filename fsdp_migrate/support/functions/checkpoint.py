@@ -219,6 +219,17 @@ def optim_state_dict_to_load(
     return result
 
 
+def with_own_steps(state: Any) -> Any:
+    """An optimizer's state dict in which no parameter shares its `step` with another.
+
+    FSDP1 without use_orig_params saved one for a unit. Torch takes such numbers over as they are, and each parameter
+    would advance the one of all.
+    """
+    if isinstance(state, Mapping):
+        return {key: with_own_steps(value) for key, value in state.items()}
+    return state.clone() if isinstance(state, torch.Tensor) and not state.dim() else state
+
+
 def shard_full_optim_state_dict(
     full_optim_state_dict: Mapping[str, Any] | None, model: nn.Module, optim: torch.optim.Optimizer | None = None
 ) -> dict[str, Any]:
