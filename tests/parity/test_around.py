@@ -42,7 +42,9 @@ def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFact
 def test_is_rewritten(name: str, rewritten: dict[str, Result]) -> None:
     result = rewritten[name]
     assert "FullyShardedDataParallel" not in result.after["train.py"]
-    assert [f.message for f in result.findings if f.level is Level.MANUAL] == []
+    asking = [f.message for f in result.findings if f.level is Level.MANUAL]
+    assert [message for message in asking if "only torch 2.13" not in message] == []
+    assert bool(asking) == (name == "ranks that use different parameters"), "which older versions of torch cannot do"
 
 
 @pytest.mark.dist

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from codemods.tables.versions import OLDEST, SINCE, exists
+from codemods.vocabulary import Level
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options
 
@@ -64,7 +65,19 @@ def test_parameters_without_a_gradient_on_a_torch_that_can() -> None:
 def test_parameters_without_a_gradient_on_an_older_torch() -> None:
     result = rewrite(PROGRAM)
     assert result.text.endswith("    return shard_model(model)\n")
-    assert "only torch 2.13 can treat as FSDP1 did" in result.findings[0].message
+    (found,) = result.findings
+    assert found.level is Level.MANUAL, "weight decay stops, and ranks that use different parameters hang"
+    assert "only torch 2.13 can treat as FSDP1 did" in found.message
+    assert "torch 2.13 or newer" in found.cure
+
+
+def test_parameters_without_a_gradient_where_only_run_time_knows_the_rest() -> None:
+    text = PROGRAM.replace("FSDP(model)", "FSDP(model, **ddp)")
+    (found,) = rewrite(text).findings
+    assert found.level is Level.MANUAL
+    assert "only torch 2.13 can treat as FSDP1 did" in found.message
+    (found,) = rewrite(text, Options(torch_version=(2, 13))).findings
+    assert found.level is Level.REWRITTEN
 
 
 @pytest.mark.parametrize("value", ["False", "args.unused"])

@@ -58,12 +58,13 @@ from codemods.reading.layout import is_stopped, removal, stop
 from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.tables.arguments import DROPPED
+from codemods.tables.versions import exists
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding
 
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
 from .gone import settings_gone
-from .plan import draft, draft_factory, read_arguments
+from .plan import UNUSED, draft, draft_factory, may_lack_gradients, read_arguments
 
 CODE = "FM101"
 
@@ -217,19 +218,18 @@ def _through_support(call: cst.Call, file: File) -> Outcome:
     renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value == "ignored_parameters"]
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
     casts_buffers = any(has_buffer_dtype(origin) for value in given for origin in file.origins(value))
-    message = f"constructor call becomes shard_model of the support module: {reason}"
+    level, messages = Level.REWRITTEN, [f"constructor call becomes shard_model of the support module: {reason}"]
+    cures = [_UNITS] if reason.startswith("auto_wrap_policy") else []
+    if casts_buffers:
+        level = Level.REVIEW
+        messages.append(SAVED_BUFFERS)
+    if may_lack_gradients(file) and not exists("set_reduce_scatter_unused_params", file.torch_version):
+        level = Level.MANUAL  # an older torch trains otherwise, or hangs where ranks use different parameters
+        messages += [UNUSED] if reason != UNUSED else []
+        cures.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")
     return Outcome(
         edits=[Edit(start, end, item.local), *(Edit(*file.span(name), "ignored_states") for name in renamed)],
-        findings=[
-            finding(
-                CODE,
-                Level.REVIEW if casts_buffers else Level.REWRITTEN,
-                file,
-                call,
-                f"{message}; {SAVED_BUFFERS}" if casts_buffers else message,
-                _UNITS if reason.startswith("auto_wrap_policy") else "",
-            )
-        ],
+        findings=[finding(CODE, level, file, call, "; ".join(messages), "; ".join(cures))],
         imports=[item],
     )
 

@@ -72,17 +72,24 @@ def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
-    if made.file.passes("find_unused_parameters", "True"):
+    if may_lack_gradients(made.file):
         _reduce_unused(made)
 
 
-def _reduce_unused(made: Draft) -> None:
-    """The program's DDP way says that parameters may get no gradient.
+UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
+
+
+def may_lack_gradients(file: File) -> bool:
+    """Whether the program's DDP way says that parameters may get no gradient.
 
     FSDP1's flat gradient held zeros for them: weight decay reached them, and ranks could use different ones.
     """
+    return file.passes("find_unused_parameters", "True")
+
+
+def _reduce_unused(made: Draft) -> None:
     if not exists("set_reduce_scatter_unused_params", made.file.torch_version):
-        raise Undecided("parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did")
+        raise Undecided(UNUSED)
     made.after.append(
         f"# Parameters without a gradient count as zero, as with FSDP1.\n"
         f"{made.model}.set_reduce_scatter_unused_params(True)"
