@@ -322,6 +322,8 @@ def _blank_lines(before: str, behind: str) -> int:
     below = _BLANK_BEHIND.match(behind)
     assert above is not None
     assert below is not None
+    if before.endswith((":\n", ":\r\n")):  # a block does not start with a gap
+        return len(below.group())
     lines = below.group().splitlines(keepends=True)
     return sum(map(len, lines[: len(above.group().splitlines())]))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections.abc import Collection
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from itertools import pairwise, takewhile
 
 import libcst as cst
 
@@ -186,7 +186,7 @@ def append_argument(file: File, call: cst.Call, text: str, block: cst.With) -> E
 
 
 def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit]:
-    """Take one argument out of a call, with its line where it stands alone on one."""
+    """Take one argument out of a call, with its line where it stands alone on one, and the comment on it alone."""
     start, end = file.span(argument)
     if isinstance(argument.comma, cst.Comma):
         end = max(end, file.text.index(",", file.span(argument.value)[1]) + 1)
@@ -194,6 +194,9 @@ def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit
     line_end = file.text.find("\n", end)
     rest = file.text[end:line_end].strip()
     if not file.text[line_start:start].strip() and (not rest or rest.startswith("#")):
+        below = file.text[line_end + 1 :].lstrip(" \t")
+        if below.startswith(("#", ")", "\r", "\n")):
+            line_start -= sum(len(line) + 1 for line in _comments_on_top(file.text[:line_start].split("\n")[:-1]))
         return [Edit(line_start, line_end + 1, "")]
     before = [other for other in call.args if file.span(other)[0] < start]
     if argument is call.args[-1] and before:
@@ -219,7 +222,9 @@ def renaming(file: File, call: cst.Call, name: str, left_out: Collection[cst.Arg
 
 
 def removal(file: File, statement: cst.CSTNode) -> Edit:
-    """Take a statement away with its lines; `pass` where its block would be left empty."""
+    """Take a statement away with its lines, and with the comment above that is about nothing else; `pass` where its
+    block would be left empty. Of the blank lines around it as many go as there were on one side.
+    """
     holder = file.parent(statement)
     if (
         isinstance(holder, cst.IndentedBlock)
@@ -227,22 +232,19 @@ def removal(file: File, statement: cst.CSTNode) -> Edit:
         and not isinstance(file.parent(holder), cst.With)
     ):
         return Edit(*file.span(statement), "pass")
-    return Edit(*file.whole_lines(statement), "")
-
-
-def clean_removal(file: File, statement: cst.CSTNode) -> Edit:
-    """Take a statement away, with the comment above that is about nothing else, and one of two gaps around it."""
-    whole = removal(file, statement)
-    above, below = file.text[: whole.start].split("\n")[:-1], file.text[whole.end :].split("\n")
-    if whole.text or "\n" not in file.newline or len(below) == 1:
-        return whole
-    start, end = whole.start, whole.end
-    if not below[0].strip():
-        while above and above[-1].lstrip().startswith("#"):
-            start -= len(above.pop()) + 1
-    while above and not above[-1].strip() and len(below) > 1 and not below[0].strip():
-        end += len(below.pop(0)) + 1
+    start, end = file.whole_lines(statement)
+    above, below = file.text[:start].split("\n")[:-1], file.text[end:].split("\n")
+    if "\n" not in file.newline or len(below) == 1:
+        return Edit(start, end, "")
+    if not below[0].strip() or below[0].lstrip().startswith("#"):
+        start -= sum(len(line) + 1 for line in _comments_on_top(above))
     return Edit(start, end, "")
+
+
+def _comments_on_top(above: Sequence[str]) -> list[str]:
+    """The lines of comments that end these lines; those that begin a file are its own."""
+    comments = list(takewhile(lambda line: line.lstrip().startswith("#"), reversed(above)))
+    return comments if len(comments) < len(above) else []
 
 
 def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:

@@ -98,8 +98,12 @@ def edit(found: Match, file: File) -> Outcome:
         return Outcome(edits, [_becomes(found, file, _THROUGH_SUPPORT)], [item, partial])
     start, end = file.span(call)
     by_class = found.model is not found.attribute.value
-    arguments = file.text[file.span(found.attribute)[1] : end].lstrip()[1:].lstrip()
-    through_support = [Edit(start, end, f"{item.local}({arguments if by_class else f'{model}, {arguments}'}")]
+    inside = file.text[file.span(found.attribute)[1] : end].lstrip()[1:]
+    arguments = inside.lstrip()
+    gap = inside[: len(inside) - len(arguments)]  # a line break, where the arguments have lines of their own
+    between = f",{gap or ' '}"
+    given = arguments if by_class else f"{model}{between}{arguments}"
+    through_support = [Edit(start, end, f"{item.local}({gap}{given}")]
     for applies, what, cure in (
         (clips_after_forward(call, found.model, file), STALE, STALE_CURE),
         (file.ignores_parameters(found.model), IGNORED, IGNORED_CURE),
@@ -115,7 +119,7 @@ def edit(found: Match, file: File) -> Outcome:
     suffix = "" if isinstance(file.parent(call), cst.Expr) else ".full_tensor()"
     if by_class:
         arguments = arguments[len(model) :].lstrip(", ")
-    written = call_text(file, call, function, f"{model}.parameters(), {arguments[:-1]}", suffix)
+    written = call_text(file, call, function, f"{gap}{model}.parameters(){between}{arguments[:-1]}", suffix)
     return Outcome([Edit(start, end, written)], [_becomes(found, file, f"{_FUNCTION} becomes {function}")], [torch])
 
 

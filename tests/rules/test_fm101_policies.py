@@ -103,6 +103,46 @@ def wrap(model):
     check_transformed(before, AFTER + loop.replace("    for ", comments + "    for "))
 
 
+SETTINGS_ABOVE = """
+
+def wrap(model):
+    # settings
+    prefetch = BackwardPrefetch.BACKWARD_PRE  # the fastest
+
+    # no offload
+    offload = CPUOffload(offload_params=False)
+
+    # for both
+    strategy = ShardingStrategy.FULL_SHARD
+    print("wrapping")
+    return FSDP(
+        model,
+        # blocks
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        # overlap
+        backward_prefetch=prefetch,  # with the backward
+        # enough memory
+        # everywhere
+        cpu_offload=offload,
+        # the first
+        sharding_strategy=strategy,
+        # names, and
+        use_orig_params=True,
+        mixed_precision=None,  # full
+    )
+"""
+
+
+def test_comments_on_what_is_gone_go_with_it() -> None:
+    head = IMPORTS.removeprefix(PARTIAL).replace(
+        "import Full", "import BackwardPrefetch, CPUOffload, ShardingStrategy, Full"
+    )
+    text = rewrite(head + SETTINGS_ABOVE).text
+    comments = [line.split("#")[1].strip() for line in text.splitlines() if "#" in line]
+    assert comments == ["for both", "blocks", "names, and", "full"]
+    assert "def wrap(model):\n    # for both\n    print(" in text
+
+
 NESTED = [
     pytest.param("ModuleWrapPolicy({Block, Head})", "isinstance(module, (Block, Head))", id="two classes"),
     pytest.param(

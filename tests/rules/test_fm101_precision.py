@@ -182,6 +182,17 @@ LAYOUTS = [
         id="one argument a line, with a comment",
     ),
     pytest.param(
+        "mp = MixedPrecision(\n    # weights\n    param_dtype=torch.bfloat16,\n"
+        "    # buffers\n    buffer_dtype=torch.float32,\n)",
+        "mp = MixedPrecisionPolicy(\n    # weights\n    param_dtype=torch.bfloat16,\n)",
+        id="a comment above each",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(\n    # all\n    buffer_dtype=torch.float32,\n    param_dtype=torch.bfloat16,\n)",
+        "mp = MixedPrecisionPolicy(\n    # all\n    param_dtype=torch.bfloat16,\n)",
+        id="a comment above both",
+    ),
+    pytest.param(
         "mp = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)",
         "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
         id="the last of one line",

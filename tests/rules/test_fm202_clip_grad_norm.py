@@ -336,3 +336,13 @@ STAY = [
 @pytest.mark.parametrize("statement", STAY)
 def test_nothing_to_say_about(statement: str) -> None:
     assert "FM206" not in {rule for rule, _, _ in rewrite(HEAD + f"    {statement}\n").summary}
+
+
+def test_arguments_with_lines_of_their_own() -> None:
+    text = HEAD + "    model.clip_grad_norm_(\n        1.0,  # as before\n        2,\n    )\n"
+    lines = "        model.parameters(),\n        1.0,  # as before\n        2,\n    )\n"
+    assert rewrite(text).text.endswith(f"    torch.nn.utils.clip_grad_norm_(\n{lines}")
+    infinite = text.replace("2,", "math.inf,")
+    assert rewrite(infinite).text.endswith(
+        "    clip_grad_norm_(\n        model,\n        1.0,  # as before\n        math.inf,\n    )\n"
+    )

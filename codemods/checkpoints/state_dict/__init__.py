@@ -55,7 +55,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.layout import WIDTH, append_argument, clean_removal, replace_head, stop
+from codemods.reading.layout import WIDTH, append_argument, removal, replace_head, stop
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
@@ -118,7 +118,7 @@ def _rewrite(call: cst.Call, file: File) -> Outcome:
     _check_rest(block, chosen.model, file, written)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
     return Outcome(
-        edits=[*_edits(written, file, block), *(clean_removal(file, statement) for statement in chosen.dead)],
+        edits=[*_edits(written, file, block), *(removal(file, statement) for statement in chosen.dead)],
         findings=[finding(CODE, Level.REWRITTEN, file, call, message)],
         imports=sorted(written.imports),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tokenize
 from dataclasses import dataclass
+from itertools import takewhile
 
 import libcst as cst
 
@@ -16,6 +17,9 @@ from .draft import Draft, Targets
 
 _WIDTH = 100
 """Lines longer than this are broken, one argument a line."""
+
+_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh"}, "cpu_offload": {"offload_policy"}}
+"""What some arguments become, where they become anything."""
 
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
@@ -126,19 +130,31 @@ def _unit_test(made: Draft, targets: Targets, module: str) -> str:
 
 
 def kept_comments(made: Draft) -> list[str]:
-    """The comments between the arguments, but for those behind an argument that is gone."""
-    file, found = made.file, []
-    gone = {
-        file.position(argument)[0]
-        for argument in made.call.args
-        if argument.keyword is not None and argument.keyword.value in DROPPED
-    }
-    first = file.position(made.call)[0]
-    reader = io.StringIO(file.code(made.call)).readline
-    for token in tokenize.generate_tokens(reader):
-        if token.type == tokenize.COMMENT and first + token.start[0] - 1 not in gone:
-            found.append(token.string)
-    return found
+    """The comments between the arguments, but for those on an argument that is gone."""
+    code = made.file.code(made.call)
+    lines = code.split("\n")
+    gone = _lines_of_gone(made)
+    skipped = {line for first, last in gone for line in range(first, last + 1)}
+    for first, last in gone:
+        below = lines[last + 1].lstrip() if last + 1 < len(lines) else ""
+        if last + 1 in skipped or below.startswith(("#", ")")):
+            above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
+            skipped.update(above)
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return [t.string for t in tokens if t.type == tokenize.COMMENT and t.start[0] - 1 not in skipped]
+
+
+def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
+    """The lines of arguments that nothing is written for, the first and the last of each, counted from the call's."""
+    written = {**made.unit, **made.root, **made.both}
+    start = made.file.position(made.call)[0]
+    lines = []
+    for argument in made.call.args:
+        name = argument.keyword.value if argument.keyword is not None else ""
+        if name in DROPPED or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name]):
+            first = made.file.position(argument)[0] - start
+            lines.append((first, first + made.file.code(argument.value).count("\n")))
+    return lines
 
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
