@@ -23,7 +23,7 @@ _QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_
 # The same of transformers and peft.
 _QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
 _QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}
-_QUIET |= {"print_trainable_parameters", "init_weights", "num_parameters", "get_num_params"}
+_QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num_parameters", "get_num_params"}
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _NO_GRAD = re.compile(r"no_grad|inference_mode")

@@ -7,6 +7,7 @@ they do for git.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 
 NO_NEWLINE = b"\\ No newline at end of file\n"
 
@@ -23,19 +24,33 @@ def unified(name: str, before: bytes | None, after: bytes) -> bytes:
         return b"".join(header)
     source = "/dev/null" if before is None else _in_header("a/" + name)
     header += [f"--- {source}\n".encode(), f"+++ {_in_header('b/' + name)}\n".encode()]
-    # latin-1 gives every byte a character: difflib only compares.
-    body = list(difflib.unified_diff(_texts(old), _texts(new), n=3))[2:]
-    return b"".join(header) + b"".join(_ended(line.encode("latin-1")) for line in body)
+    return b"".join(header) + b"".join(_hunks(old, new))
+
+
+def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
+    # difflib.unified_diff passes over lines that are frequent, such as blank ones: they would look changed.
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for group in matcher.get_grouped_opcodes(n=3):
+        yield f"@@ -{_span(group[0][1], group[-1][2])} +{_span(group[0][3], group[-1][4])} @@\n".encode()
+        for tag, start, end, new_start, new_end in group:
+            if tag == "equal":
+                yield from (_ended(b" " + line) for line in old[start:end])
+                continue
+            yield from (_ended(b"-" + line) for line in old[start:end])
+            yield from (_ended(b"+" + line) for line in new[new_start:new_end])
+
+
+def _span(start: int, end: int) -> str:
+    """Where the lines `[start, end)` stand, counted from 1; no lines stand behind the one before them."""
+    if end - start == 1:
+        return str(start + 1)
+    return f"{start + 1 if end > start else start},{end - start}"
 
 
 def _lines(data: bytes) -> list[bytes]:
     lines = data.split(b"\n")
     ended = [line + b"\n" for line in lines[:-1]]
     return [*ended, lines[-1]] if lines[-1] else ended
-
-
-def _texts(lines: list[bytes]) -> list[str]:
-    return [line.decode("latin-1") for line in lines]
 
 
 def _ended(line: bytes) -> bytes:

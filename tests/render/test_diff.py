@@ -69,3 +69,12 @@ def test_git_applies_any_change(tmp_path: Path, before: bytes, after: bytes) -> 
     (tmp_path / "x.py").write_bytes(before)
     apply(tmp_path, unified("x.py", before, after))
     assert (tmp_path / "x.py").read_bytes() == after
+
+
+def test_frequent_lines_do_not_look_changed() -> None:
+    before = b"\n".join([b"x = 1\n"] * 200 + [b"save(state)\n", b"return\n"])
+    patch = unified("a.py", before, before.replace(b"save(state)", b"dcp.save(state)"))
+    assert [line for line in patch.split(b"\n") if line[:1] in (b"-", b"+")][2:] == [
+        b"-save(state)",
+        b"+dcp.save(state)",
+    ]
