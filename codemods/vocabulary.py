@@ -301,6 +301,9 @@ class File(Protocol):
     def nodes(self, kind: type[N]) -> Sequence[N]:
         """All nodes of exactly this type in the file, in the order of the text."""
 
+    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """A node and everything within it, in the order of the text."""
+
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         """Every name that is used or bound in the function (or module) a node stands in."""
 

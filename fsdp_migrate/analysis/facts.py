@@ -201,7 +201,7 @@ class FileFacts:
         if not isinstance(node, cst.Name):
             targets = (n for n in self.tree.nodes(cst.AssignTarget) if self.scope(n) is self.scope(node))
             return text not in (self.code(target.target) for target in targets)
-        asked = [n for n in self._inside(test) if isinstance(n, cst.Name) and n.value == text]
+        asked = [n for n in self.inside(test) if isinstance(n, cst.Name) and n.value == text]
         return all(reaching(self.tree, n, text) == reaching(self.tree, node, text) for n in asked)
 
     def _asked_for(self, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[Holds] | None:
@@ -245,7 +245,7 @@ class FileFacts:
             return False
         test, name = returned[0], first_parameter(function)
         while isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-            if any(isinstance(n, cst.Name) and n.value == name for n in self._inside(test.left)):
+            if any(isinstance(n, cst.Name) and n.value == name for n in self.inside(test.left)):
                 return False
             test = test.right
         return self._is_isinstance(test, name)
@@ -403,8 +403,8 @@ class FileFacts:
         return not isinstance(symbol, Outside) or symbol.dotted == wanted
 
     def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
-        own = {binding for node in self._inside(expression) for binding in self._bound_by(node)}
-        for name in self._inside(expression):
+        own = {binding for node in self.inside(expression) for binding in self._bound_by(node)}
+        for name in self.inside(expression):
             if not isinstance(name, cst.Name) or not self._is_use(name):
                 continue
             here = set(reaching(self.tree, name, name.value))
@@ -413,11 +413,6 @@ class FileFacts:
             if here != set(reaching(self.tree, at, name.value)):
                 return False
         return True
-
-    def _inside(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        yield node
-        for child in node.children:
-            yield from self._inside(child)
 
     def _bound_by(self, node: cst.CSTNode) -> Iterator[Binding]:
         scope = self.tree.scope_of.get(node)
@@ -460,14 +455,18 @@ class FileFacts:
         return [(self._facts.file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
 
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
-        return [call for call in self.tree.nodes(cst.Call) if self.scope(call) is scope]
+        calls = (node for node in self.tree.inside(scope) if isinstance(node, cst.Call))
+        return [call for call in calls if self.scope(call) is scope]
 
     def nodes(self, kind: type[N]) -> Sequence[N]:
         return self.tree.nodes(kind)
 
+    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        return self.tree.inside(node)
+
     def names(self, node: cst.CSTNode) -> frozenset[str]:
         outer = self.scope(node)
-        return frozenset(name.value for name in self.tree.nodes(cst.Name) if self.tree.contains(outer, name))
+        return frozenset(name.value for name in self.tree.inside(outer) if isinstance(name, cst.Name))
 
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words, within=self._together)

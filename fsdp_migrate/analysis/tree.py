@@ -68,6 +68,7 @@ class Tree:
         self.order: Mapping[cst.CSTNode, int] = index.order
         """The place of each node in the text, relative to the others."""
         self._last = index.last
+        self._in_order = list(index.order)
         self.parents: Mapping[cst.CSTNode, cst.CSTNode] = index.parents
         self.scope_of: Mapping[cst.CSTNode, Scope] = index.scope_of
         self.scope = index.top
@@ -137,6 +138,10 @@ class Tree:
         while current is not None:
             yield current
             current = self.parents.get(current)
+
+    def inside(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """The node and everything within it, in the order of the text."""
+        return self._in_order[self.order[node] : self._last[node] + 1]
 
     def contains(self, outer: cst.CSTNode, inner: cst.CSTNode) -> bool:
         """Whether `inner` is `outer`, or stands within it."""
