@@ -201,6 +201,32 @@ row(
         return model, train(model, optimizer, batches)
     """,
 )
+row(
+    "optimizer and model from one function",
+    """
+    def build():
+        model = Plain()
+        return model, torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+
+
+    def main(batches):
+        model, optimizer = build()
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        return model, train(model, optimizer, batches)
+    """,
+)
+row(
+    "optimizer of parts from before",
+    """
+    def main(batches):
+        model = Plain()
+        head = model.out
+        weight = model.inp.weight
+        optimizer = torch.optim.AdamW([{"params": head.parameters()}, {"params": [weight], "lr": 0.01}], lr=0.1)
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        return model, train(model, optimizer, batches)
+    """,
+)
 TRAINER = """
     class Trainer:
         def __init__(self, model):

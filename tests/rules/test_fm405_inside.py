@@ -75,6 +75,10 @@ FINE = {
         "made = sizes(net)",
     ),
     "a function of parameters": ("", "made = torch.nn.utils.get_total_norm(net.parameters())"),
+    "a dtype": ("", "made = net.head.weight.dtype"),
+    "a weight that is only asked": ("", "weight = net.head.weight; made = weight.shape"),
+    "an argument of a part": ("", "config = net.config; made = torch.nn.Linear(config.width, 2)"),
+    "options": ("", "made = opt = parse(net)"),
     "an object of another model": (
         """
         class Trainer:
@@ -191,6 +195,25 @@ def test_what_holds_them_moves_below(name: str) -> None:
     }
 
 
+SEEN = {
+    "a factory that is passed in": ("steps = 3", "opt = make(net.parameters())"),
+    "two names": ("steps = 3", "self.opt = made = make(net.parameters())"),
+    "another name of the model": ("inner = net", "made = torch.optim.SGD(inner.parameters(), lr=0.1)"),
+    "the name of the model before": ("self.net = inner = net", "made = torch.optim.SGD(self.net.parameters(), lr=0.1)"),
+    "a part of the model": ("head = net.head", "made = torch.optim.SGD(head.parameters(), lr=0.1)"),
+    "one parameter": ("steps = 3", "weight = net.head.weight\n    made = torch.optim.SGD([weight], lr=0.1)"),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_parameters_are_seen_under_other_names(name: str) -> None:
+    above, below = SEEN[name]
+    head = HEAD + f"def main(self, net, make):\n    {above}\n"
+    result = rewrite(head + f"    {below}\n    net = FSDP(net, use_orig_params=True)\n    return net, weight\n")
+    assert body(result.text).endswith(f"    {above}\n{SHARD}    {below}\n    return net, weight\n")
+    assert {finding.rule for finding in result.findings} == {"FM101", "FM405"}
+
+
 REBOUND = {
     "of an object": (
         TRAINER,
@@ -232,6 +255,28 @@ REBOUND = {
             fully_shard(net)
             rebind_optimizer(trainer.optimizer, unsharded, net)
             return trainer
+        """,
+    ),
+    "of a function that builds the model too": (
+        """
+        def build(config):
+            model = torch.nn.Linear(config.width, 2)
+            optimizer = torch.optim.SGD(model.parameters())
+            return model, optimizer
+        """,
+        """
+        def main(config):
+            net, opt = build(config)
+            net = FSDP(net, use_orig_params=True)
+            return net, opt
+        """,
+        """
+        def main(config):
+            net, opt = build(config)
+            unsharded = list(net.named_parameters())
+            fully_shard(net)
+            rebind_optimizer(opt, unsharded, net)
+            return net, opt
         """,
     ),
     "in a method of the object that wraps": (
@@ -312,6 +357,20 @@ def test_list_that_an_object_keeps_beside_its_optimizer_needs_a_person() -> None
 
 
 LEFT = {
+    "an object from a function, with the optimizer in it": (
+        """
+        class State:
+            def __init__(self, model, rule):
+                self.model = model
+                self.rule = rule
+
+
+        def build(model):
+            model.load_state_dict(torch.load("start.pt"))
+            return State(model, torch.optim.SGD(model.parameters()))
+        """,
+        "trainer = build(net)",
+    ),
     "an object that is used in between": (
         TRAINER.replace("self.optimizer = torch", "self.optimizers = [torch").replace("())", "())]"),
         "trainer = Trainer(net)\n    trainer.fit(net)",
@@ -334,6 +393,31 @@ def test_what_is_left_needs_a_person(name: str) -> None:
     result = rewrite(
         HEAD + code(above) + f"\n\ndef main(net):\n    {statements}\n" + WRAP + "    return net, trainer\n"
     )
+    assert result.after == result.before
+    assert {finding.level for finding in result.findings} == {Level.MANUAL}
+
+
+def test_object_from_a_function_that_builds_the_model_too_needs_a_person() -> None:
+    text = code(
+        """
+        class State:
+            def __init__(self, model, rule):
+                self.model = model
+                self.rule = rule
+
+
+        def build(config):
+            model = torch.nn.Linear(config.width, 2)
+            return State(model, torch.optim.SGD(model.parameters()))
+
+
+        def main(config):
+            state = build(config)
+            state.model = FSDP(state.model, use_orig_params=True)
+            return state
+        """
+    )
+    result = rewrite(HEAD + text)
     assert result.after == result.before
     assert {finding.level for finding in result.findings} == {Level.MANUAL}
 

@@ -21,7 +21,8 @@ def entered(file: File, other: cst.Call, model: str) -> Iterator[tuple[File, cst
     given = [(index, a, place(a.value)) for index, a in enumerate(other.args) if not a.star]
     passed = [(index, a, found) for index, a, found in given if found is not None and same(found, model)]
     owners = [owner for owner in (receiver, made) if owner is not None]
-    if not passed and not any(model.startswith(f"{owner}.") for owner in owners):
+    results = list(_results(target, model)) if isinstance(target, cst.Assign) else []
+    if not passed and not results and not any(model.startswith(f"{owner}.") for owner in owners):
         return
     functions = [(where, function, receiver) for where, function in file.runs(other)]
     own_base = file.code(other.func) == "super().__init__"
@@ -36,8 +37,45 @@ def entered(file: File, other: cst.Call, model: str) -> Iterator[tuple[File, cst
             own.add(name + model[len(found) :] if model.startswith(f"{found}.") else name)
         if first and owner is not None and model.startswith(f"{owner}."):
             own.add(f"self{model[len(owner) :]}")
+        for position, rest in results:
+            own |= set(_returned(where, function, position, rest))
         if own - {""}:
             yield where, function, frozenset(own - {""})
+
+
+def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | None, str]]:
+    """Which result of a call the model is, or lies in: 0 of `net, optimizer = build()`, None for the only one."""
+    left = target.targets[0].target
+    numbered: list[tuple[int | None, cst.BaseExpression]] = [(None, left)]
+    if isinstance(left, (cst.Tuple, cst.List)):
+        numbered = [(index, element.value) for index, element in enumerate(left.elements)]
+    for index, node in numbered:
+        found = place(node)
+        if found is not None and (model == found or model.startswith(f"{found}.")):
+            yield index, model[len(found) :]
+
+
+def _returned(file: File, function: cst.FunctionDef, position: int | None, rest: str) -> Iterator[str]:
+    """What a function calls one of its results, or what lies in it: `net` of `return State(net)` for `.model`."""
+    for node in _inside(function.body):
+        if not isinstance(node, cst.Return) or node.value is None or file.scope(node) is not function:
+            continue
+        value: cst.BaseExpression | None = node.value
+        if position is not None:
+            several = list(value.elements) if isinstance(value, cst.Tuple) else []
+            value = several[position].value if position < len(several) else None
+        found = place(value) if value is not None else None
+        if found is not None:
+            yield f"{found}{rest}"
+        elif isinstance(value, cst.Call) and rest:
+            for _, init in classes(file, value):
+                names = [param.name.value for param in init.params.params][1:]
+                kept = aliases(init, frozenset({f"self{rest}"}))
+                for name, argument in zip(names, value.args, strict=False):
+                    name = argument.keyword.value if argument.keyword is not None else name
+                    given = place(argument.value)
+                    if name in kept and given is not None:
+                        yield given
 
 
 def classes(file: File, call: cst.Call) -> list[tuple[File, cst.FunctionDef]]:

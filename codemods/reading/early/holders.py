@@ -30,15 +30,17 @@ _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _READS = READERS | {"children", "modules", "named_children", "named_modules", "requires_grad_", "train", "eval"}
 _LOOKS = frozenset({"len", "isinstance", "type", "hasattr", "getattr", "print", "id"})
 _DOES = re.compile(r"(?:^|\.)_?(?:train|fit|run|eval|main|loop|step|backward|load|init|wrap|prepare)(?:_\w+)?$")
+_PARAMETERS = (".weight", ".bias")
+_NAMED_SO = re.compile(r"(?:^|[._])opt(?:im\w*|s|_\w+)?$", re.IGNORECASE)
 _DEPTH = 2
 """Into how many functions, one called by the other, is looked for what builds an optimizer."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A call above the wrap by which something gets hold of the parameters."""
+    """A call above the wrap by which something gets hold of the parameters, or the name of one of them."""
 
-    call: cst.Call
+    call: cst.BaseExpression
     is_optimizer: bool
     """Whether it makes an optimizer; if not, it only keeps parameters, for an optimizer or for something else."""
     name: str = ""
@@ -128,8 +130,50 @@ def _outside(file: File, site: cst.Call, model: str) -> Iterator[tuple[File, cst
 
 def holders_above(file: File, site: cst.Call, model: str) -> tuple[Holder, ...]:
     """The holders of one model's parameters above a call."""
-    found = (holder for other in calls_above(file, site, model) for holder in _holder(file, other, model))
+    parts = dict(_other_names(file, site, model))
+    found: list[Holder] = list(_parameters_above(file, site, model))
+    for other in calls_above(file, site, model):
+        found += _holder(file, other, model)
+        for name, is_all in parts.items():
+            if is_all or (isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS):
+                found += _holder(file, other, name)
     return tuple(dict.fromkeys(found))
+
+
+def _assigned_above(file: File, site: cst.Call) -> Iterator[tuple[cst.Assign, str, str]]:
+    """The assignments of one place to another, above a call in its function."""
+    scope, here = file.scope(site), file.span(site)[0]
+    for node in file.nodes(cst.Assign):
+        right = place(node.value)
+        if right is not None and file.scope(node) is scope and file.span(node)[0] < here:
+            for left in (place(target.target) for target in node.targets):
+                if left is not None:
+                    yield node, left, right
+
+
+def _other_names(file: File, site: cst.Call, model: str) -> Iterator[tuple[str, bool]]:
+    """`inner = net`, which is all of the model, and `head = net.head`, which is a part of it."""
+    for _, left, right in _assigned_above(file, site):
+        if right == model or right.startswith(f"{model}."):
+            yield left, right == model
+        elif left == model:
+            yield right, True
+
+
+def _parameters_above(file: File, site: cst.Call, model: str) -> Iterator[Holder]:
+    """`weight = net.head.weight`, where something below the wrap still uses it."""
+    here = file.span(site)[1]
+    for node, left, right in _assigned_above(file, site):
+        if "." not in left and right.startswith(f"{model}.") and right.endswith(_PARAMETERS):
+            below = [use for use in file.uses(node) if file.span(use)[0] > here]
+            if any(not _asks(file, use) for use in below):
+                yield Holder(node.value, False)
+
+
+def _asks(file: File, use: cst.Name) -> bool:
+    """`weight.dtype`: what does not change."""
+    outer = file.parent(use)
+    return isinstance(outer, cst.Attribute) and outer.attr.value in {"device", "dtype", "ndim", "shape"}
 
 
 def wrapped_place(file: File, call: cst.Call) -> str | None:
@@ -191,7 +235,7 @@ def _reader(file: File, parameters: cst.Call) -> Iterator[Holder]:
     outermost = parameters
     for node in file.ancestors(parameters):
         if isinstance(node, cst.Call):
-            if is_optimizer(file, node):
+            if is_optimizer(file, node) or _is_named_so(file, node):
                 yield Holder(node, True)
                 return
             outermost = node
@@ -222,6 +266,13 @@ def _reader(file: File, parameters: cst.Call) -> Iterator[Holder]:
             return
 
 
+def _is_named_so(file: File, call: cst.Call) -> bool:
+    """`opt = make(net.parameters())`: what is made of parameters and called an optimizer is one."""
+    target = file.parent(call)
+    names = [place(each.target) for each in target.targets] if isinstance(target, cst.Assign) else []
+    return any(name is not None and _NAMED_SO.search(name) for name in names)
+
+
 def _made_inside(file: File, other: cst.Call, model: str, depth: int) -> Iterator[Holder]:
     """`optimizer, scheduler = set_up(model)`, `trainer = Trainer(model)`, `self.configure()`: what the program's own
     functions build from the parameters, and return or keep in their object."""
@@ -235,10 +286,23 @@ def _made_inside(file: File, other: cst.Call, model: str, depth: int) -> Iterato
             if outer:
                 named = inner.is_optimizer and (bool(inner.name) or _is_bound(where, inner.call))
                 yield Holder(other, named, outer, can_move and inner.can_move)
-            elif inner.is_optimizer:
+            elif inner.is_optimizer and _is_returned_itself(where, function, inner):
                 yield Holder(other, True, "", can_move and inner.can_move)
             else:
                 yield from (replace(h, can_move=can_move and inner.can_move) for h in _reader(file, other))
+
+
+def _is_returned_itself(file: File, function: cst.FunctionDef, inner: Holder) -> bool:
+    """`return optimizer`, `return model, optimizer`: not an object that has it somewhere."""
+    kept = {inner.name} if inner.name else set(written_by(file, inner.call))
+    for node in _inside(function.body):
+        if isinstance(node, cst.Return) and node.value is not None:
+            values = [node.value]
+            if isinstance(node.value, (cst.Tuple, cst.List)):
+                values = [element.value for element in node.value.elements]
+            if any(value is inner.call or place(value) in kept for value in values):
+                return True
+    return False
 
 
 def _built_in(file: File, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[Holder]:
@@ -294,7 +358,7 @@ def _only_reads(where: File, function: cst.FunctionDef, places: frozenset[str], 
     return True
 
 
-def _is_bound(file: File, call: cst.Call) -> bool:
+def _is_bound(file: File, call: cst.BaseExpression) -> bool:
     return isinstance(file.parent(call), (cst.Assign, cst.AnnAssign))
 
 

@@ -59,12 +59,12 @@ def _is_object(file: File, call: cst.Call) -> bool:
     return False
 
 
-def passes_on(file: File, value: cst.BaseExpression, kept: frozenset[str], made: cst.Call) -> bool:
+def passes_on(file: File, value: cst.BaseExpression, kept: frozenset[str], made: cst.BaseExpression) -> bool:
     """Whether a value is, or holds, what is kept under one of these names, or what the call makes."""
     return any((node is made or place(node) in kept) and is_kept(file, value, node) for node in _inside(value))
 
 
-def written_by(file: File, call: cst.Call) -> frozenset[str]:
+def written_by(file: File, call: cst.BaseExpression) -> frozenset[str]:
     """What the statement around a call binds or changes; of a loop, what it collects in."""
     for node in file.ancestors(call):
         if isinstance(node, cst.SimpleStatementLine):

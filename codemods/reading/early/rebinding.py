@@ -80,15 +80,15 @@ def _optimizers(early: Early) -> list[str] | None:
                 return None
             calls.append(call)
     found = list(dict.fromkeys(holder.name for holder in early.holders if holder.is_optimizer and holder.name))
-    for call in calls:
-        names = _names_of(file, call)
+    for made in calls:
+        names = _names_of(file, made)
         if not names:
             return None
         found += [name for name in names if name not in found]
     return found
 
 
-def _names_of(file: File, call: cst.Call) -> list[str]:
+def _names_of(file: File, call: cst.BaseExpression) -> list[str]:
     """What the optimizer that a call makes is bound to; of several names the ones that say so."""
     holder = file.parent(call)
     while isinstance(holder, (cst.Element, cst.Tuple, cst.IfExp)):
