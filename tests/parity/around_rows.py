@@ -574,6 +574,31 @@ row(
     """,
 )
 
+for torch_only, kind in (("if x.sum() > 0:", "some batches"), ("if x is not None:", "all batches")):
+    row(
+        f"a layer that {kind} use",
+        f"""
+        class Choosing(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inp = torch.nn.Linear(8, 6)
+                self.extra = torch.nn.Linear(8, 6)
+                self.out = torch.nn.Linear(6, 1)
+
+            def forward(self, x):
+                hidden = self.inp(x)
+                {torch_only}
+                    hidden = hidden + self.extra(x)
+                return self.out(torch.tanh(hidden))
+
+
+        def main(batches):
+            model = FSDP(Choosing(), use_orig_params=True)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+            return model, train(model, optimizer, batches)
+        """,
+    )
+
 # What is done with the wrapped model
 
 row(

@@ -76,6 +76,7 @@ FINE = {
     ),
     "a function of parameters": ("", "made = torch.nn.utils.get_total_norm(net.parameters())"),
     "a dtype": ("", "made = net.head.weight.dtype"),
+    "a weight that is initialised": ("", "made = net.head.weight; torch.nn.init.zeros_(made)"),
     "a weight that is only asked": ("", "weight = net.head.weight; made = weight.shape"),
     "an argument of a part": ("", "config = net.config; made = torch.nn.Linear(config.width, 2)"),
     "options": ("", "made = opt = parse(net)"),
@@ -94,8 +95,8 @@ FINE = {
 def test_what_holds_no_parameters_stays(name: str) -> None:
     above, statement = FINE[name]
     head = HEAD + code(above) + f"\n\ndef main(net):\n    {statement}\n"
-    result = rewrite(head + WRAP + "    return net, made\n")
-    assert result.text.endswith(f"    {statement}\n{SHARD}    return net, made\n")
+    result = rewrite(head + WRAP + "    return net\n")
+    assert result.text.endswith(f"    {statement}\n{SHARD}    return net\n")
     assert {finding.rule for finding in result.findings} == {"FM101"}
 
 
@@ -201,6 +202,10 @@ SEEN = {
     "another name of the model": ("inner = net", "made = torch.optim.SGD(inner.parameters(), lr=0.1)"),
     "the name of the model before": ("self.net = inner = net", "made = torch.optim.SGD(self.net.parameters(), lr=0.1)"),
     "a part of the model": ("head = net.head", "made = torch.optim.SGD(head.parameters(), lr=0.1)"),
+    "one parameter of several": (
+        "head = net.head",
+        'weight = net.embed.weight\n    made = torch.optim.SGD([{"params": head.parameters()}, {"params": [weight]}])',
+    ),
     "one parameter": ("steps = 3", "weight = net.head.weight\n    made = torch.optim.SGD([weight], lr=0.1)"),
 }
 

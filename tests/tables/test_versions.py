@@ -84,3 +84,57 @@ def test_parameters_without_a_gradient_where_only_run_time_knows_the_rest() -> N
 def test_program_that_says_all_parameters_get_one(value: str) -> None:
     text = PROGRAM.replace("find_unused_parameters=True", f"find_unused_parameters={value}")
     assert rewrite(text).text.endswith("    return fully_shard(model)\n")
+
+
+CHOOSING = code(
+    """
+    from torch import nn
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.text = nn.Linear(4, 4)
+            self.image = {layer}
+
+        def forward(self, x, image=None):
+            x = self.text(x)
+            {use}
+            return x
+
+
+    def wrap():
+        return FSDP(Net())
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("layer", "use"),
+    [
+        ("nn.Linear(4, 4)", "if image is not None:\n            x = x + self.image(image)"),
+        ("nn.Linear(4, 4)", "if x.sum() > 0:\n            pass\n        else:\n            x = self.image(x)"),
+    ],
+)
+def test_layer_that_some_batches_use(layer: str, use: str) -> None:
+    text = CHOOSING.format(layer=layer, use=use)
+    assert "    return shard_model(Net())\n" in rewrite(text).text
+    assert "set_reduce_scatter_unused_params(True)\n" in rewrite(text, Options(torch_version=(2, 13))).text
+
+
+@pytest.mark.parametrize(
+    ("layer", "use"),
+    [
+        ("nn.Linear(4, 4)", "x = self.image(x)"),
+        ("nn.Linear(4, 4)", "if self.training:\n            x = self.image(x)"),
+        (
+            "nn.Linear(4, 4)",
+            "if image is None:\n            x = self.image(x)\n        else:\n            x = self.image(image)",
+        ),
+        ("nn.CrossEntropyLoss()", "if image is not None:\n            x = self.image(x, image)"),
+        ("nn.Dropout(0.1)", "if image is not None:\n            x = self.image(x)"),
+    ],
+)
+def test_layer_that_all_batches_use(layer: str, use: str) -> None:
+    assert rewrite(CHOOSING.format(layer=layer, use=use)).text.endswith("    return fully_shard(Net())\n")

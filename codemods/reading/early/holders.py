@@ -161,13 +161,26 @@ def _other_names(file: File, site: cst.Call, model: str) -> Iterator[tuple[str, 
 
 
 def _parameters_above(file: File, site: cst.Call, model: str) -> Iterator[Holder]:
-    """`weight = net.head.weight`, where something below the wrap still uses it."""
+    """`weight = net.head.weight`, where something below the wrap, or an optimizer, uses it."""
     here = file.span(site)[1]
     for node, left, right in _assigned_above(file, site):
         if "." not in left and right.startswith(f"{model}.") and right.endswith(_PARAMETERS):
-            below = [use for use in file.uses(node) if file.span(use)[0] > here]
-            if any(not _asks(file, use) for use in below):
+            if any(
+                _collects(file, use) or (file.span(use)[0] > here and not _asks(file, use)) for use in file.uses(node)
+            ):
                 yield Holder(node.value, False)
+
+
+def _collects(file: File, use: cst.Name) -> bool:
+    """`AdamW([weight])`, `parameters = [weight]`."""
+    for node in file.ancestors(use):
+        if isinstance(node, (cst.List, cst.Dict, cst.Tuple)) or (
+            isinstance(node, cst.Call) and is_optimizer(file, node)
+        ):
+            return True
+        if isinstance(node, (cst.Call, cst.BaseSmallStatement)):
+            return False
+    return False
 
 
 def _asks(file: File, use: cst.Name) -> bool:

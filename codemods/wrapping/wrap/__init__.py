@@ -64,7 +64,8 @@ from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Out
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
 from .gone import settings_gone
-from .plan import UNUSED, draft, draft_factory, may_lack_gradients, read_arguments
+from .plan import draft, draft_factory, read_arguments
+from .unused import UNUSED, may_lack_gradients
 
 CODE = "FM101"
 
@@ -223,7 +224,7 @@ def _through_support(call: cst.Call, file: File) -> Outcome:
     if casts_buffers:
         level = Level.REVIEW
         messages.append(SAVED_BUFFERS)
-    if may_lack_gradients(file) and not exists("set_reduce_scatter_unused_params", file.torch_version):
+    if may_lack_gradients(file, call) and not exists("set_reduce_scatter_unused_params", file.torch_version):
         level = Level.MANUAL  # an older torch trains otherwise, or hangs where ranks use different parameters
         messages += [UNUSED] if reason != UNUSED else []
         cures.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")

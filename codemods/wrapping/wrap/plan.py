@@ -9,7 +9,6 @@ import libcst as cst
 
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
-from codemods.tables.versions import exists
 from codemods.vocabulary import File, Undecided
 
 from . import ignored
@@ -25,6 +24,7 @@ from .placement import (
 )
 from .policy import translate_policy
 from .precision import translate_precision
+from .unused import reduce_unused
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
 
@@ -72,28 +72,7 @@ def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
-    if may_lack_gradients(made.file):
-        _reduce_unused(made)
-
-
-UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
-
-
-def may_lack_gradients(file: File) -> bool:
-    """Whether the program's DDP way says that parameters may get no gradient.
-
-    FSDP1's flat gradient held zeros for them: weight decay reached them, and ranks could use different ones.
-    """
-    return file.passes("find_unused_parameters", "True")
-
-
-def _reduce_unused(made: Draft) -> None:
-    if not exists("set_reduce_scatter_unused_params", made.file.torch_version):
-        raise Undecided(UNUSED)
-    made.after.append(
-        f"# Parameters without a gradient count as zero, as with FSDP1.\n"
-        f"{made.model}.set_reduce_scatter_unused_params(True)"
-    )
+    reduce_unused(made)
 
 
 def _refuse_unseen_values(file: File) -> None:
