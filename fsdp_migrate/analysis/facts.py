@@ -27,6 +27,8 @@ from .symbols import Outside
 from .tree import N, Tree
 from .values import Values
 
+_IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
+
 
 class Facts:
     """The analysis of a program, a `FileFacts` a file."""
@@ -59,8 +61,11 @@ class Facts:
         self._files: dict[Path, FileFacts] = {}
 
     def together(self, path: Path) -> Collection[Path]:
-        """The files that some import connects with this one."""
-        return self._groups.get(path, self.program.texts)
+        """The files that some import connects with this one: all, where modules are imported by names made up."""
+        group = self._groups.get(path)
+        if group is None or self.program.mentions(*_IMPORTS_BY_NAME, within=group):
+            return self.program.texts
+        return group
 
     @cached_property
     def compiling(self) -> frozenset[Path]:

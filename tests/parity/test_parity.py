@@ -105,7 +105,7 @@ def test_trains_as_before(row: Row, observed: dict[str, list[dict[str, Any]]]) -
         if row.world > 1:  # FSDP1 reduces over one rank too, FSDP2 does not
             assert new["collectives"] == old["collectives"]
         assert new["losses"] == pytest.approx(old["losses"], rel=row.rel)
-        assert new["tensors"] == old["tensors"], "names or dtypes of parameters and buffers"
+        assert new["tensors"] == old["tensors"], "names or dtypes of parameters, buffers and the output"
         assert result["distance"] <= 1e-4, "of parameters and buffers, after training"
 
 

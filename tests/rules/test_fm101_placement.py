@@ -473,6 +473,13 @@ def test_comments_say_nothing() -> None:
     assert rewrite_files(files).after["train.py"].endswith("    torch.cuda.set_device(rank)\n" + PLAIN)
 
 
+def test_file_that_may_be_imported_by_a_name_belongs_to_the_program() -> None:
+    wrap = HEAD.replace("import torch\n", "import importlib\n\nimport torch\n", 1)
+    wrap += "    model = importlib.import_module(args.net).Net()\n    return FSDP(model)\n"
+    net = "import torch\n\n\ndef Net():\n    return torch.nn.Linear(2, 2, device='meta')\n"
+    assert rewrite_files({"train.py": wrap, "net.py": net}).support == {"shard_model"}
+
+
 def test_another_program_of_the_folder_says_nothing_about_this_one() -> None:
     meta = "    with torch.device('meta'):\n        model = model()\n"
     other = f"    torch.cuda.set_device(rank)\n{meta}    return FSDP(model)\n"

@@ -108,7 +108,8 @@ def train(
     for _ in range(STEPS):
         CALLS.clear()
         x = torch.randn(6, 8, generator=data).to(input_dtype)
-        loss = model(x).float().square().mean()
+        output = model(x)
+        loss = output.float().square().mean()
         steps.zero_grad()
         loss.backward()
         steps.step()
@@ -116,6 +117,7 @@ def train(
     collectives = dict(CALLS)
     state = full_state(model)
     tensors = {name: str(tensor.dtype) for name, tensor in sorted(state.items())}
+    tensors["what forward returns"] = str(output.dtype)
     return {"units": units, "losses": losses, "collectives": collectives, "tensors": tensors, "state": state}
 
 
