@@ -65,6 +65,7 @@ from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outco
 
 CODE = "FM304"
 
+_WRAPPED = re.compile(r"(\.(module|_fsdp_wrapped_module|_orig_mod))+$")
 _METHODS = {"state_dict": "get_model_state_dict", "load_state_dict": "set_model_state_dict"}
 _MODEL = re.compile(
     r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
@@ -86,7 +87,7 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS:
         return None
-    if is_inside(node, SUMMON, file.code(model), file):
+    if is_inside(node, SUMMON, _WRAPPED.sub("", file.code(model)), file):
         return None  # parameters are whole there, on this rank alone if so chosen
     in_context = is_inside(node, CONTEXT, file.code(model), file)
     if in_context:

@@ -469,4 +469,18 @@ optimizer.load_state_dict(sharded)
         imports=_OWN + _MESH + _STATEFUL,
         wrap=_WITH_MESH,
     ),
+    Row(
+        "inside of summon_full_params",
+        """
+        with FSDP.summon_full_params(model, writeback=False):
+            state = {name: value.clone() for name, value in model.state_dict().items()}
+        with FSDP.summon_full_params(model, rank0_only=True, writeback=False):
+            module_state = {name: value.clone() for name, value in model.module.state_dict().items()}
+        if rank == 0:
+            torch.save([state, module_state], path)
+        """,
+        """
+        model.load_state_dict(torch.load(path)[1])
+        """,
+    ),
 ]

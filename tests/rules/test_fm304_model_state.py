@@ -209,3 +209,9 @@ def test_state_that_is_kept_is_a_copy_where_nothing_is_gathered(text: str) -> No
     assert result.endswith(text.replace("model.state_dict()", "full_state_dict(model)"))
     saved = rewrite(head + "    torch.save(model.state_dict(), path)\n").text
     assert saved.endswith(f"    torch.save({READ}, path)\n")
+
+
+@pytest.mark.parametrize("module", ["", ".module", "._fsdp_wrapped_module"])
+def test_parameters_are_whole_inside_of_summon(module: str) -> None:
+    head = "    with FSDP.summon_full_params(model, rank0_only=True, writeback=False):\n"
+    assert body(f"{head}        s = model{module}.state_dict()\n").endswith("        s = model.state_dict()\n")
