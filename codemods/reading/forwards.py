@@ -26,6 +26,7 @@ _QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_emb
 _QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num_parameters", "get_num_params"}
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
+_RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
 _NO_GRAD = re.compile(r"no_grad|inference_mode")
 
 
@@ -49,13 +50,14 @@ def reads_after_forward(call: cst.Call, model: cst.BaseExpression, file: File, t
 
 
 def trains_before(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
-    """Whether the model's own backward is seen above this call, and no evaluation of it in between."""
+    """Whether the model's own backward, or a reshard, is seen above this call, and no evaluation of it in between."""
     above = _above(call, file)
     name = file.code(model)
     behind = _last_backward(above, file)
     before = [other for other in above if file.span(other)[1] < behind]
     has_grad = any(runs(o, name, file) and not is_without_grad(file.ancestors(o), file) for o in before)
-    return has_grad and not any(_evaluates(other, name, file) for other in above if file.span(other)[1] > behind)
+    behind = max(_last_reshard(above, file), behind if has_grad else 0)
+    return behind > 0 and not any(_evaluates(other, name, file) for other in above if file.span(other)[1] > behind)
 
 
 def _above(call: cst.Call, file: File) -> list[cst.Call]:
@@ -69,7 +71,7 @@ def _last_backward(calls: list[cst.Call], file: File) -> int:
 
 
 def _last_reshard(calls: list[cst.Call], file: File) -> int:
-    return max((file.span(call)[1] for call in calls if ".reshard" in file.code(call.func)), default=0)
+    return max((file.span(call)[1] for call in calls if _RESHARD.search(file.code(call.func))), default=0)
 
 
 def _last_made(calls: list[cst.Call], model: str, file: File) -> int:

@@ -162,6 +162,7 @@ def test_average_in_a_function_of_its_own() -> None:
 
 
 NOT_AVERAGED = [
+    "    reshard_fsdp(model)\n    for p in model.parameters():\n        p.zero_()  # no_grad\n",
     "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.zero_() # no_grad\n",
     "    for p in model.parameters():\n        p.requires_grad_(False)\n    # no_grad\n",
     "    for p in model.parameters():\n        p.mul_(2)\n",

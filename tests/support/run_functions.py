@@ -317,6 +317,24 @@ def writes_behind_an_evaluation_are_kept() -> None:
 
 
 @check()
+def shards_are_read_and_written_as_the_traps_say() -> None:
+    """What FM420, FM421, FM422 and FM423 warn of: none of it raises."""
+    model = wrapped(FSDP2)
+    weight = model.inp.weight
+    whole = weight.full_tensor()
+    assert weight.norm().item() != whole.norm().item()  # this rank's piece
+    equal(weight.norm().full_tensor(), whole.norm())
+    equal(weight.std().item(), whole.std().item())  # of all ranks: on one rank alone it would wait
+    with torch.no_grad():
+        weight[3].zero_()
+    equal(weight.full_tensor(), whole)  # lost
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in models.Plain().parameters())
+    with support.no_sync(model):
+        loss_of(model, batches(1)[0]).backward()
+        assert all(p.grad is None for p in model.parameters())
+
+
+@check()
 def rebound_optimizer_trains_as_fsdp1() -> None:
     losses = []
     for v in (FSDP1, FSDP2):
