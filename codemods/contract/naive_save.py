@@ -58,7 +58,7 @@ def find(file: File) -> Iterator[Finding]:
     for call in file.nodes(cst.Call):
         if file.dotted(call.func) != "torch.save" or "rank" in file.code(call) or not call.args:
             continue
-        for read in _inside(call.args[0].value):
+        for read in file.inside(call.args[0].value):
             if isinstance(read, cst.Call) and isinstance(read.func, cst.Attribute) and not read.args:
                 model = place(read.func.value)
                 named = read.func.attr.value == "state_dict" and model is not None
@@ -72,12 +72,6 @@ def find(file: File) -> Iterator[Finding]:
                         "save with torch.distributed.checkpoint, or gather with get_model_state_dict"
                         " and full_state_dict=True",
                     )
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 CHECK = Check(CODE, "naive-save-of-shards", __doc__, words=WORDS, find=find)

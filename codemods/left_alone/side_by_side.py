@@ -118,7 +118,7 @@ class _Search:
 
 def _shards(file: File, branch: cst.CSTNode, models: set[str], results: set[str]) -> bool:
     """Whether a branch shards the same model: it is handed the same name, or its result goes to the same place."""
-    inside = list(_inside(branch))
+    inside = list(file.inside(branch))
     same_result = any(results & _results(file, node) for node in inside if isinstance(node, cst.BaseExpression))
     for node in inside:
         if isinstance(node, cst.Call) and (same_result or _is_handed(node, models)) and _reaches(file, node):
@@ -204,7 +204,7 @@ def _results(file: File, site: cst.CSTNode) -> set[str]:
 
 
 def _returned(file: File, function: cst.FunctionDef) -> set[str]:
-    values = [node.value for node in _inside(function) if isinstance(node, cst.Return) and node.value is not None]
+    values = [node.value for node in file.inside(function) if isinstance(node, cst.Return) and node.value is not None]
     return {"return", *(file.code(value) for value in values)}
 
 
@@ -225,7 +225,7 @@ def _lead_to_fully_shard(definitions: Iterable[tuple[File, _Definition]]) -> boo
     for _ in range(_DEPTH):
         nearer = [(file, d) for file, d in definitions if d not in seen and file.path.stem != SUPPORT]
         seen.update(definition for _, definition in nearer)
-        calls = [(file, c) for file, d in nearer for c in _inside(d) if isinstance(c, cst.Call)]
+        calls = [(file, c) for file, d in nearer for c in file.inside(d) if isinstance(c, cst.Call)]
         if any(_is_fully_shard(file, call) for file, call in calls):
             return True
         definitions = [found for file, call in calls for found in _definitions(file, call.func)]
@@ -253,12 +253,6 @@ def _roots(expression: cst.BaseExpression | None) -> set[str]:
     if isinstance(expression, cst.IfExp):
         return _roots(expression.body) | _roots(expression.orelse)
     return {expression.value} if isinstance(expression, cst.Name) else set()
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 CHECK = Check(CODE, "side-by-side", __doc__, words=("FullyShardedDataParallel", "fsdp"), find=find)

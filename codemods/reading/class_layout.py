@@ -43,7 +43,7 @@ def sharded_classes(file: File, call: cst.Call) -> Iterator[tuple[File, cst.Clas
     for argument in call.args:
         if argument.keyword is not None and argument.keyword.value == "auto_wrap_policy":
             policies = [(o.file, o.node) for o in file.origins(argument.value) if o.node is not None]
-            inner = [(where, node) for where, policy in policies for node in _inside(policy)]
+            inner = [(where, node) for where, policy in policies for node in where.inside(policy)]
             for where, node in inner:
                 if isinstance(node, (cst.Name, cst.Attribute)):
                     yield from _classes(where, node)
@@ -93,9 +93,3 @@ def _is_module(file: File, base: cst.BaseExpression) -> bool:
 def _named(file: File, base: cst.BaseExpression) -> str | None:
     """`typing.Generic` for `Generic[T]` too."""
     return file.dotted(base.value if isinstance(base, cst.Subscript) else base)
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)

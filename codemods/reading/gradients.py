@@ -52,7 +52,7 @@ def added_up_by_hand(function: cst.FunctionDef, file: File) -> list[cst.Attribut
 
 def _scopes(function: cst.FunctionDef, file: File) -> set[cst.CSTNode]:
     """The function and the comprehensions in it."""
-    return {function, *(node for node in _inside(function) if isinstance(node, cst.BaseComp))}
+    return {function, *(node for node in file.inside(function) if isinstance(node, cst.BaseComp))}
 
 
 def _is_collective(call: cst.Call, file: File) -> bool:
@@ -120,7 +120,7 @@ def _made_of_gradients(function: cst.FunctionDef, file: File) -> set[str]:
     before = -1
     while before < len(names):
         before = len(names)
-        for node in _inside(function.body):
+        for node in file.inside(function.body):
             value, targets = _flow(node)
             if value is not None and _holds(value, names, file):
                 names.update(name for target in targets for name in _bound(target, file))
@@ -161,9 +161,3 @@ def _holds(node: cst.CSTNode, names: set[str], file: File) -> bool:
     if isinstance(node, cst.Name):
         return node.value in names
     return any(_holds(child, names, file) for child in node.children)
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)

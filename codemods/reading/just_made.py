@@ -5,8 +5,6 @@ What an attribute holds is asked of the whole program. `self.model = self.build(
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
 from codemods.reading.places import place, same
@@ -49,7 +47,7 @@ def _bound_to(statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:
 def _touches(file: File, statement: cst.CSTNode, name: str) -> bool:
     """Whether a statement binds the model, or calls a method of its owner that does, as far as that is seen."""
     owner = name.rpartition(".")[0]
-    for node in _inside(statement):
+    for node in file.inside(statement):
         if isinstance(node, cst.AssignTarget) and place(node.target) == name:
             return True
         if isinstance(node, cst.Call):
@@ -67,12 +65,6 @@ def _leaves_alone(file: File, call: cst.Call, name: str) -> bool:
         isinstance(node, cst.AssignTarget)
         and isinstance(node.target, cst.Attribute)
         and same(node.target.attr.value, attribute)
-        for _, function in functions
-        for node in _inside(function.body)
+        for where, function in functions
+        for node in where.inside(function.body)
     )
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)

@@ -79,7 +79,7 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
         return None
     given = node.args[0].value
     for where, expression in _followed(given, file):
-        for inner in _inside(expression):
+        for inner in where.inside(expression):
             model = _model_read_by(inner)
             held = where.holds(model) if model is not None else frozenset()
             if model is not None and Holds.FSDP in held:
@@ -129,12 +129,6 @@ def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _READERS:
         return node.func.value
     return None
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 RULE: Rule[Match] = Rule(

@@ -43,8 +43,6 @@ of a forward, an FSDP2 model needs no context at all: it gathers by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
 from codemods.reading.layout import stop
@@ -88,13 +86,7 @@ def _loads(call: cst.Call, file: File) -> bool:
         return False
     model = file.code(call.args[0].value)
     loads = {f"{model}.load_state_dict", f"{model}.module.load_state_dict"}
-    return any(isinstance(node, cst.Call) and file.code(node.func) in loads for node in _inside(block.body))
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
+    return any(isinstance(node, cst.Call) and file.code(node.func) in loads for node in file.inside(block.body))
 
 
 RULE: Rule[cst.Attribute | cst.Name] = Rule(

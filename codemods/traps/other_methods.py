@@ -112,18 +112,18 @@ def _method(file: File, called: cst.Attribute) -> cst.FunctionDef | None:
     for origin in file.origins(called.value):
         if not isinstance(origin.node, cst.Call) or not is_constructor(origin.file, origin.node):
             continue
-        for _, owner in model_classes(origin.file, origin.node):
+        for where, owner in model_classes(origin.file, origin.node):
             methods = {n.name.value: n for n in owner.body.body if isinstance(n, cst.FunctionDef)}
             method = methods.get(called.attr.value)
             if method is not None:
-                return method if _runs_layers(method, methods, set()) else None
+                return method if _runs_layers(where, method, methods, set()) else None
     return None
 
 
-def _runs_layers(method: cst.FunctionDef, methods: dict[str, cst.FunctionDef], seen: set[str]) -> bool:
+def _runs_layers(file: File, method: cst.FunctionDef, methods: dict[str, cst.FunctionDef], seen: set[str]) -> bool:
     """Whether a method calls `self.layer(...)`, or another method that does."""
     seen.add(method.name.value)
-    for node in _inside(method.body):
+    for node in file.inside(method.body):
         if (
             not isinstance(node, cst.Call)
             or not isinstance(node.func, cst.Attribute)
@@ -132,7 +132,7 @@ def _runs_layers(method: cst.FunctionDef, methods: dict[str, cst.FunctionDef], s
             continue
         name = node.func.attr.value
         if name in methods:  # of the class itself
-            if name not in seen and _runs_layers(methods[name], methods, seen):
+            if name not in seen and _runs_layers(file, methods[name], methods, seen):
                 return True
         elif name not in _MODULE and not name.startswith(_PREFIXES):
             return True
@@ -142,12 +142,6 @@ def _runs_layers(method: cst.FunctionDef, methods: dict[str, cst.FunctionDef], s
 def _is_gathered(file: File, call: cst.Call) -> bool:
     blocks = [node for node in file.ancestors(call) if isinstance(node, cst.With)]
     return any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 CHECK = Check(

@@ -73,7 +73,7 @@ def find(file: File) -> Iterator[Finding]:
 def _accumulates(block: cst.With, file: File) -> bool:
     """Whether a block is entered by `no_sync` of a wrapped model."""
     for item in block.items:
-        for node in _inside(item.item):
+        for node in file.inside(item.item):
             if (
                 isinstance(node, cst.Attribute)
                 and node.attr.value == "no_sync"
@@ -81,12 +81,6 @@ def _accumulates(block: cst.With, file: File) -> bool:
             ):
                 return True
     return False
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 CHECK = Check(CODE, "gradient-inside-no-sync", __doc__, words=("grad",), find=find)

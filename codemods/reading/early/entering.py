@@ -57,7 +57,7 @@ def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | None, str]]
 
 def _returned(file: File, function: cst.FunctionDef, position: int | None, rest: str) -> Iterator[str]:
     """What a function calls one of its results, or what lies in it: `net` of `return State(net)` for `.model`."""
-    for node in _inside(function.body):
+    for node in file.inside(function.body):
         if not isinstance(node, cst.Return) or node.value is None or file.scope(node) is not function:
             continue
         value: cst.BaseExpression | None = node.value
@@ -68,9 +68,9 @@ def _returned(file: File, function: cst.FunctionDef, position: int | None, rest:
         if found is not None:
             yield f"{found}{rest}"
         elif isinstance(value, cst.Call) and rest:
-            for _, init in classes(file, value):
+            for where, init in classes(file, value):
                 names = [param.name.value for param in init.params.params][1:]
-                kept = aliases(init, frozenset({f"self{rest}"}))
+                kept = aliases(where, init, frozenset({f"self{rest}"}))
                 for name, argument in zip(names, value.args, strict=False):
                     name = argument.keyword.value if argument.keyword is not None else name
                     given = place(argument.value)
@@ -100,10 +100,10 @@ def _inits_of_bases(file: File, owner: cst.ClassDef, depth: int = _BASES) -> lis
     return [found for where, above in bases for found in _inits(where, above, depth - 1)]
 
 
-def aliases(function: cst.FunctionDef, places: frozenset[str]) -> frozenset[str]:
+def aliases(file: File, function: cst.FunctionDef, places: frozenset[str]) -> frozenset[str]:
     """`self.model` for `model`, and the other way round, after `self.model = model`."""
     found = set()
-    for node in _inside(function.body):
+    for node in file.inside(function.body):
         if isinstance(node, cst.Assign) and len(node.targets) == 1:
             pair = {place(node.targets[0].target), place(node.value)}
             if None not in pair and pair & places:
@@ -119,9 +119,3 @@ def object_of(file: File, function: cst.FunctionDef, other: cst.Call) -> str | N
     if function.name.value == "__init__":
         return place(target.targets[0].target) if isinstance(target, cst.Assign) else None
     return place(other.func.value) if isinstance(other.func, cst.Attribute) else None
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)

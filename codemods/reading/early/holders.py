@@ -268,7 +268,7 @@ def _reader(file: File, parameters: cst.Call) -> Iterator[Holder]:
         elif isinstance(node, cst.For):
             collected = frozenset(collected_in(file, node))
             kept = bool(collected) and not are_ignored(file, collected)
-            if kept or any(isinstance(inner, cst.Yield) for inner in _inside(node.body)):
+            if kept or any(isinstance(inner, cst.Yield) for inner in file.inside(node.body)):
                 yield Holder(parameters, False)
             return
         elif isinstance(node, cst.Return):
@@ -290,7 +290,7 @@ def _made_inside(file: File, other: cst.Call, model: str, depth: int) -> Iterato
     """`optimizer, scheduler = set_up(model)`, `trainer = Trainer(model)`, `self.configure()`: what the program's own
     functions build from the parameters, and return or keep in their object."""
     for where, function, own in entered(file, other, model):
-        places = own | aliases(function, own)
+        places = own | aliases(where, function, own)
         can_move = _only_reads(where, function, places)
         for inner in _built_in(where, function, places, depth):
             outer = _kept_outside(where, function, inner, file, other)
@@ -308,7 +308,7 @@ def _made_inside(file: File, other: cst.Call, model: str, depth: int) -> Iterato
 def _is_returned_itself(file: File, function: cst.FunctionDef, inner: Holder) -> bool:
     """`return optimizer`, `return model, optimizer`: not an object that has it somewhere."""
     kept = {inner.name} if inner.name else set(written_by(file, inner.call))
-    for node in _inside(function.body):
+    for node in file.inside(function.body):
         if isinstance(node, cst.Return) and node.value is not None:
             values = [node.value]
             if isinstance(node.value, (cst.Tuple, cst.List)):
@@ -339,7 +339,7 @@ def _kept_outside(where: File, function: cst.FunctionDef, inner: Holder, file: F
     """Where the caller finds what is built in a function: empty for what it returns, None where nothing stays."""
     kept = frozenset({inner.name}) if inner.name else written_by(where, inner.call)
     stored = {each for each in kept if each.startswith("self.")}
-    for node in _inside(function.body):
+    for node in where.inside(function.body):
         if isinstance(node, (cst.Assign, cst.Return)) and isinstance(node.value, cst.Call):
             if node.value is not inner.call and is_optimizer(where, node.value):
                 continue  # found by itself
@@ -379,12 +379,6 @@ def is_optimizer(file: File, call: cst.Call) -> bool:
     """`torch.optim.AdamW(...)`, `getattr(torch.optim, name)(...)`, `build_optimizer(...)`; a scheduler is none."""
     text = file.code(call.func)
     return bool(_OPTIMIZER.search(text)) and not _NOT_ONE.search(text)
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 def is_on_another_way(file: File, other: cst.Call, call: cst.Call) -> bool:

@@ -41,7 +41,7 @@ def _keeps(file: File, loop: cst.BaseComp) -> bool:
         isinstance(node, cst.Name)
         and node.value in variables
         and not isinstance(file.parent(node), (cst.Attribute, cst.Arg))
-        for node in _inside(collected)
+        for node in file.inside(collected)
     )
 
 
@@ -52,16 +52,16 @@ def _is_object(file: File, call: cst.Call) -> bool:
         return file.code(call.func).rsplit(".", 1)[-1][:1].isupper()
     for where, function in own:
         names = frozenset(param.name.value for param in function.params.params[1:])
-        for node in _inside(function.body):
+        for node in where.inside(function.body):
             if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
-                if any(is_kept(where, node.value, n) for n in _inside(node.value) if place(n) in names):
+                if any(is_kept(where, node.value, n) for n in where.inside(node.value) if place(n) in names):
                     return True
     return False
 
 
 def passes_on(file: File, value: cst.BaseExpression, kept: frozenset[str], made: cst.BaseExpression) -> bool:
     """Whether a value is, or holds, what is kept under one of these names, or what the call makes."""
-    return any((node is made or place(node) in kept) and is_kept(file, value, node) for node in _inside(value))
+    return any((node is made or place(node) in kept) and is_kept(file, value, node) for node in file.inside(value))
 
 
 def written_by(file: File, call: cst.BaseExpression) -> frozenset[str]:
@@ -77,9 +77,9 @@ def written_by(file: File, call: cst.BaseExpression) -> frozenset[str]:
 def collected_in(file: File, loop: cst.For) -> Iterator[str]:
     """Where a loop puts what it goes over: `decay` of `decay.append(p)`, `by_name` of `by_name[name] = p`."""
     variables = list(bound(loop.target))
-    for node in _inside(loop.body):
+    for node in file.inside(loop.body):
         if isinstance(node, cst.Expr) and is_collecting(node.value):
-            seen = [n for n in _inside(cst.ensure_type(node.value, cst.Call).args[0]) if place(n) in variables]
+            seen = [n for n in file.inside(cst.ensure_type(node.value, cst.Call).args[0]) if place(n) in variables]
             if not seen or any(place(n) == variables[-1] and _is_itself(file, n, node.value) for n in seen):
                 yield from writes(node)
         if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Subscript):
@@ -112,9 +112,3 @@ def is_collecting(call: cst.CSTNode) -> bool:
         and call.func.attr.value in {"append", "extend", "add", "add_param_group"}
         and bool(call.args)
     )
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -194,7 +194,7 @@ def _own(places: frozenset[str], imported: set[str]) -> frozenset[str]:
 
 
 def _is_movable(file: File, statement: cst.CSTNode, held: bool) -> bool:
-    for node in _inside(statement):
+    for node in file.inside(statement):
         if isinstance(node, _STAYING):
             return False
         if isinstance(node, (cst.Name, cst.Attribute)) and file.fsdp1(node) is not None:
@@ -218,7 +218,7 @@ def _disturbs(file: File, statement: cst.CSTNode, model: str) -> bool:
     if isinstance(statement, cst.For) and meets(reads(statement.iter), frozenset({model})):
         if _RESHAPES.search(file.code(statement.body)):
             return True
-    for node in _inside(statement):
+    for node in file.inside(statement):
         found = place(node)
         if found is None or not same(found, model) or isinstance(file.parent(node), cst.Attribute):
             continue
@@ -254,19 +254,13 @@ def _is_seen_elsewhere(file: File, site: cst.Call, made: frozenset[str], stays: 
         n.value in roots and file.scope(n) is not scope and _is_within(file, scope, n) for n in file.nodes(cst.Name)
     ):
         return False
-    calls = (node for statement in stays for node in _inside(statement) if isinstance(node, cst.Call))
+    calls = (node for statement in stays for node in file.inside(statement) if isinstance(node, cst.Call))
     return any(file.runs(call) for call in calls)
 
 
 def _is_within(file: File, scope: cst.CSTNode, name: cst.Name) -> bool:
     inner = next(iter(n for n in file.ancestors(name) if isinstance(n, (cst.FunctionDef, cst.Lambda))), None)
     return inner is not None and _contains(file, scope, inner) and not file.is_local(name.value, name)
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
 
 
 def _last(call: cst.Call) -> str:
