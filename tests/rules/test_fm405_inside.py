@@ -475,3 +475,20 @@ def test_optimizer_of_a_file_that_is_kept_is_rebound_where_the_model_is_wrapped(
     result = rewrite_files(files)
     assert "    rebind_optimizer(optimizer, unsharded, net)\n" in result.after["wrapping.py"]
     assert result.after["train.py"] == files["train.py"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "runs = [(net, torch.optim.AdamW(net.parameters())) for net in nets]",
+        "runs = []\n    for net in nets:\n        runs.append((net, torch.optim.AdamW(net.parameters())))",
+    ],
+)
+def test_optimizers_of_several_models_need_a_person(made: str) -> None:
+    text = (
+        f"{HEAD}\ndef main(nets):\n    {made}\n"
+        "    for net, optimizer in runs:\n        net = FSDP(net, use_orig_params=True)\n        net.train(optimizer)\n"
+    )
+    result = rewrite(text)
+    assert result.text == text
+    assert "manual" in {level for _, level, _ in result.summary}

@@ -137,7 +137,32 @@ def holders_above(file: File, site: cst.Call, model: str) -> tuple[Holder, ...]:
         for name, is_all in parts.items():
             if is_all or (isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS):
                 found += _holder(file, other, name)
+        if _is_one_of_several(file, site) and is_optimizer(file, other) and _is_of_one_of_several(file, other):
+            found.append(Holder(other, True))
     return tuple(dict.fromkeys(found))
+
+
+def _is_one_of_several(file: File, site: cst.Call) -> bool:
+    """`for net, optimizer in runs: FSDP(net)`: which of the models it is, is not followed."""
+    module = wrapped_module(site)
+    return module is not None and _is_turn(file, module)
+
+
+def _is_of_one_of_several(file: File, optimizer: cst.Call) -> bool:
+    """`[AdamW(net.parameters()) for net in nets]`."""
+    readers = (node for node in file.inside(optimizer) if isinstance(node, cst.Call))
+    return any(
+        isinstance(each.func, cst.Attribute) and each.func.attr.value in READERS and _is_turn(file, each.func.value)
+        for each in readers
+    )
+
+
+def _is_turn(file: File, node: cst.BaseExpression) -> bool:
+    """Whether a name is the variable of a loop or comprehension around it."""
+    name = base(node)
+    loops = (outer for outer in file.ancestors(node) if isinstance(outer, (cst.For, cst.BaseComp)))
+    targets = (outer.target if isinstance(outer, cst.For) else outer.for_in.target for outer in loops)
+    return any(name in set(bound(target)) for target in targets)
 
 
 def _assigned_above(file: File, site: cst.Call) -> Iterator[tuple[cst.Assign, str, str]]:
