@@ -191,7 +191,7 @@ def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit
     if isinstance(argument.comma, cst.Comma):
         end = max(end, file.text.index(",", file.span(argument.value)[1]) + 1)
     line_start = file.text.rfind("\n", 0, start) + 1
-    line_end = file.text.find("\n", end)
+    line_end = _line_end(file, end)
     rest = file.text[end:line_end].strip()
     if not file.text[line_start:start].strip() and (not rest or rest.startswith("#")):
         below = file.text[line_end + 1 :].lstrip(" \t")
@@ -256,15 +256,35 @@ def stop(file: File, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
 
 
 def insertion(file: File, node: cst.CSTNode, line: str) -> Edit:
-    """Put a line above the statement that holds `node`, in the block that it stands in."""
+    """Put a line above the statement that holds `node`, in the block that it stands in, be that one of one line."""
+    small = _in_one_line(file, node)
+    if small is not None:
+        start = file.span(small)[0]
+        return Edit(start, start, f"{line}; ")
     start, first = statement_start(file, node)
     return Edit(start, start, f"{line}{file.newline}{file.text[first:start]}")
 
 
 def is_stopped(file: File, node: cst.CSTNode, code: str) -> bool:
     """Whether an earlier run has put a `raise` before the statement that holds `node`."""
+    small = _in_one_line(file, node)
+    if small is not None:
+        start = file.span(small)[0]
+        return _marker(code) in file.text[file.text.rfind("\n", 0, start) + 1 : start]
     first = statement_start(file, node)[1]
     return file.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(_marker(code))
+
+
+def _in_one_line(file: File, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The small statement that holds a node, in `for batch in batches: step(batch); model.zero_grad()`."""
+    inner = node
+    for outer in file.ancestors(node):
+        if isinstance(outer, cst.SimpleStatementSuite):
+            return inner
+        if isinstance(outer, (cst.IndentedBlock, cst.Module)):
+            return None
+        inner = outer
+    return None
 
 
 def _marker(code: str) -> str:

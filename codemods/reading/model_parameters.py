@@ -82,7 +82,8 @@ def parameter_of(call: cst.Call, loop: Loop) -> cst.BaseExpression:
         function = over.func.value if isinstance(over.func, cst.Name) else None
         index = next((i for i, argument in enumerate(over.args) if _holds(argument, call)), 0)
         if function in {"zip", "enumerate"} and isinstance(target, cst.Tuple):
-            target = target.elements[index if function == "zip" else -1].value
+            last = len(target.elements) - 1  # `for x, *rest in zip(...)` has fewer
+            target = target.elements[min(index, last) if function == "zip" else last].value
         over = over.args[index].value
     return target.elements[-1].value if isinstance(target, cst.Tuple) else target
 

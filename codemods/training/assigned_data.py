@@ -84,7 +84,7 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
 def edit(found: Match, file: File) -> Outcome:
     value = file.code(found.value)
     param = file.code(found.param)
-    if _MOVES.search(value) and value.startswith((param, f"{param}.data")):
+    if _MOVES.search(value) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", value):
         stopped = stop(file, found.statement, CODE, _MOVED)
         return Outcome(stopped, [finding(CODE, Level.MANUAL, file, found.statement, _MOVED, _CURE)])
     start, end = file.span(found.statement)
@@ -97,7 +97,7 @@ def edit(found: Match, file: File) -> Outcome:
 
 
 def _is_in_parentheses(value: cst.BaseExpression) -> bool:
-    return len(value.lpar) == 1 and not isinstance(value, (cst.Tuple, cst.GeneratorExp))
+    return len(value.lpar) == 1 and not isinstance(value, (cst.Tuple, cst.GeneratorExp, cst.Yield))
 
 
 def _is_of_model(param: cst.BaseExpression, statement: cst.Assign, file: File) -> bool:

@@ -66,6 +66,8 @@ from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
 CODE = "FM212"
 
 _AUTOCAST = re.compile(r"torch\.(\w+\.)*autocast")
+_OF_DEVICE = re.compile(r"torch\.(cpu|cuda)\.")
+"""Those that are not given the device have one argument less in front of `cache_enabled`."""
 _LIKE_AUTOCAST = re.compile(r"autocast|\bamp\b", re.IGNORECASE)
 _STEP = re.compile(r"(optim\w*(\[\w+\])?|scaler)\.step\(", re.IGNORECASE)
 _DEPTH = 4
@@ -127,7 +129,8 @@ def _edit(call: cst.Call, file: File) -> Edit | None:
     end = file.span(call)[1] - 1
     if "cache_enabled" in given:
         return Edit(end, end, "") if file.code(given["cache_enabled"].value) == "False" else None
-    if any(argument.star for argument in call.args) or len(call.args) - len(given) > 3:
+    before = 2 if _OF_DEVICE.match(file.dotted(call.func) or "") else 3
+    if any(argument.star for argument in call.args) or len(call.args) - len(given) > before:
         return None
     if not call.args:
         return Edit(end, end, "cache_enabled=False")

@@ -59,7 +59,6 @@ def test_nothing_to_do(text: str) -> None:
 READS = [
     "optimizer = torch.optim.SGD(model.parameters())",
     "for p in model.parameters():\n        p.requires_grad_(False)",
-    "if xs: xs.update(model.named_parameters())",
     "average = {n: p.clone() for n, p in model.named_parameters()}",
     "model.zero_grad()",
 ]
@@ -75,6 +74,18 @@ RUNS = [
 @pytest.mark.parametrize("read", READS)
 def test_parameters_behind_an_evaluation(run: str, read: str) -> None:
     assert body(f"    {run}\n    {read}\n") == f"    {run}\n{RESHARD}    {read}\n"
+
+
+ONE_LINE = [
+    "for x in xs: model(x).sum().backward(); optimizer.step(); {}model.zero_grad()",
+    "if xs: {}xs.update(model.named_parameters())",
+]
+
+
+@pytest.mark.parametrize("line", ONE_LINE)
+def test_block_of_one_line_keeps_it(line: str) -> None:
+    text = "    with torch.no_grad():\n        model(xs)\n    {}\n"
+    assert body(text.format(line.format(""))) == text.format(line.format("reshard_all(model); "))
 
 
 TRAINED = [

@@ -157,6 +157,7 @@ UNSEEN = [
     "with x.autocast():\n" + LOOP,
     "with torch.autocast('cuda', **x):\n" + LOOP,
     "with torch.autocast('cuda', cache_enabled=x):\n" + LOOP,
+    "with torch.cuda.amp.autocast(True, x, True):\n" + LOOP,
     "amp = partial(autocast, 'cuda') if x else other\nwith amp():\n" + LOOP,
 ]
 

@@ -54,6 +54,8 @@ IN_PLACE = [
     ),
     ("{}", "model.out.weight", "x"),
     ("{}; x()", "model.blocks[0].bias", "x + 1"),
+    ("for n, p in model.named_parameters():\n        {}", "p", "past[n].to(x)"),
+    ("for p in model.parameters():\n        {}", "p", "p.grad.to(x)"),
 ]
 
 
@@ -74,6 +76,16 @@ def test_what_moves_the_parameter_raises(value: str) -> None:
     text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"
     result = check_marked(text, "FM213", Level.MANUAL, "moved or cast")
     assert '        raise NotImplementedError("fsdp-migrate FM213: a sharded' in result.text
+
+
+def test_block_of_one_line_raises_where_it_is_run() -> None:
+    text = "    for p in model.parameters():\n        if x: p.data = p.data.half()\n"
+    assert '        if x: raise NotImplementedError("fsdp-migrate FM213: ' in rewrite(HEAD + text).text
+
+
+def test_more_in_a_zip_than_names() -> None:
+    text = "    for p, *rest in zip(x, x, model.parameters()):\n        p.data = x\n"
+    assert text in rewrite(HEAD + text).text
 
 
 def test_optimizer_of_another_program_in_the_folder_stays() -> None:

@@ -63,3 +63,8 @@ def test_groups_by_dimension_need_a_person() -> None:
 def test_groups_by_dimension_of_the_plain_model_are_as_they_were() -> None:
     body = "def f(net):\n    n = sum(p.ndim for p in net.parameters())\n    return FSDP(net), n\n"
     assert "FM404" not in {finding.rule for finding in rewrite(HEAD + body).findings}
+
+
+def test_last_argument_of_a_file_without_a_newline() -> None:
+    body = "def f(net, optim, s):\n    m = FSDP(net)\n    return FSDP.optim_state_dict_to_load(\n        m, optim, s,\n"
+    assert rewrite(HEAD + body + "        is_named_optimizer=False)").text.endswith(")")

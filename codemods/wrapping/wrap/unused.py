@@ -54,20 +54,21 @@ def _is_chosen_by_input(file: File, owner: cst.ClassDef) -> bool:
     if "forward" not in methods or "__init__" not in methods:
         return False
     forward = methods["forward"]
+    choices = [node for node in file.inside(forward.body) if isinstance(node, cst.If)]
     given = {param.name.value for param in forward.params.params[1:]}
     for layer in _layers(file, methods["__init__"]):
-        uses = [node for node in _inside(forward.body) if isinstance(node, cst.Attribute) and place(node) == layer]
+        uses = [node for node in file.inside(forward.body) if isinstance(node, cst.Attribute) and place(node) == layer]
         elsewhere = any(
-            place(n) == layer for name, m in methods.items() if name not in _BUILT_IN for n in _inside(m.body)
+            place(n) == layer for name, m in methods.items() if name not in _BUILT_IN for n in file.inside(m.body)
         )
-        if uses and not elsewhere and any(_is_only_under(file, uses, choice, given) for choice in _choices(forward)):
+        if uses and not elsewhere and any(_is_only_under(file, uses, choice, given) for choice in choices):
             return True
     return False
 
 
 def _layers(file: File, init: cst.FunctionDef) -> Iterator[str]:
     """`self.head` of `self.head = nn.Linear(2, 2)`."""
-    for node in _inside(init.body):
+    for node in file.inside(init.body):
         if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
             made = file.dotted(node.value.func) or ""
             found = place(node.targets[0].target)
@@ -75,19 +76,9 @@ def _layers(file: File, init: cst.FunctionDef) -> Iterator[str]:
                 yield found
 
 
-def _choices(function: cst.FunctionDef) -> Iterator[cst.If]:
-    yield from (node for node in _inside(function.body) if isinstance(node, cst.If))
-
-
 def _is_only_under(file: File, uses: list[cst.Attribute], choice: cst.If, given: set[str]) -> bool:
     """Whether all uses stand in one branch of a choice that is made by an argument."""
-    if not any(isinstance(node, cst.Name) and node.value in given for node in _inside(choice.test)):
+    if not any(isinstance(node, cst.Name) and node.value in given for node in file.inside(choice.test)):
         return False
     branches: list[cst.CSTNode] = [choice.body, *([choice.orelse] if choice.orelse is not None else [])]
     return any(all(branch in set(file.ancestors(use)) for use in uses) for branch in branches)
-
-
-def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _inside(child)
