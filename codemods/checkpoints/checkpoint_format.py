@@ -49,7 +49,7 @@ import libcst as cst
 
 from codemods.reading.dcp_format import check, guard_of, models_of, reads
 from codemods.reading.dcp_import import dcp_import
-from codemods.reading.layout import replace_head
+from codemods.reading.layout import dedent, replace_head
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
 CODE = "FM312"
@@ -89,29 +89,18 @@ def _save(call: cst.Call, file: File) -> Outcome:
     if guard is not None and len(guard.body.body) == 1:
         edits += replace_head(file, guard)
     elif guard is not None:
-        edits += _behind(guard, file)
+        edits += dedent(file, guard, file.whole_lines(guard.body.body[-1])[0])
     message = (
         "torch.save becomes torch.distributed.checkpoint.save, which all ranks make: the checkpoint is a folder now"
     )
     return Outcome(edits, [finding(CODE, Level.REVIEW, file, call, message, _CONVERT)], [item])
 
 
-def _behind(guard: cst.If, file: File) -> list[Edit]:
-    """Take the last statement of a guard one level out."""
-    statement = guard.body.body[-1]
-    start, end = file.whole_lines(statement)
-    extra = file.span(statement)[0] - start - (file.span(guard)[0] - file.whole_lines(guard)[0])
-    edits = []
-    while start < end:
-        edits.append(Edit(start, start + extra, ""))
-        start = file.text.find("\n", start) + 1 or end
-    return edits
-
-
 def _load(call: cst.Call, file: File) -> Outcome:
     item = file.named(Import(SUPPORT, "load_dcp"), call)
     model = file.code(models_of(call, file)[0])
-    text = f"{item.local}({file.code(call.args[0].value)}, {model})"
+    path = next((a for a in call.args if a.keyword is not None and a.keyword.value == "f"), call.args[0])
+    text = f"{item.local}({file.code(path.value)}, {model})"
     message = "torch.load becomes load_dcp of the support module, which reads each rank's part"
     return Outcome([Edit(*file.span(call), text)], [finding(CODE, Level.REVIEW, file, call, message, _CONVERT)], [item])
 

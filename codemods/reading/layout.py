@@ -106,7 +106,7 @@ def replace_head(file: File, block: cst.With | cst.If, line: str = "") -> list[E
     while not file.text[first : _line_end(file, first)].strip():
         first = _line_end(file, first) + 1
     head = Edit(start, first, f"{indent}{line}{file.newline}" if line else "")
-    return [head, *_dedent(file, block, first)]
+    return [head, *dedent(file, block, first)]
 
 
 def _line_end(file: File, offset: int) -> int:
@@ -150,7 +150,8 @@ def _extra_indent(file: File, block: cst.With | cst.If) -> int:
     return inner - (file.span(block)[0] - file.whole_lines(block)[0])
 
 
-def _dedent(file: File, block: cst.With | cst.If, offset: int) -> list[Edit]:
+def dedent(file: File, block: cst.With | cst.If, offset: int) -> list[Edit]:
+    """Take the body one level out, from a line of it on."""
     extra = _extra_indent(file, block)
     end = _behind_comments(file, block, extra)
     strings = _multi_line_strings(file, block.body)

@@ -150,3 +150,15 @@ def test_what_only_one_rank_can_save_needs_a_person(text: str, words: str) -> No
     assert words in found[0].message
     assert "full_state_dict=True" in result.text
     assert "torch.save(" in result.text
+
+
+def test_guarded_save_over_lines_further_out() -> None:
+    text = (
+        "    state = model.state_dict()\n    if rank == 0:\n        print(rank)\n        torch.save(\n  state, path)\n"
+    )
+    assert body(text).endswith("        print(rank)\n    dcp.save(\n  state, checkpoint_id=path)\n")
+
+
+def test_path_that_is_not_the_first_argument() -> None:
+    text = "    model.load_state_dict(torch.load(map_location='cpu', f=path))\n"
+    assert "set_model_state_dict(model, load_dcp(path, model))" in body(text)

@@ -23,7 +23,7 @@ SILENT = [
     pytest.param(f"    with x, {UNITS} as y: pass\n", f"    {RAISE}    with", id="a, b"),
     pytest.param(f"    return {UNITS}\n", f"    {RAISE}    return", id="return"),
     pytest.param(f"    x = 1; y = {UNITS}\n", f"    {RAISE}    x = 1", id="semicolon"),
-    pytest.param(f"    if x: {UNITS}\n", f"    {RAISE}    if x", id="behind a colon"),
+    pytest.param(f"    if x: {UNITS}\n", f"    if x: {RAISE.rstrip()}; {UNITS}", id="behind a colon"),
     pytest.param(f"    if x:\n        pass\n    elif {UNITS}:\n        pass\n", f"    {RAISE}    if x", id="elif"),
     pytest.param(f"    while {UNITS}:\n        pass\n", f"    {RAISE}    while", id="while"),
     pytest.param(f"    for _ in {UNITS}:\n        pass\n", f"    {RAISE}    for", id="for"),
