@@ -67,6 +67,8 @@ class Match:
 
     call: cst.Call
     model: cst.BaseExpression
+    where: File
+    """The file that the model is read in."""
     held: frozenset[Holds]
     directly: bool
     """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
@@ -77,13 +79,13 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
         return None
     if not (file.dotted(node.func) or "").startswith("torch.nn.utils.clip_grad_norm"):
         return None
-    given = node.args[0].value
+    given = _parameters(node).value
     for where, expression in _followed(given, file):
         for inner in where.inside(expression):
             model = _model_read_by(inner)
             held = where.holds(model) if model is not None else frozenset()
             if model is not None and Holds.FSDP in held:
-                return Match(node, model, held, inner is given)
+                return Match(node, model, where, held, inner is given)
     return None
 
 
@@ -95,7 +97,7 @@ def edit(found: Match, file: File) -> Outcome:
     if rerun:
         message, cure = f"{message}; {STALE}", STALE_CURE
     findings = [finding(CODE, Level.MANUAL, file, call, message, cure)]
-    if not has_plain_norm(call, 1) or needs_support(model, file) or rerun:
+    if not has_plain_norm(call, 1) or needs_support(model, found.where) or rerun:
         item = file.named(Import(SUPPORT, "clip_grad_norm_"), call)
         edits = [Edit(*file.span(call.func), item.local)]
         for argument in call.args:
@@ -103,8 +105,11 @@ def edit(found: Match, file: File) -> Outcome:
                 edits += argument_removal(file, call, argument)
             elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
                 return Outcome(stop(file, call, CODE, "clip_grad_norm_ with error_if_nonfinite fails here"), findings)
+        given = _parameters(call)
+        if given.keyword is not None:
+            edits.append(Edit(*file.span(given.keyword), "model_or_parameters"))
         if found.directly:
-            edits.append(Edit(*file.span(call.args[0].value), file.code(model)))
+            edits.append(Edit(*file.span(given.value), file.code(model)))
         return Outcome(edits, findings, [item])
     if isinstance(file.parent(call), cst.Expr):
         return Outcome(findings=findings)
@@ -115,10 +120,14 @@ def edit(found: Match, file: File) -> Outcome:
     return Outcome([Edit(start, start, f"{item.local}("), Edit(end, end, ")")], findings, [item])
 
 
+def _parameters(call: cst.Call) -> cst.Arg:
+    return next((a for a in call.args if a.keyword is not None and a.keyword.value == "parameters"), call.args[0])
+
+
 def _followed(given: cst.BaseExpression, file: File) -> Iterator[tuple[File, cst.CSTNode]]:
-    """The expression itself, and what a name or attribute in its place was set to."""
+    """The expression itself, and what a name or attribute in its place was set to, or a function returns there."""
     yield file, given
-    if isinstance(given, (cst.Name, cst.Attribute)):
+    if isinstance(given, (cst.Name, cst.Attribute, cst.Call)):
         for origin in file.origins(given):
             if origin.node is not None:
                 yield origin.file, origin.node

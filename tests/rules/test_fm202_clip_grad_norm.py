@@ -297,6 +297,13 @@ def test_clipping_by_a_local_norm_is_reported(statement: str) -> None:
     assert result.text.endswith(f"    model = fully_shard(net)\n    {statement}\n")
 
 
+def test_parameters_that_a_function_returns() -> None:
+    text = HEAD + "    return torch.nn.utils.clip_grad_norm_(params_of(model), 1.0)\n"
+    text += "\n\ndef params_of(model):\n    return list(model.parameters())\n"
+    result = check_marked(text, "FM206", Level.MANUAL, "global norm")
+    assert "clip_grad_norm_(params_of(model), 1.0).full_tensor()" in result.text
+
+
 @pytest.mark.parametrize("use", USED)
 def test_local_norm_that_is_used_becomes_a_plain_tensor(use: str) -> None:
     before = f"    {use}\n".format("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
@@ -314,6 +321,8 @@ OTHER_NORMS = [
     ("model.parameters(), max_norm=1.0, norm_type=args", "model, max_norm=1.0, norm_type=args"),
     ("model.parameters(), 1.0, norm_type=args, foreach=False", "model, 1.0, norm_type=args"),
     ("list(model.parameters()), 1.0, 'inf'", "list(model.parameters()), 1.0, 'inf'"),
+    ("parameters=model.parameters(), max_norm=1, norm_type=x", "model_or_parameters=model, max_norm=1, norm_type=x"),
+    ("max_norm=1, norm_type=x, parameters=model.parameters()", "max_norm=1, norm_type=x, model_or_parameters=model"),
 ]
 
 
