@@ -41,11 +41,11 @@ Nothing is changed: it is reported, for you to decide.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.tables.layers import BARE
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
 CODE = "FM416"
@@ -53,9 +53,6 @@ CODE = "FM416"
 _ADDED = "a module that is put into a sharded model belongs to no unit and is never synchronised"
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
 _ADDS = frozenset({"add_module", "register_module", "append", "insert"})
-_BARE = re.compile(
-    r"Loss$|^(?:Dropout|Identity|Flatten|Softmax|LogSoftmax|Sigmoid|Tanh|(?:Leaky)?ReLU|GELU|SiLU|.*Pool\d)"
-)
 
 
 def find(file: File) -> Iterator[Finding]:
@@ -92,7 +89,7 @@ def _is_module(file: File, node: cst.BaseExpression) -> bool:
         return False
     owner, _, name = (file.dotted(node.func) or "").rpartition(".")
     if owner:
-        return owner == "torch.nn" and name[:1].isupper() and not _BARE.search(name)
+        return owner == "torch.nn" and name[:1].isupper() and not BARE.search(name)
     classes = [o for o in file.origins(node.func) if isinstance(o.node, cst.ClassDef)]
     return any(_is_module_class(o.file, cst.ensure_type(o.node, cst.ClassDef)) for o in classes)
 

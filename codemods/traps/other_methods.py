@@ -69,6 +69,7 @@ import libcst as cst
 from codemods.reading.class_layout import model_classes
 from codemods.reading.just_made import is_just_made
 from codemods.reading.manual import is_constructor
+from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
@@ -89,7 +90,7 @@ def find(file: File) -> Iterator[Finding]:
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value == "forward":
             continue
         method = _method(file, call.func)
-        if method is None or method in told or _is_gathered(file, call):
+        if method is None or method in told or is_summoned(call, file):
             continue
         told.add(method)
         name = method.name.value
@@ -137,11 +138,6 @@ def _runs_layers(file: File, method: cst.FunctionDef, methods: dict[str, cst.Fun
         elif name not in _MODULE and not name.startswith(_PREFIXES):
             return True
     return False
-
-
-def _is_gathered(file: File, call: cst.Call) -> bool:
-    blocks = [node for node in file.ancestors(call) if isinstance(node, cst.With)]
-    return any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
 
 
 CHECK = Check(

@@ -60,6 +60,7 @@ import re
 
 import libcst as cst
 
+from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
@@ -75,8 +76,7 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
         return None
     if Holds.FSDP not in file.holds(node.func.value) or _writes_nothing(file, node.args[0].value):
         return None
-    blocks = [outer for outer in file.ancestors(node) if isinstance(outer, cst.With)]
-    return None if any("summon_full_params" in file.code(i) for block in blocks for i in block.items) else node
+    return None if is_summoned(node, file) else node
 
 
 def edit(call: cst.Call, file: File) -> Outcome:

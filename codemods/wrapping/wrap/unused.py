@@ -6,21 +6,18 @@ for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
 from codemods.reading.class_layout import sharded_classes
 from codemods.reading.places import place
+from codemods.tables.layers import BARE
 from codemods.tables.versions import exists
 from codemods.vocabulary import File, Undecided
 
 from .draft import Draft
 
-_BARE = re.compile(
-    r"Loss$|^(?:Dropout|Identity|Flatten|Softmax|LogSoftmax|Sigmoid|Tanh|(?:Leaky)?ReLU|GELU|SiLU|.*Pool)"
-)
 _BUILT_IN = frozenset({"__init__", "forward"})
 
 
@@ -72,7 +69,7 @@ def _layers(file: File, init: cst.FunctionDef) -> Iterator[str]:
         if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
             made = file.dotted(node.value.func) or ""
             found = place(node.targets[0].target)
-            if found is not None and made.startswith("torch.nn.") and not _BARE.search(made.rsplit(".", 1)[-1]):
+            if found is not None and made.startswith("torch.nn.") and not BARE.search(made.rsplit(".", 1)[-1]):
                 yield found
 
 
