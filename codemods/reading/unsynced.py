@@ -15,6 +15,8 @@ import libcst as cst
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Undecided
 
 _SCHEDULER = re.compile(r"sched", re.IGNORECASE)
+_LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
+_SIMPLE = (*_LINES, cst.BaseSmallStatement)
 
 
 def discard_gradients(model: cst.BaseExpression, file: File) -> tuple[list[Edit], list[Import]]:
@@ -39,12 +41,12 @@ def discard_gradients(model: cst.BaseExpression, file: File) -> tuple[list[Edit]
 
 def _behind(call: cst.Call, text: str, file: File) -> Edit:
     """One more statement behind the one that is this call: on a line of its own where that has one."""
+    if any(".no_sync" in file.code(item) for node in file.ancestors(call) for item in getattr(node, "items", ())):
+        raise Undecided(f"`{file.code(call)}` stands inside of no_sync")
     line = file.parent(file.parent(call) or call)
     end = file.span(call)[1]
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return Edit(end, end, f"; {text}")
-    if any(".no_sync" in file.code(item) for node in file.ancestors(line) for item in getattr(node, "items", ())):
-        raise Undecided(f"`{file.code(call)}` stands inside of no_sync")
     start = file.whole_lines(line)[0]
     indent = file.text[start : file.span(line)[0]]
     comment = file.text[end:].split("\n", 1)[0].rstrip("\r")
@@ -125,7 +127,7 @@ def follows_step(call: cst.Call, file: File) -> bool:
     """Whether the optimizer has stepped since the last backward, on every way to this call."""
     inner: cst.CSTNode = call
     for outer in file.ancestors(call):
-        if isinstance(outer, (cst.IndentedBlock, cst.Module)):
+        if isinstance(outer, (cst.IndentedBlock, cst.Module, *_LINES)):
             for statement in reversed(outer.body[: list(outer.body).index(inner)]):  # type: ignore[arg-type]
                 if _always_steps(statement, file):
                     return True
@@ -148,6 +150,3 @@ def _always_steps(statement: cst.CSTNode, file: File) -> bool:
         return any(_always_steps(inner, file) for inner in statement.body)
     steps = re.findall(r"([\w.\[\]]+)\.step\(", file.code(statement)) if isinstance(statement, _SIMPLE) else []
     return any(not _SCHEDULER.search(owner) for owner in steps)
-
-
-_SIMPLE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)

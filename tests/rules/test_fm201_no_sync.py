@@ -155,6 +155,8 @@ def test_what_zero_grad_dropped_is_discarded(before: str, after: str) -> None:
 
 SYNCED = [
     STEP,
+    "optimizer.step(); optimizer.zero_grad()",
+    "if epoch: optimizer.step(); schedule.step(); optimizer.zero_grad()",
     "scaler.step(optimizer)\nscaler.update()\noptimizer.zero_grad()",
     "if epoch:\n    scaler.step(optimizer)\nelse:\n    optimizer.step()\nschedule.step()\noptimizer.zero_grad()",
     "optimizer.step()\nif epoch:\n    model.zero_grad()",
@@ -173,6 +175,7 @@ UNSURE = [
     "if epoch:\n    optimizer.step()\noptimizer.zero_grad()",
     "if epoch:\n    optimizer.step()\nelif i:\n    pass\nelse:\n    optimizer.step()\noptimizer.zero_grad()",
     "optimizer.step()\nmodel(x).sum().backward()\noptimizer.zero_grad()",
+    "optimizer.step()\nif x: model(x).sum().backward(); optimizer.zero_grad()",
     "for _ in x:\n    optimizer.zero_grad()\n    optimizer.step()",
 ]
 
