@@ -128,7 +128,7 @@ def follows_step(call: cst.Call, file: File) -> bool:
     inner: cst.CSTNode = call
     for outer in file.ancestors(call):
         if isinstance(outer, (cst.IndentedBlock, cst.Module, *_LINES)):
-            for statement in reversed(outer.body[: list(outer.body).index(inner)]):  # type: ignore[arg-type]
+            for statement in reversed(outer.body[: list(outer.body).index(inner)]):
                 if _always_steps(statement, file):
                     return True
                 if ".backward" in file.code(statement):
