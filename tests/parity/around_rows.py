@@ -390,6 +390,21 @@ row(
     .replace("\n    from torch.dist", "\n    from torch.distributed.fsdp import MixedPrecision\n    from torch.dist", 1)
     .format(before="model.train()", after=APPLY),
 )
+COMPOSABLE = """
+    from torch.distributed._composable import checkpoint
+
+
+    def main(batches):
+        model = Plain()
+        {before}
+        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True)
+        {after}
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        return model, train(model, optimizer, batches)
+    """
+EACH = "[checkpoint(block) for block in model.modules() if isinstance(block, Block)]"
+row("composable checkpoint before", COMPOSABLE.format(before=EACH, after="model.train()"))
+row("composable checkpoint after", COMPOSABLE.format(before="model.train()", after=EACH))
 for kind in ("True", "False"):
     row(
         f"activation checkpointing in forward, use_reentrant={kind}",
@@ -668,6 +683,20 @@ row(
         losses = train(model, optimizer, batches)
         with torch.no_grad():
             return model, losses + [model.encode(x).sum().item() for x in batches]
+    """,
+)
+row(
+    "a slice of a sharded Sequential",
+    """
+    def main(batches):
+        net = torch.nn.Sequential(Block(8), Block(8), torch.nn.Linear(8, 1))
+        model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        front = model.module[:2]
+        assert type(front) is torch.nn.Sequential
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+        losses = train(model, optimizer, batches)
+        with torch.no_grad():
+            return model, losses + [front(x).sum().item() for x in batches]
     """,
 )
 row(

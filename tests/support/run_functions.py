@@ -663,5 +663,72 @@ def cpu_offload_trains_alike() -> None:
     equal(*losses)
 
 
+@check()
+def hooks_on_parameters_run_as_their_finding_says() -> None:
+    """What FM424 warns of: two steps, twelve parameters."""
+    counts = []
+    for v in (FSDP1, FSDP2):
+        model = wrapped(v)
+        seen = {"register_hook": 0, "register_post_accumulate_grad_hook": 0}
+
+        def count(*_: Any, kind: str, seen: dict[str, int] = seen) -> None:
+            seen[kind] += 1
+
+        for parameter in model.parameters():
+            for kind in seen:
+                getattr(parameter, kind)(partial(count, kind=kind))
+        for x in batches(2):
+            loss_of(model, x).backward()
+        counts.append(list(seen.values()))
+    assert len(list(models.Plain().parameters())) == 12
+    assert counts == [[0, 0], [0, 24]]
+
+
+@check()
+def a_method_beside_forward_needs_to_be_registered() -> None:
+    """What FM426 says: it raises under both, and trains as `forward` does once it is registered."""
+
+    class Encoder(models.Plain):
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            return self.forward(x)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    x = batches(1)[0]
+    for v in (FSDP1, FSDP2):
+        raises(Exception, partial(wrapped(v, Encoder).encode, x))
+    losses = []
+    for registered in (True, False):
+        model = wrapped(FSDP2, Encoder)
+        if registered:
+            fsdp1.register_fsdp_forward_method(model, "encode")
+        loss = (model.encode(x) if registered else model(x)).square().mean()
+        loss.backward()
+        losses.append([loss.item(), gradients(model)])
+    equal(*losses)
+
+
+@check()
+def what_fsdp1_refuses_is_refused() -> None:
+    """A 0-dim parameter, and two dtypes in one unit: FSDP1 at the wrap, FSDP2 there or in its first forward."""
+
+    class Scaled(models.Plain):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(1.0))
+
+    class Mixed(models.Plain):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out.to(torch.bfloat16)
+
+    for v in (FSDP1, FSDP2):
+        raises(ValueError, lambda v=v: wrapped(v, Scaled), "scalar")
+    raises(ValueError, lambda: wrapped(FSDP1, Mixed), "dtype")
+    mixed = wrapped(FSDP2, Mixed)
+    raises(AssertionError, lambda: mixed(batches(1)[0]), "dtype")
+
+
 if __name__ == "__main__":
     run_all(CHECKS)
