@@ -83,7 +83,7 @@ def _given(call: cst.Call, file: File) -> dict[str, cst.Arg]:
     parameters = _PARAMETERS[_NAMES[file.dotted(call.func) or ""]]
     return {
         argument.keyword.value if argument.keyword is not None else parameters[index]: argument
-        for index, argument in enumerate(call.args)
+        for index, argument in enumerate(call.args[: len(parameters)])
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import takewhile
 from keyword import iskeyword
 from pathlib import Path
 from typing import cast
@@ -18,8 +17,9 @@ from codemods.tables.versions import OLDEST
 from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
 
 from .calls import argument_for, parameters
-from .conditions import Conditions, leaves
-from .definitions import first_parameter, last_name, returns
+from .class_tests import class_test, object_of
+from .conditions import Conditions
+from .definitions import last_name
 from .flow import reaching
 from .program import Program
 from .scopes import Binding, Binds, Scope
@@ -139,7 +139,7 @@ class FileFacts:
         return [Origin(self._facts.file(origin.tree), origin.node, origin.reason) for origin in found]
 
     def holds(self, node: cst.BaseExpression) -> frozenset[Holds]:
-        tested = self._class_test(node)
+        tested = class_test(self, node)
         if tested is not None and Holds.FSDP in tested:
             return tested
         held = frozenset(_held(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
@@ -165,95 +165,6 @@ class FileFacts:
             return False
         targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
         return self.code(node) in map(self.code, targets) and node not in targets
-
-    def _class_test(self, node: cst.BaseExpression) -> frozenset[Holds] | None:
-        """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
-        for test, met in self._tests_around(node):
-            asked = self._asked_for(test, node)
-            if asked is not None and met:
-                return asked
-            if asked is not None and Holds.FSDP in asked:
-                return frozenset()
-        return None
-
-    def _tests_around(self, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
-        """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
-        inner: cst.CSTNode = node
-        for outer in self.tree.ancestors(node):
-            if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
-                return
-            if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
-                yield from _parts(outer.test, inner is outer.body)
-            elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
-                yield from _parts(outer.left, isinstance(outer.operator, cst.And))
-            elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
-                yield from self._left_above(outer.body, inner, node)
-            inner = outer
-
-    def _left_above(
-        self, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
-    ) -> Iterator[tuple[cst.BaseExpression, bool]]:
-        """`if isinstance(model, FSDP): return …` above: the condition does not hold here."""
-        for statement in takewhile(lambda statement: statement is not inner, statements):
-            if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
-                for test, met in _parts(statement.test, met=False):
-                    if self._asked_for(test, node) is not None and self._is_same(test, node):
-                        yield test, met
-
-    def _is_same(self, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
-        """Whether the model has not been bound anew between a test of it and its use."""
-        text = self.code(node)
-        if not isinstance(node, cst.Name):
-            targets = (n for n in self.tree.nodes(cst.AssignTarget) if self.scope(n) is self.scope(node))
-            return text not in (self.code(target.target) for target in targets)
-        asked = [n for n in self.inside(test) if isinstance(n, cst.Name) and n.value == text]
-        return all(reaching(self.tree, n, text) == reaching(self.tree, node, text) for n in asked)
-
-    def _asked_for(self, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[Holds] | None:
-        """What a model is where a test is met: `isinstance(m, FSDP) or isinstance(m, DDP)`; None when unsaid."""
-        if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
-            left, right = self._asked_for(test.left, node), self._asked_for(test.right, node)
-            return None if left is None or right is None else left | right
-        if not isinstance(test, cst.Call) or not test.args or self.code(test.args[0].value) != self.code(node):
-            return None
-        if len(test.args) == 1:
-            functions = self.runs(test)
-            if functions and all(where.is_class_test(function) for where, function in functions):
-                return frozenset({Holds.FSDP})
-            is_wider = functions and all(where.is_wider_test(function) for where, function in functions)
-            return frozenset({Holds.FSDP, Holds.UNKNOWN}) if is_wider else None
-        if len(test.args) != 2 or self.code(test.func) != "isinstance":
-            return None
-        classes = test.args[1].value
-        asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
-        kinds = frozenset(Holds.FSDP if self.fsdp1(one) == WRAPPER else _object_of(self.dotted(one)) for one in asked)
-        return kinds if Holds.FSDP in kinds or kinds == {Holds.DDP} else None
-
-    def is_wider_test(self, function: cst.FunctionDef) -> bool:
-        """`def is_fsdp(module):` that begins with `if isinstance(module, FSDP): return True`, and asks for more."""
-        body = function.body.body[function.get_docstring() is not None :]
-        first = body[0] if body else None
-        if not isinstance(first, cst.If) or self.code(first.body).strip() != "return True":
-            return False
-        return self._is_isinstance(first.test, first_parameter(function))
-
-    def _is_isinstance(self, test: cst.BaseExpression, name: str | None) -> bool:
-        """Whether a test is `isinstance(name, FSDP)`."""
-        if not isinstance(test, cst.Call) or len(test.args) != 2 or self.code(test.func) != "isinstance":
-            return False
-        return self.code(test.args[0].value) == name and self.fsdp1(test.args[1].value) == WRAPPER
-
-    def is_class_test(self, function: cst.FunctionDef) -> bool:
-        """`def is_fsdp(module): return isinstance(module, FSDP)`, with `AVAILABLE and` before it or without."""
-        returned = returns(self.tree, function)
-        if len(returned) != 1:
-            return False
-        test, name = returned[0], first_parameter(function)
-        while isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-            if any(isinstance(n, cst.Name) and n.value == name for n in self.inside(test.left)):
-                return False
-            test = test.right
-        return self._is_isinstance(test, name)
 
     def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
         assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.ways)
@@ -571,24 +482,6 @@ def _is_wrapper(origin: Origin) -> bool:
     return isinstance(origin.node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(origin.node) == WRAPPER
 
 
-def _object_of(dotted: str | None) -> Holds:
-    """What an object of a library's class is; of any other class, it is not said."""
-    if dotted is None:
-        return Holds.UNKNOWN
-    return Holds.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER
-
-
-def _parts(test: cst.BaseExpression, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """The conditions that must be as they are for `test` to be met, or not to be: `a and not b` met is a, and not b."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        yield from _parts(test.expression, not met)
-    elif isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And if met else cst.Or):
-        yield from _parts(test.left, met)
-        yield from _parts(test.right, met)
-    else:
-        yield test, met
-
-
 def _held_by_call(file: File, call: cst.Call) -> Holds:
     if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
         return Holds.FSDP
@@ -596,7 +489,7 @@ def _held_by_call(file: File, call: cst.Call) -> Holds:
         return Holds.FSDP if file.wraps else Holds.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
-        return _object_of(made)
+        return object_of(made)
     origins = file.origins(call.func)
     if any(_is_wrapper(origin) for origin in origins):
         return Holds.FSDP if len(origins) == 1 else Holds.UNKNOWN

@@ -31,7 +31,8 @@ class Rebinding:
         file = self.file
         item = file.named(Import(SUPPORT, "rebind_optimizer"), site)
         taken = file.names(site)
-        kept = next(name for name in ("unsharded", "unsharded_parameters") if name not in taken)
+        names = (f"unsharded{suffix}" for suffix in ("", "_parameters", *range(2, len(taken) + 3)))
+        kept = next(name for name in names if name not in taken)
         start, end = file.whole_lines(self.line)
         indent = file.text[start : file.span(self.line)[0]]
         newline = file.newline

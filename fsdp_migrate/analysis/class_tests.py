@@ -1,0 +1,134 @@
+"""What tests of a class around a use say of a model: `if isinstance(model, FSDP):`, in all its spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from codemods.tables.names import WRAPPER
+from codemods.vocabulary import Holds
+
+from .conditions import leaves
+from .definitions import first_parameter, returns
+from .flow import reaching
+
+if TYPE_CHECKING:
+    from .facts import FileFacts
+
+
+def class_test(file: FileFacts, node: cst.BaseExpression) -> frozenset[Holds] | None:
+    """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
+    for test, met in _tests_around(file, node):
+        asked = _asked_for(file, test, node)
+        if asked is not None and met:
+            return asked
+        if asked is not None and Holds.FSDP in asked:
+            return frozenset()
+    return None
+
+
+def _tests_around(file: FileFacts, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
+    inner: cst.CSTNode = node
+    for outer in file.tree.ancestors(node):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            return
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+            yield from _parts(outer.test, inner is outer.body)
+        elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
+            yield from _parts(outer.left, isinstance(outer.operator, cst.And))
+        elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
+            yield from _left_above(file, outer.body, inner, node)
+        inner = outer
+
+
+def _left_above(
+    file: FileFacts, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """`if isinstance(model, FSDP): return …` above: the condition does not hold here."""
+    for statement in takewhile(lambda statement: statement is not inner, statements):
+        if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
+            for test, met in _parts(statement.test, met=False):
+                if _asked_for(file, test, node) is not None and _is_same(file, test, node):
+                    yield test, met
+
+
+def _is_same(file: FileFacts, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+    """Whether the model has not been bound anew between a test of it and its use."""
+    text = file.code(node)
+    if not isinstance(node, cst.Name):
+        targets = (n for n in file.tree.nodes(cst.AssignTarget) if file.scope(n) is file.scope(node))
+        return text not in (file.code(target.target) for target in targets)
+    asked = [n for n in file.inside(test) if isinstance(n, cst.Name) and n.value == text]
+    return all(reaching(file.tree, n, text) == reaching(file.tree, node, text) for n in asked)
+
+
+def _asked_for(file: FileFacts, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[Holds] | None:
+    """What a model is where a test is met: `isinstance(m, FSDP) or isinstance(m, DDP)`; None when unsaid."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
+        left, right = _asked_for(file, test.left, node), _asked_for(file, test.right, node)
+        return None if left is None or right is None else left | right
+    if not isinstance(test, cst.Call) or not test.args or file.code(test.args[0].value) != file.code(node):
+        return None
+    if len(test.args) == 1:
+        functions = file.runs(test)
+        if functions and all(_is_class_test(where, function) for where, function in functions):
+            return frozenset({Holds.FSDP})
+        is_wider = functions and all(_is_wider_test(where, function) for where, function in functions)
+        return frozenset({Holds.FSDP, Holds.UNKNOWN}) if is_wider else None
+    if len(test.args) != 2 or file.code(test.func) != "isinstance":
+        return None
+    classes = test.args[1].value
+    asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
+    kinds = frozenset(Holds.FSDP if file.fsdp1(one) == WRAPPER else object_of(file.dotted(one)) for one in asked)
+    return kinds if Holds.FSDP in kinds or kinds == {Holds.DDP} else None
+
+
+def _is_wider_test(file: FileFacts, function: cst.FunctionDef) -> bool:
+    """`def is_fsdp(module):` that begins with `if isinstance(module, FSDP): return True`, and asks for more."""
+    body = function.body.body[function.get_docstring() is not None :]
+    first = body[0] if body else None
+    if not isinstance(first, cst.If) or file.code(first.body).strip() != "return True":
+        return False
+    return _is_isinstance(file, first.test, first_parameter(function))
+
+
+def _is_isinstance(file: FileFacts, test: cst.BaseExpression, name: str | None) -> bool:
+    """Whether a test is `isinstance(name, FSDP)`."""
+    if not isinstance(test, cst.Call) or len(test.args) != 2 or file.code(test.func) != "isinstance":
+        return False
+    return file.code(test.args[0].value) == name and file.fsdp1(test.args[1].value) == WRAPPER
+
+
+def _is_class_test(file: FileFacts, function: cst.FunctionDef) -> bool:
+    """`def is_fsdp(module): return isinstance(module, FSDP)`, with `AVAILABLE and` before it or without."""
+    returned = returns(file.tree, function)
+    if len(returned) != 1:
+        return False
+    test, name = returned[0], first_parameter(function)
+    while isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        if any(isinstance(n, cst.Name) and n.value == name for n in file.inside(test.left)):
+            return False
+        test = test.right
+    return _is_isinstance(file, test, name)
+
+
+def object_of(dotted: str | None) -> Holds:
+    """What an object of a library's class is; of any other class, it is not said."""
+    if dotted is None:
+        return Holds.UNKNOWN
+    return Holds.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER
+
+
+def _parts(test: cst.BaseExpression, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """The conditions that must be as they are for `test` to be met, or not to be: `a and not b` met is a, and not b."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        yield from _parts(test.expression, not met)
+    elif isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And if met else cst.Or):
+        yield from _parts(test.left, met)
+        yield from _parts(test.right, met)
+    else:
+        yield test, met
