@@ -72,12 +72,12 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     facts = Facts(program, options.torch_version, programs(graph))
     facts.saves_by_dcp = options.checkpoint_format == "dcp"
     naming = _trees_naming_fsdp1(program)
-    untouched.decide(facts, naming, _trees_using_models(program), graph)
+    using = _trees_using_models(program)
+    untouched.decide(facts, naming, using, graph)
     trees = [tree for tree in naming if tree.path not in facts.untouched]
     ways.decide(facts, trees)
     if facts.ways:
-        using = (tree for tree in _trees_using_models(program) if tree.path not in facts.untouched)
-        trees = list(dict.fromkeys([*trees, *using]))
+        trees = list(dict.fromkeys([*trees, *(tree for tree in using if tree.path not in facts.untouched)]))
     run = _Run(facts, options, graph)
     for tree in trees:
         run.apply_rules(facts.file(tree))

@@ -21,7 +21,7 @@ _TWO = re.compile(r"(p=|ord=)?2(\.0*)?")
 
 def collectives_on_gradients(function: cst.FunctionDef, file: File) -> list[cst.Call]:
     """The collectives of torch.distributed that get a gradient, or what was computed from one."""
-    if ".grad" not in file.code(function):
+    if ".grad" not in file.text or ".grad" not in file.code(function):
         return []
     calls = [call for call in file.calls(function) if _is_collective(call, file)]
     if not calls:

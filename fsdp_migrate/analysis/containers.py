@@ -45,6 +45,7 @@ class Containers:
         self._program = program
         self._made = made
         self._stores: dict[str, list[_Store]] = {}
+        self._stores_of: dict[Tree, list[_Store]] = {}
         self._open: set[cst.CSTNode] = set()
 
     def contents(self, tree: Tree, container: cst.BaseExpression, key: object = None) -> Iterator[Place]:
@@ -152,10 +153,15 @@ class Containers:
             self._stores[name] = [
                 store
                 for tree in self._program.mentioning(name, WRAPPER)
-                for store in _stores_in(tree)
+                for store in self._stores_in(tree)
                 if tree.path in wrapping or last_name(store.container) == name
             ]
         return self._stores[name]
+
+    def _stores_in(self, tree: Tree) -> list[_Store]:
+        if tree not in self._stores_of:
+            self._stores_of[tree] = list(_stores_in(tree))
+        return self._stores_of[tree]
 
     def _is_same(self, tree: Tree, container: cst.BaseExpression, made: set[cst.BaseExpression], store: _Store) -> bool:
         if isinstance(container, cst.Name) and isinstance(store.container, cst.Name) and store.tree is tree:

@@ -264,10 +264,10 @@ class FileFacts:
                 continue
             if isinstance(parent, cst.Attribute) and (parent.attr is node or self.fsdp1(parent) is not None):
                 continue
-            if any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)):
-                continue
             name = self.fsdp1(node)
-            if name is not None:
+            if name is None:
+                continue
+            if not any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)):
                 yield node, name
 
     def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileFacts, Reference]]:

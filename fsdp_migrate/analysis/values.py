@@ -64,6 +64,7 @@ class Values:
         self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, cst.BaseExpression]]]] = {}
         self._reaching: dict[cst.CSTNode, tuple[Binding, ...]] = {}
         self._bases: dict[cst.ClassDef, list[tuple[Tree, cst.ClassDef]]] = {}
+        self._families: dict[cst.ClassDef, list[tuple[Tree, cst.ClassDef]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
         self._active: set[cst.CSTNode] = set()
         self._cut = 0
@@ -354,11 +355,16 @@ class Values:
 
     def family(self, tree: Tree, owner: cst.ClassDef) -> list[tuple[Tree, cst.ClassDef]]:
         """A class, the program's classes it inherits from, and those that inherit from it."""
+        if owner in self._families:
+            return self._families[owner]
+        cut_before = self._cut
         found = [(tree, owner), *self.bases(tree, owner)]
         for where in self.program.mentioning(owner.name.value):
             for other in where.nodes(cst.ClassDef):
                 if any(base is owner for _, base in self.bases(where, other)):
                     found.append((where, other))
+        if self._cut == cut_before:
+            self._families[owner] = found
         return found
 
     def bases(self, tree: Tree, owner: cst.ClassDef) -> list[tuple[Tree, cst.ClassDef]]:
