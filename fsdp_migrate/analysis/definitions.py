@@ -31,12 +31,14 @@ def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
 def attribute_values(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
     """The values assigned to `self.name` in the methods of a class."""
     for target in tree.attributes(name):
-        if not isinstance(target.value, cst.Name):
+        holder = tree.parents[target]
+        if not isinstance(target.value, cst.Name) or not isinstance(
+            holder, (cst.AssignTarget, cst.Element, cst.AnnAssign)
+        ):
             continue
         method = next((node for node in tree.ancestors(target) if isinstance(node, cst.FunctionDef)), None)
         if method is None or class_of(tree, method) is not owner or target.value.value != first_parameter(method):
             continue
-        holder = tree.parents[target]
         if isinstance(holder, cst.AssignTarget):
             yield cst.ensure_type(tree.parents[holder], cst.Assign).value
         elif isinstance(holder, cst.Element):
