@@ -7,11 +7,12 @@ In FOLDER lie `before/` and `after/`, a folder a row. What a row saves goes to N
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save, torch_save_to_dcp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-from tests.support.harness import run_all
+from tests.support.harness import loaded, run_all
 
 from .files import described
 from .rows import ROWS, Row
@@ -41,17 +42,8 @@ def keep_on_cpu() -> None:
     FSDP._optim_state_dict_impl = staticmethod(lambda *args, **named: read(*args, **{**named, "cpu_offload": False}))
 
 
-def program(side: str, row: Row) -> Any:
-    path = FOLDER / side / row.module / f"{row.module}.py"
-    sys.path.insert(0, str(path.parent))
-    sys.modules.pop("fsdp2_support", None)
-    try:
-        spec = importlib.util.spec_from_file_location(f"{side}_{row.module}", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.pop(0)
+def program(side: str, row: Row) -> ModuleType:
+    return loaded(FOLDER / side / row.module / f"{row.module}.py")
 
 
 def saved(side: str, row: Row) -> str:
@@ -75,32 +67,20 @@ def run_row(row: Row) -> dict[str, Any]:
             seen["files"] = [described(saved(name, row)) for name in ("before", "after")]
         dist.barrier()
     seen["reference"] = before.main(saved("before", row), resume=True)
-    seen["old file"] = after.main(converted(row), resume=True)
+    seen["old file"] = after.main(translated(row, saved("before", row), torch_save_to_dcp), resume=True)
     seen["new file"] = after.main(saved("after", row), resume=True)
-    seen["way back"] = before.main(returned(row), resume=True)
+    seen["way back"] = before.main(translated(row, saved("after", row), dcp_to_torch_save), resume=True)
     return seen
 
 
-def converted(row: Row) -> str:
-    """The old file as the new program reads it."""
-    old = saved("before", row)
+def translated(row: Row, path: str, convert: Callable[[str, str], None]) -> str:
+    """The file of one program as the other reads it."""
     if row.checkpoint_format != "dcp":
-        return old
+        return path
     if dist.get_rank() == 0:
-        torch_save_to_dcp(old, f"{old}.dcp")
+        convert(path, f"{path}.other")
     dist.barrier()
-    return f"{old}.dcp"
-
-
-def returned(row: Row) -> str:
-    """The new file as the old program reads it."""
-    new = saved("after", row)
-    if row.checkpoint_format != "dcp":
-        return new
-    if dist.get_rank() == 0:
-        dcp_to_torch_save(new, f"{new}.pt")
-    dist.barrier()
-    return f"{new}.pt"
+    return f"{path}.other"
 
 
 FOLDER = Path(sys.argv[1])

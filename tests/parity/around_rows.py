@@ -1,44 +1,45 @@
 """What stands around the wrap, and what is done with the wrapped model: a whole small program for each thing.
 
 To add one, add an entry: a name and a program that defines `main(batches)`, which trains and returns the wrapped model
-and the losses. The programs take `Plain` and `Block` from `models`, and `train` for a step as everybody writes it.
+and the losses, with `train` for steps as everybody writes them. Where only the model is special, `trained` takes how it
+is made. Imports are found by the names that are used.
 """
 
 from __future__ import annotations
 
-from textwrap import dedent
+from textwrap import dedent, indent
 
-HEAD = """\
-import copy
-import functools
+from .programs import with_imports
 
-import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-
-from models import Block, Frozen, Plain, Tied
-
-
-def train(model, optimizer, batches, scheduler=None):
+TRAIN = """\
+def train(model, optimizer, batches):
     losses = []
     for x in batches:
         loss = model(x).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if scheduler is not None:
-            scheduler.step()
         losses.append(loss.item())
     return losses
 
 
 """
+BLOCKS = "auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True"
+PLAIN = f"model = FSDP(Plain(), {BLOCKS})"
+FROZEN = f"model = FSDP(Frozen(), {BLOCKS})"
+ADAMW = "torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)"
 
 ROWS: dict[str, str] = {}
 
 
 def row(name: str, text: str) -> None:
-    ROWS[name] = HEAD + dedent(text).strip() + "\n"
+    ROWS[name] = with_imports(TRAIN + dedent(text).strip() + "\n")
+
+
+def trained(name: str, model: str, optimizer: str = ADAMW, above: str = "") -> None:
+    """A program that makes a model, and then an optimizer that trains it."""
+    main = f"{dedent(model).strip()}\noptimizer = {optimizer}\nreturn model, train(model, optimizer, batches)"
+    row(name, dedent(above).strip() + f"\n\n\ndef main(batches):\n{indent(main, '    ')}")
 
 
 # Optimizers from before the wrap
@@ -266,38 +267,17 @@ row(
 # Optimizers, and how they group
 
 for kind in ("SGD", "ASGD", "Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Adagrad"):
-    row(
-        kind,
-        f"""
-        def main(batches):
-            model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True)
-            optimizer = torch.optim.{kind}(model.parameters(), lr=0.01)
-            return model, train(model, optimizer, batches)
-        """,
-    )
-row(
+    trained(kind, PLAIN, f"torch.optim.{kind}(model.parameters(), lr=0.01)")
+trained(
     "groups by name",
     """
-    def main(batches):
-        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        others = [p for n, p in model.named_parameters() if "bias" in n or "norm" in n]
-        decay = [p for n, p in model.named_parameters() if not ("bias" in n or "norm" in n)]
-        optimizer = torch.optim.AdamW(
-            [{"params": decay, "weight_decay": 0.5}, {"params": others, "weight_decay": 0.0}], lr=0.1
-        )
-        return model, train(model, optimizer, batches)
+    model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    others = [p for n, p in model.named_parameters() if "bias" in n or "norm" in n]
+    decay = [p for n, p in model.named_parameters() if not ("bias" in n or "norm" in n)]
     """,
+    'torch.optim.AdamW([{"params": decay, "weight_decay": 0.5}, {"params": others, "weight_decay": 0.0}], lr=0.1)',
 )
-
-row(
-    "fused AdamW",
-    """
-    def main(batches):
-        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5, fused=True)
-        return model, train(model, optimizer, batches)
-    """,
-)
+trained("fused AdamW", PLAIN, "torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5, fused=True)")
 
 # Averages of the parameters
 
@@ -320,7 +300,7 @@ row(
     """
     def main(batches):
         net = Plain()
-        average = copy.deepcopy(net).requires_grad_(False)
+        average = deepcopy(net).requires_grad_(False)
         model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
         average = FSDP(average, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
@@ -350,65 +330,48 @@ row(
 
 # Activation checkpointing and torch.compile, in either order
 
-CHECKPOINTING = """
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
-        apply_activation_checkpointing,
-        checkpoint_wrapper,
-    )
+
+def around(
+    name: str, before: str = "model.train()", after: str = "model.train()", arguments: str = BLOCKS, above: str = ""
+) -> None:
+    """What is done right before the wrap, or right behind it."""
+    trained(name, f"model = Plain()\n{before}\nmodel = FSDP(model, {arguments})\n{after}", above=above)
 
 
-    def main(batches):
-        model = Plain()
-        {before}
-        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True)
-        {after}
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
-"""
 APPLY = "apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))"
-row("activation checkpointing after", CHECKPOINTING.format(before="model.train()", after=APPLY))
-row("activation checkpointing before", CHECKPOINTING.format(before=APPLY, after="model.train()"))
-row(
+around("activation checkpointing after", after=APPLY)
+around("activation checkpointing before", before=APPLY)
+around(
     "activation checkpointing before, units of its wrappers",
-    CHECKPOINTING.replace("checkpoint_wrapper,\n    )", "CheckpointWrapper,\n    )")
-    .replace("ModuleWrapPolicy({{Block}})", "ModuleWrapPolicy({{CheckpointWrapper}})")
-    .format(before=APPLY, after="model.train()"),
+    before=APPLY,
+    arguments="auto_wrap_policy=ModuleWrapPolicy({CheckpointWrapper}), use_orig_params=True",
 )
-row(
+around(
     "activation checkpointing of the units",
-    CHECKPOINTING.format(
-        before="model.train()",
-        after="apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, FSDP))",
-    ),
+    after="apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, FSDP))",
 )
-row(
+around(
     "activation checkpointing after, in bf16",
-    CHECKPOINTING.replace(
-        "ModuleWrapPolicy({{Block}})",
-        "ModuleWrapPolicy({{Block}}), mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
-    )
-    .replace("\n    from torch.dist", "\n    from torch.distributed.fsdp import MixedPrecision\n    from torch.dist", 1)
-    .format(before="model.train()", after=APPLY),
+    after=APPLY,
+    arguments=f"{BLOCKS}, mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
 )
-COMPOSABLE = """
-    from torch.distributed._composable import checkpoint
-
-
-    def main(batches):
-        model = Plain()
-        {before}
-        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True)
-        {after}
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
-    """
 EACH = "[checkpoint(block) for block in model.modules() if isinstance(block, Block)]"
-row("composable checkpoint before", COMPOSABLE.format(before=EACH, after="model.train()"))
-row("composable checkpoint after", COMPOSABLE.format(before="model.train()", after=EACH))
+COMPOSABLE = "from torch.distributed._composable import checkpoint"
+around("composable checkpoint before", before=EACH, above=COMPOSABLE)
+around("composable checkpoint after", after=EACH, above=COMPOSABLE)
+around("blocks compiled before", before='for block in model.blocks:\n    block.compile(backend="eager")')
+trained(
+    "compiled before",
+    """
+    model = torch.compile(Plain(), backend="eager")
+    model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    """,
+)
 for kind in ("True", "False"):
-    row(
+    trained(
         f"activation checkpointing in forward, use_reentrant={kind}",
-        f"""
+        "model = FSDP(Saving(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)",
+        above=f"""
         from torch.utils.checkpoint import checkpoint
 
 
@@ -418,24 +381,8 @@ for kind in ("True", "False"):
                 for block in self.blocks:
                     x = checkpoint(block, x, use_reentrant={kind})
                 return self.out(x)
-
-
-        def main(batches):
-            model = FSDP(Saving(), auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-            return model, train(model, optimizer, batches)
         """,
     )
-row(
-    "compiled before",
-    """
-    def main(batches):
-        model = torch.compile(Plain(), backend="eager")
-        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
-    """,
-)
 row(
     "compiled after",
     """
@@ -446,67 +393,38 @@ row(
         return model, train(compiled, optimizer, batches)
     """,
 )
-row(
-    "blocks compiled before",
-    """
-    def main(batches):
-        model = Plain()
-        for block in model.blocks:
-            block.compile(backend="eager")
-        model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
-    """,
-)
-
 # Tied, frozen and several
 
-row(
+trained(
     "tied weights in one unit",
-    """
-    def main(batches):
-        model = FSDP(Tied(), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.0)  # `table` gets no gradient
-        return model, train(model, optimizer, batches)
-    """,
+    "model = FSDP(Tied(), use_orig_params=True)",
+    "torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.0)",  # `table` gets no gradient
 )
-row(
+trained(
     "frozen before",
-    """
-    def main(batches):
-        model = FSDP(Frozen(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
-    """,
+    FROZEN,
+    "torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.5)",
 )
-row(
+trained(
     "frozen after",
     """
-    def main(batches):
-        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        for name, p in model.named_parameters():
-            if "norm" in name:
-                p.requires_grad = False
-        optimizer = torch.optim.AdamW(filter(lambda p: p.requires_grad, model.parameters()), lr=0.1)
-        return model, train(model, optimizer, batches)
+    model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    for name, p in model.named_parameters():
+        if "norm" in name:
+            p.requires_grad = False
     """,
+    "torch.optim.AdamW(filter(lambda p: p.requires_grad, model.parameters()), lr=0.1)",
 )
 
-row(
-    "frozen, and an optimizer of all",
-    """
-    def main(batches):
-        model = FSDP(Frozen(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
-    """,
-)
+trained("frozen, and an optimizer of all", FROZEN)
 
 # Shapes, dtypes and outputs
 
-row(
+trained(
     "a parameter of one element, and units of two dtypes",
-    """
+    "model = FSDP(Mixed(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)",
+    "torch.optim.SGD(model.parameters(), lr=0.1)",
+    above="""
     class Mixed(Plain):
         def __init__(self):
             super().__init__()
@@ -518,12 +436,6 @@ row(
             for block in self.blocks:
                 x = block(x)
             return self.out(x.float())
-
-
-    def main(batches):
-        model = FSDP(Mixed(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        return model, train(model, optimizer, batches)
     """,
 )
 OUTPUTS = """
@@ -554,12 +466,6 @@ OUTPUTS = """
 
         def forward(self, x):
             return self.out(self.block(self.inp(x)){taken})
-
-
-    def main(batches):
-        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({{Telling}}), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
 """
 for made, taken in (
     ("(out, 1)", "[0]"),
@@ -567,10 +473,15 @@ for made, taken in (
     ("OrderedDict(out=out)", '["out"]'),
     ("Made(out, 1)", ".out"),
 ):
-    row(f"a unit that returns {made}", OUTPUTS.format(made=made, taken=taken))
-row(
+    trained(
+        f"a unit that returns {made}",
+        "model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Telling}), use_orig_params=True)",
+        above=OUTPUTS.format(made=made, taken=taken),
+    )
+trained(
     "ranks that use different parameters",
-    """
+    "model = prepare(Branching())",
+    above="""
     class Branching(Plain):
         def forward(self, x):
             return self.out(self.blocks[torch.distributed.get_rank()](self.inp(x)))
@@ -580,19 +491,14 @@ row(
         if ddp:
             return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
         return FSDP(model, use_orig_params=True)
-
-
-    def main(batches):
-        model = prepare(Branching())
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
     """,
 )
 
 for torch_only, kind in (("if x.sum() > 0:", "some batches"), ("if x is not None:", "all batches")):
-    row(
+    trained(
         f"a layer that {kind} use",
-        f"""
+        "model = FSDP(Choosing(), use_orig_params=True)",
+        above=f"""
         class Choosing(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -605,37 +511,29 @@ for torch_only, kind in (("if x.sum() > 0:", "some batches"), ("if x is not None
                 {torch_only}
                     hidden = hidden + self.extra(x)
                 return self.out(torch.tanh(hidden))
-
-
-        def main(batches):
-            model = FSDP(Choosing(), use_orig_params=True)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-            return model, train(model, optimizer, batches)
         """,
     )
 
 # What is done with the wrapped model
 
-row(
+trained(
     "initialised after",
     """
+    model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+    torch.manual_seed(5)
+    model.apply(init)
+    """,
+    above="""
     def init(module):
         if isinstance(module, torch.nn.Linear):
             torch.nn.init.normal_(module.weight, std=0.3)
             module.bias.data.fill_(0.1)
-
-
-    def main(batches):
-        model = FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-        torch.manual_seed(5)
-        model.apply(init)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
     """,
 )
-row(
+trained(
     "a model and its layers that are abstract first",
-    """
+    "model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Layer}), use_orig_params=True)",
+    above="""
     from abc import ABC
     from typing import Generic, TypeVar
 
@@ -654,12 +552,6 @@ row(
 
         def forward(self, x):
             return self.out(torch.tanh(self.inp(x)))
-
-
-    def main(batches):
-        model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Layer}), use_orig_params=True)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        return model, train(model, optimizer, batches)
     """,
 )
 row(

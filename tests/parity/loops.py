@@ -10,25 +10,7 @@ import re
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-IMPORTS = {
-    name: f"from {module} import {name}"
-    for module, names in {
-        "contextlib": "ExitStack nullcontext",
-        "copy": "deepcopy",
-        "functools": "partial",
-        "torch": "nn",
-        "torch.distributed.fsdp": "CPUOffload MixedPrecision ShardingStrategy",
-        "torch.distributed.fsdp.sharded_grad_scaler": "ShardedGradScaler",
-        "torch.distributed.fsdp.wrap": "ModuleWrapPolicy",
-        "models": "Block BufferFree Frozen Plain Speaker",
-    }.items()
-    for name in names.split()
-} | {
-    "dist": "import torch.distributed as dist",
-    "math": "import math",
-    "torch": "import torch",
-    "FSDP": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
-}
+from .programs import folder_of, with_imports
 
 DATA = """\
 def batches(count, seed=0):
@@ -56,7 +38,7 @@ class Loop:
 
     @property
     def folder(self) -> str:
-        return re.sub(r"\W+", "_", self.name)
+        return folder_of(self.name)
 
 
 LOOPS: list[Loop] = []
@@ -80,9 +62,7 @@ def loop(
         f"seen = []\n{dedent(body).strip()}\nreturn seen\n",
         "    ",
     )
-    used = set(re.findall(r"\w+", text))
-    imports = [line for word, line in IMPORTS.items() if word in used]
-    LOOPS.append(Loop(name, "\n".join(imports) + "\n\n\n" + text, frozenset(levels.split()), rel))
+    LOOPS.append(Loop(name, with_imports(text), frozenset(levels.split()), rel))
 
 
 def inside(template: str, body: str) -> str:

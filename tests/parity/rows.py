@@ -6,32 +6,13 @@ is written whole: it defines `build()`, which returns the wrapped model. Imports
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
 
 from codemods.tables.versions import OLDEST
 
-IMPORTS = {
-    name: f"from {module} import {name}"
-    for module, names in {
-        "functools": "partial",
-        "torch": "nn",
-        "torch.distributed.device_mesh": "DeviceMesh init_device_mesh",
-        "torch.distributed.fsdp": "BackwardPrefetch CPUOffload MixedPrecision ShardingStrategy",
-        "torch.distributed.fsdp.wrap": "CustomPolicy ModuleWrapPolicy _or_policy always_wrap_policy "
-        "lambda_auto_wrap_policy size_based_auto_wrap_policy transformer_auto_wrap_policy",
-        "models": "Attention BatchNormed Block BufferFree ChannelsLast Frozen Nested Outer Plain Rootless "
-        "SelfNested Shared Masked Tied TiedTable Unused",
-    }.items()
-    for name in names.split()
-} | {
-    "dist": "import torch.distributed as dist",
-    "os": "import os",
-    "torch": "import torch",
-    "FSDP": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
-}
+from .programs import folder_of, with_imports
 
 BLOCKS = "auto_wrap_policy=ModuleWrapPolicy({Block})"
 
@@ -60,7 +41,7 @@ class Row:
 
     @property
     def folder(self) -> str:
-        return re.sub(r"\W+", "_", self.name)
+        return folder_of(self.name)
 
 
 ROWS: list[Row] = []
@@ -74,10 +55,7 @@ def row(name: str, model: str, arguments: str = "", setup: str = "", way: str = 
 
 
 def program(name: str, text: str, way: str = "idiomatic", **options: object) -> None:
-    text = dedent(text).strip() + "\n"
-    used = set(re.findall(r"\w+", text))
-    imports = [line for word, line in IMPORTS.items() if word in used]
-    ROWS.append(Row(name, "\n".join(imports) + "\n\n\n" + text, way, **options))  # type: ignore[arg-type]
+    ROWS.append(Row(name, with_imports(dedent(text).strip() + "\n"), way, **options))  # type: ignore[arg-type]
 
 
 def support(name: str, model: str, arguments: str = "", setup: str = "", **options: object) -> None:

@@ -17,9 +17,8 @@ import torch.distributed as dist
 from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu
 
 from ..support import models
-from ..support.harness import run_all
+from ..support.harness import loaded, run_all
 from ..support.observe import STEPS, full_state, units_of
-from .run_rows import loaded
 
 
 def trained(main: Callable[..., Any], steps: int) -> dict[str, Any]:

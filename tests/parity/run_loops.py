@@ -16,10 +16,9 @@ from typing import Any
 from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu
 
 from ..support import models
-from ..support.harness import run_all
+from ..support.harness import loaded, run_all
 from .leftovers import FUNCTIONS
 from .loops import LOOPS, Loop
-from .run_rows import loaded
 
 
 def raised(function: str, folder: Path) -> dict[str, str]:

@@ -5,11 +5,9 @@ usage: torchrun -m tests.parity.run_rows FOLDER [ROW...]; FOLDER holds `ROW/befo
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +16,7 @@ import torch.distributed.fsdp._init_utils as fsdp1_init
 from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu
 
 from ..support import models
-from ..support.harness import run_all
+from ..support.harness import loaded, run_all
 from ..support.observe import compare, count_collectives
 from .rows import ROWS, Row
 
@@ -26,21 +24,6 @@ OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.05, momentum=0.9),
     "adamw": partial(torch.optim.AdamW, lr=0.1, weight_decay=0.5),
 }
-
-
-def loaded(path: Path) -> ModuleType:
-    """A program as it is when run from its own folder."""
-    sys.modules.pop("fsdp2_support", None)
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.pop(0)
 
 
 def run(row: Row, folder: Path) -> dict[str, Any]:

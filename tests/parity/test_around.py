@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -12,17 +11,13 @@ from codemods.vocabulary import Level
 from ..helpers import Result, rewrite_files
 from ..support.launch import run
 from .around_rows import ROWS
-from .test_parity import models_of
+from .programs import folder_of, models_of, write
 
 WITHOUT_GRADIENTS = {
     "ranks that use different parameters",
     "a layer that some batches use",
     "a layer that all batches use",
 }
-
-
-def folder_of(name: str) -> str:
-    return re.sub(r"\W+", "_", name)
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +30,7 @@ def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFact
     """What each rank saw, by folder."""
     root = tmp_path_factory.mktemp("around")
     for name, result in rewritten.items():
-        folder = root / folder_of(name)
-        folder.mkdir()
-        (folder / "before.py").write_text(ROWS[name])
-        (folder / "after.py").write_text(result.after["train.py"])
-        if "fsdp2_support.py" in result.after:
-            (folder / "fsdp2_support.py").write_text(result.after["fsdp2_support.py"])
+        write(result, root / folder_of(name))
     return [rank["results"] for rank in run("run_around", 2, root, "tests.parity")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -17,9 +16,9 @@ pytest.importorskip("torch")
 
 from .leftovers import FUNCTIONS, PROGRAM, STATEMENTS, WRAPPERS
 from .loops import LOOPS, Loop
+from .programs import MODELS, write
 
 PROGRAMS = {"leftovers": PROGRAM} | {loop.folder: loop.program for loop in LOOPS}
-MODELS = (Path(__file__).parents[1] / "support" / "models.py").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +34,6 @@ def seen(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFactory)
         write(result, folder / name)
     ranks = run("run_loops", 2, folder, "tests.parity")
     return {name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]}
-
-
-def write(result: Result, folder: Path) -> None:
-    folder.mkdir()
-    (folder / "before.py").write_text(result.before["train.py"])
-    (folder / "after.py").write_text(result.after["train.py"])
-    if "fsdp2_support.py" in result.after:
-        (folder / "fsdp2_support.py").write_text(result.after["fsdp2_support.py"])
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,22 +12,8 @@ from fsdp_migrate.engine import Options
 
 from ..helpers import Result, rewrite_files
 from ..support.launch import run
+from .programs import models_of, write
 from .rows import ROWS, Row
-
-MODELS = (Path(__file__).parents[1] / "support" / "models.py").read_text()
-
-
-def models_of(program: str) -> str:
-    """The classes that a program uses: one that only stands in the file could change how it is rewritten."""
-    statements = ast.parse(MODELS).body
-    found: set[str] = set()
-    wanted = {node.id for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)}
-    while wanted:
-        used = [s for s in statements if isinstance(s, ast.ClassDef) and s.name in wanted - found]
-        found |= wanted
-        wanted = {node.id for s in used for node in ast.walk(s) if isinstance(node, ast.Name)} - found
-    kept = [s for s in statements if not isinstance(s, ast.ClassDef) or s.name in found]
-    return "\n".join(ast.unparse(statement) for statement in kept) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +31,12 @@ def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFact
     """What each rank saw, by row."""
     folder = tmp_path_factory.mktemp("rows")
     for row in ROWS:
-        write(row, rewritten[row.name], folder / row.folder)
+        write(rewritten[row.name], folder / row.folder)
     by_row = {}
     for world in sorted({row.world for row in ROWS}):
         ranks = run("run_rows", world, folder, "tests.parity")
         by_row.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
     return by_row
-
-
-def write(row: Row, result: Result, folder: Path) -> None:
-    folder.mkdir()
-    (folder / "before.py").write_text(row.program)
-    (folder / "after.py").write_text(result.after["train.py"])
-    if "fsdp2_support.py" in result.after:
-        (folder / "fsdp2_support.py").write_text(result.after["fsdp2_support.py"])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 import traceback
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch.distributed as dist
@@ -46,3 +48,18 @@ def agreed(failed: bool) -> bool:
     except RuntimeError:
         return False
     return len(set(everywhere)) == 1
+
+
+def loaded(path: Path) -> ModuleType:
+    """A program as it is when run from its own folder."""
+    sys.modules.pop("fsdp2_support", None)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.pop(0)
