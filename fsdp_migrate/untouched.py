@@ -13,7 +13,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.left_alone import fsdp_subclass, generated, side_by_side, vendored
-from codemods.reading import early
+from codemods.reading.wrapped import wrapped_module
 from codemods.vocabulary import Cause
 from codemods.wrapping import wrap
 
@@ -48,7 +48,7 @@ def _switches(facts: Facts, files: Sequence[FileFacts], calls: Mapping[Path, lis
     if not facts.program.mentions("fully_shard"):
         return {}
     found = {
-        call: side_by_side.switch_around(file, call, early.wrapped_module(call))
+        call: side_by_side.switch_around(file, call, wrapped_module(call))
         for file in files
         for call in calls[file.path]
         if not wrap.is_left(file, call)  # what it stands beside is the tool's FSDP2, not the user's

@@ -45,6 +45,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.reading.places import place
 from codemods.reading.sharding import WORDS
 from codemods.vocabulary import Check, File, Finding, Level, finding
@@ -104,7 +105,7 @@ def _is_model(file: File, call: cst.Call, node: cst.BaseExpression) -> bool:
     where = place(node) or "."
     if "." not in where:
         return where != "self"
-    owner = next((n for n in file.ancestors(call) if isinstance(n, cst.ClassDef)), None)
+    owner = enclosing(file, call, cst.ClassDef)
     bases = [file.dotted(base.value) or file.code(base.value) for base in owner.bases] if owner is not None else []
     return where.count(".") == 1 and where.startswith("self.") and not any(base.endswith("Module") for base in bases)
 

@@ -45,9 +45,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.reading.current_device import device_calls, is_set_elsewhere
-from codemods.reading.early.holders import calls_above
 from codemods.reading.places import base
 from codemods.reading.sharding import WORDS, fully_shard_calls
+from codemods.reading.wrapped import calls_above
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM507"

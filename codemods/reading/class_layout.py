@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.early.holders import wrapped_module
+from codemods.reading.wrapped import wrapped_module
 from codemods.vocabulary import Edit, File
 
 MOVABLE = frozenset({"abc.ABC", "typing.Generic"})

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.vocabulary import File
 
 
 def assignment_only_for(file: File, made: cst.CSTNode, expected: Callable[[cst.Name], bool]) -> cst.CSTNode | None:
     """The statement `name = <made>`, when every use of the name is an expected one and no other file sees it."""
-    statement = next((node for node in file.ancestors(made) if isinstance(node, cst.SimpleStatementLine)), None)
+    statement = enclosing(file, made, cst.SimpleStatementLine)
     if statement is None or len(statement.body) != 1:
         return None
     assignment = statement.body[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.reading.early.holders import is_on_another_way, wrapped_module
+from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place
+from codemods.reading.wrapped import is_on_another_way, wrapped_module
 from codemods.vocabulary import File
 
 
@@ -23,7 +24,7 @@ def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, file: File)
     if file.scope(call) is file.scope(model):
         below = file.span(call)[0] < file.span(model)[0]
         return below and file.same_meaning(model, call) and not is_on_another_way(file, call, use)
-    return inner.startswith("self.") and _class_of(call, file) is _class_of(model, file)
+    return inner.startswith("self.") and enclosing(file, call, cst.ClassDef) is enclosing(file, model, cst.ClassDef)
 
 
 def _has_another_name(call: cst.Call, inner: str, file: File) -> bool:
@@ -32,7 +33,3 @@ def _has_another_name(call: cst.Call, inner: str, file: File) -> bool:
         return False
     names = {place(target.target) for target in assignment.targets}
     return None not in names and inner not in names
-
-
-def _class_of(node: cst.CSTNode, file: File) -> cst.ClassDef | None:
-    return next((outer for outer in file.ancestors(node) if isinstance(outer, cst.ClassDef)), None)

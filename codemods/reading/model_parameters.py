@@ -11,7 +11,8 @@ import libcst as cst
 from codemods.reading.just_made import is_just_made
 from codemods.vocabulary import File, Holds
 
-WORDS = ("parameters", "named_parameters")
+READERS = ("parameters", "named_parameters")
+"""The methods of a module that give its parameters."""
 _TENSORS = frozenset({"weight", "bias"})
 _RANK = re.compile(r"rank\w*(\(\))?\s*==\s*0|is_main\w*|is_master\w*|is_rank_?(zero|0)|not\s+\w*rank\b")
 
@@ -34,7 +35,7 @@ class Reading:
 def readings(file: File) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
     for call in file.nodes(cst.Call):
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in WORDS:
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
             loop = _loop(call, file)
             if loop is not None and _is_sharded(call.func.value, call, file):
                 yield Reading(call, loop, rf"\b{re.escape(file.code(parameter_of(call, loop)))}")

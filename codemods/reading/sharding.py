@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.early.holders import is_on_another_way, wrapped_place
 from codemods.reading.places import place
+from codemods.reading.wrapped import is_on_another_way, wrapped_place
 from codemods.vocabulary import File
 
 WORDS = ("fully_shard",)

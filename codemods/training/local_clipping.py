@@ -54,11 +54,10 @@ import libcst as cst
 from codemods.reading.clipping import STALE, STALE_CURE, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.layout import argument_removal, stop
+from codemods.reading.model_parameters import READERS
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
 CODE = "FM206"
-
-_READERS = frozenset({"parameters", "named_parameters"})
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def _followed(given: cst.BaseExpression, file: File) -> Iterator[tuple[File, cst
 
 def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
     """`model` of `model.parameters()`."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _READERS:
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in READERS:
         return node.func.value
     return None
 

@@ -53,6 +53,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import replace_head
 from codemods.reading.unsynced import discard_gradients, leaves_backward_behind
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
@@ -190,7 +191,7 @@ def _negated(test: cst.BaseExpression, file: File) -> str:
 
 def _ends_synchronised(synchronised: str, block: cst.With, file: File) -> bool:
     """Whether the last turn of the loop around the block is seen to synchronise."""
-    loop = next((node for node in file.ancestors(block) if isinstance(node, cst.For)), None)
+    loop = enclosing(file, block, cst.For)
     if loop is None:
         return False
     turns = _turns(loop, file)

@@ -66,13 +66,12 @@ import libcst as cst
 
 from codemods.reading.forwards import reads_after_forward, trains_before
 from codemods.reading.layout import insertion
-from codemods.reading.model_parameters import is_summoned, parameter_of
+from codemods.reading.model_parameters import READERS, is_summoned, parameter_of
 from codemods.reading.unsynced import follows_step
 from codemods.vocabulary import SUPPORT, File, Holds, Import, Level, Outcome, Rule, finding
 
 CODE = "FM209"
 
-_READERS = frozenset({"parameters", "named_parameters"})
 _OPTIMIZER = re.compile(r"(^|\.)(\w*optim\w*|Adam\w*|SGD|Lion|Adagrad|RMSprop|LAMB|Adafactor)$", re.IGNORECASE)
 _IN_PLACE = re.compile(r"\.(?!requires_grad_)[a-z]\w*_\(|\.data\s*[-+*/]?=(?!=)")
 
@@ -81,7 +80,7 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     model, method = node.func.value, node.func.attr.value
-    if method not in _READERS | {"zero_grad"} or not isinstance(model, (cst.Name, cst.Attribute)):
+    if method not in {*READERS, "zero_grad"} or not isinstance(model, (cst.Name, cst.Attribute)):
         return None
     if Holds.FSDP not in file.holds(model):
         return None

@@ -45,7 +45,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.early.holders import is_optimizer
+from codemods.reading.optimizers import is_optimizer
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM124"

@@ -41,7 +41,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from codemods.reading.model_parameters import WORDS, readings
+from codemods.reading.model_parameters import READERS, readings
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM421"
@@ -64,4 +64,4 @@ def find(file: File) -> Iterator[Finding]:
             )
 
 
-CHECK = Check(CODE, "write-to-an-index", __doc__, words=(*WORDS, "weight", "bias"), find=find)
+CHECK = Check(CODE, "write-to-an-index", __doc__, words=(*READERS, "weight", "bias"), find=find)

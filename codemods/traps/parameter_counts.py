@@ -42,7 +42,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.model_parameters import WORDS, readings
+from codemods.reading.model_parameters import READERS, readings
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM422"
@@ -65,4 +65,4 @@ def find(file: File) -> Iterator[Finding]:
             )
 
 
-CHECK = Check(CODE, "parameter-count", __doc__, words=WORDS, find=find)
+CHECK = Check(CODE, "parameter-count", __doc__, words=READERS, find=find)

@@ -49,18 +49,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.model_parameters import READERS
 from codemods.vocabulary import Check, File, Finding, Holds, Level, finding
 
 CODE = "FM404"
 
-_READERS = frozenset({"parameters", "named_parameters"})
 _DIMENSION = re.compile(r"\.ndim\b|\.dim\(\)|\blen\(\w+\.(?:shape|size\(\))\)")
 
 
 def find(file: File) -> Iterator[Finding]:
     """One finding for each loop over a wrapped model's parameters that asks for their dimensions."""
     for call in file.nodes(cst.Call):
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _READERS:
+        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in READERS:
             continue
         loop = _loop(call, file)
         if loop is None or not _DIMENSION.search(file.code(loop)):
@@ -88,4 +88,4 @@ def _loop(call: cst.Call, file: File) -> cst.CSTNode | None:
     return None
 
 
-CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=("parameters", "named_parameters"), find=find)
+CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=READERS, find=find)

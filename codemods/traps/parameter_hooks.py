@@ -47,10 +47,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.early.holders import READERS, calls_above, wrapped_place
+from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
-from codemods.reading.model_parameters import readings
+from codemods.reading.model_parameters import READERS, readings
 from codemods.reading.places import base, same
+from codemods.reading.wrapped import calls_above, wrapped_place
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM424"
@@ -95,7 +96,7 @@ def _before(file: File) -> Iterator[cst.Call]:
 
 
 def _loop_hooks(file: File, parameters: cst.Call) -> bool:
-    loop = next((node for node in file.ancestors(parameters) if isinstance(node, cst.For)), None)
+    loop = enclosing(file, parameters, cst.For)
     return loop is not None and _hook(r"\w", file.code(loop.body)) is not None
 
 

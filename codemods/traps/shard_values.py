@@ -45,8 +45,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.reading.gradients import added_up_by_hand
-from codemods.reading.model_parameters import WORDS, Reading, is_guarded, readings
+from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM420"
@@ -75,8 +76,8 @@ def find(file: File) -> Iterator[Finding]:
 
 def _is_added_up(reading: Reading, file: File) -> bool:
     """Whether a rule makes local values of those in a function that adds them up over the ranks."""
-    function = next((node for node in file.ancestors(reading.node) if isinstance(node, cst.FunctionDef)), None)
+    function = enclosing(file, reading.node, cst.FunctionDef)
     return function is not None and bool(added_up_by_hand(function, file))
 
 
-CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*WORDS, "weight", "bias"), find=find)
+CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, "weight", "bias"), find=find)

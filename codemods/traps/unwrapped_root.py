@@ -55,6 +55,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
@@ -100,7 +101,7 @@ def _is_module_list(owner: cst.BaseExpression) -> bool:
 
 def _in_module(call: cst.Call, file: File) -> bool:
     """Whether the call stands in a class that is a module."""
-    owner = next((node for node in file.ancestors(call) if isinstance(node, cst.ClassDef)), None)
+    owner = enclosing(file, call, cst.ClassDef)
     return owner is not None and any(
         (file.dotted(base.value) or file.code(base.value)).endswith("nn.Module") for base in owner.bases
     )

@@ -60,6 +60,7 @@ import re
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
@@ -81,7 +82,7 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
 
 def edit(call: cst.Call, file: File) -> Outcome:
     assert isinstance(call.func, cst.Attribute)
-    line = next((node for node in file.ancestors(call) if isinstance(node, cst.SimpleStatementLine)), None)
+    line = enclosing(file, call, cst.SimpleStatementLine)
     text = file.code(line.body[0]) if line is not None and len(line.body) == 1 else ""
     if not _is_whole(file, call) or place(call.func.value) is None or not text:
         message = "apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random values differ"

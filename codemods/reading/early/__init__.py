@@ -6,8 +6,8 @@ import libcst as cst
 
 from codemods.vocabulary import File
 
-from .holders import Early, early_holders, wrapped_module
 from .moving import moving
+from .outward import Early, early_holders
 from .rebinding import Rebinding, keeps_lists, rebinding
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "keeps_lists",
     "moving",
     "rebinding",
-    "wrapped_module",
 ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.reading.places import place, same
 from codemods.vocabulary import File
 
@@ -81,7 +82,7 @@ def _returned(file: File, function: cst.FunctionDef, position: int | None, rest:
 def classes(file: File, call: cst.Call) -> list[tuple[File, cst.FunctionDef]]:
     """The `__init__` of the program's class that a call makes an object of; `super().__init__` is that of a base."""
     if file.code(call.func) == "super().__init__":
-        around = next((node for node in file.ancestors(call) if isinstance(node, cst.ClassDef)), None)
+        around = enclosing(file, call, cst.ClassDef)
         return _inits_of_bases(file, around) if around is not None else []
     made = [origin for origin in file.origins(call.func) if isinstance(origin.node, cst.ClassDef)]
     return [found for origin in made for found in _inits(origin.file, cst.ensure_type(origin.node, cst.ClassDef))]

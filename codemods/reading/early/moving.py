@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.manual import is_constructor, is_factory
 from codemods.reading.places import base, meets, place, reads, same, writes
+from codemods.reading.wrapped import wrapped_place
 from codemods.vocabulary import Edit, File
 
-from .holders import Early, Holder, holders_above, wrapped_place
+from .holders import Holder, holders_above
+from .outward import Early
 
 _STATEMENTS = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.Assert, cst.Pass)
 _STAYING = (cst.Return, cst.Raise, cst.Break, cst.Continue, cst.Yield, cst.Await, cst.FunctionDef, cst.ClassDef)
@@ -92,7 +95,7 @@ def moving(early: Early) -> Moving | None:
         first -= 1
         held.add(body[first])
     wraps = _wraps(early, models)
-    last = max(i for i, statement in enumerate(body) if any(_contains(file, statement, call) for call in wraps))
+    last = max(i for i, statement in enumerate(body) if any(contains(file, statement, call) for call in wraps))
     imported = {name.split(".")[0] for alias in file.nodes(cst.ImportAlias) for name in writes(alias)}
     moved: list[cst.CSTNode] = []
     made: frozenset[str] = frozenset()
@@ -101,7 +104,7 @@ def moving(early: Early) -> Moving | None:
     for statement in body[first : last + 1]:
         read, written = _own(reads(statement), imported), _own(writes(statement), imported)
         others = frozenset(p for p in written if not meets(frozenset({p}), models))
-        if any(_contains(file, statement, call) for call in wraps):
+        if any(contains(file, statement, call) for call in wraps):
             if statement in held or meets(made, read | written) or meets(needed, others):
                 return None
             stays.append(statement)
@@ -125,7 +128,7 @@ def _common_block(file: File, site: cst.Call, holders: Sequence[Holder]) -> cst.
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return None
         if isinstance(node, (cst.IndentedBlock, cst.Module)):
-            if all(_contains(file, node, holder.call) for holder in holders):
+            if all(contains(file, node, holder.call) for holder in holders):
                 return node
     return None
 
@@ -183,10 +186,6 @@ def _statement_in(file: File, block: cst.CSTNode, node: cst.CSTNode) -> cst.CSTN
             break
         node = ancestor
     return node
-
-
-def _contains(file: File, outer: cst.CSTNode, inner: cst.CSTNode) -> bool:
-    return outer is inner or any(node is outer for node in file.ancestors(inner))
 
 
 def _own(places: frozenset[str], imported: set[str]) -> frozenset[str]:
@@ -259,8 +258,8 @@ def _is_seen_elsewhere(file: File, site: cst.Call, made: frozenset[str], stays: 
 
 
 def _is_within(file: File, scope: cst.CSTNode, name: cst.Name) -> bool:
-    inner = next(iter(n for n in file.ancestors(name) if isinstance(n, (cst.FunctionDef, cst.Lambda))), None)
-    return inner is not None and _contains(file, scope, inner) and not file.is_local(name.value, name)
+    inner = enclosing(file, name, cst.FunctionDef, cst.Lambda)
+    return inner is not None and contains(file, scope, inner) and not file.is_local(name.value, name)
 
 
 def _last(call: cst.Call) -> str:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.reading.layout import statement_start
+from codemods.reading.optimizers import is_optimizer
 from codemods.reading.places import bound, meets, place, reads
+from codemods.reading.wrapped import calls_above
 from codemods.vocabulary import SUPPORT, Edit, File, Import
 
-from .holders import Early, Step, calls_above, is_optimizer
 from .keeping import written_by
+from .outward import Early, Step
 
 _NAMED_SO = re.compile(r"opt", re.IGNORECASE)
 

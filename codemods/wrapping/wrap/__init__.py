@@ -53,10 +53,11 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from codemods.reading.early import is_settled, wrapped_module
+from codemods.reading.early import is_settled
 from codemods.reading.layout import is_stopped, removal, stop
 from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
+from codemods.reading.wrapped import wrapped_module
 from codemods.tables.arguments import DROPPED
 from codemods.tables.versions import exists
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Import, Level, Outcome, Rule, Undecided, Way, finding

@@ -9,6 +9,7 @@ from itertools import takewhile
 
 import libcst as cst
 
+from codemods.reading.enclosing import enclosing
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 from codemods.vocabulary import Edit, File, Undecided
@@ -61,10 +62,9 @@ def place_of(file: File, call: cst.Call) -> Place:
     return Place(node, "", isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call)
 
 
-def _statements_of_constructors(file: File, call: cst.Call) -> list[cst.CSTNode | None]:
+def _statements_of_constructors(file: File, call: cst.Call) -> list[cst.SimpleStatementLine | None]:
     calls = [other for other in file.calls(file.scope(call)) if file.fsdp1(other.func) == WRAPPER]
-    lines = [[n for n in file.ancestors(other) if isinstance(n, cst.SimpleStatementLine)] for other in calls]
-    return [line[0] if line else None for line in lines]
+    return [enclosing(file, other, cst.SimpleStatementLine) for other in calls]
 
 
 def is_repeatable(module: cst.BaseExpression) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from codemods.reading.model_parameters import READERS
 from codemods.reading.policies import class_elements
 from codemods.tables.versions import exists
 from codemods.vocabulary import Origin, Undecided
@@ -23,7 +24,6 @@ _WIDTH = 72
 """Sets longer than this are broken, one loop a line."""
 
 _COLLECTORS = frozenset({"filter", "frozenset", "list", "set", "tuple"})
-_PARAMETERS = frozenset({"parameters", "named_parameters"})
 _MODULES = frozenset({"modules", "named_modules", "children", "named_children"})
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 
@@ -110,7 +110,7 @@ def _holds_parameters(origin: Origin, node: cst.CSTNode | None) -> bool | None:
     """True for a collection of parameters, False for one of modules, None for what is not seen."""
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         method = node.func.attr.value
-        return True if method in _PARAMETERS else False if method in _MODULES else None
+        return True if method in READERS else False if method in _MODULES else None
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in _COLLECTORS and node.args:
         return _holds_parameters(origin, node.args[-1].value)
     if isinstance(node, _COMPREHENSIONS):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import libcst as cst
 
 from codemods.reading.dead import assignment_only_for
+from codemods.reading.enclosing import enclosing
 from codemods.reading.policies import class_elements, policy_call, policy_classes
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
@@ -173,7 +174,7 @@ def _is_base(file: File, use: cst.Name) -> bool:
 
 def _in_super(file: File, use: cst.Name) -> bool:
     """`super(Block, self)` names the class without making one."""
-    call = next((node for node in file.ancestors(use) if isinstance(node, cst.Call)), None)
+    call = enclosing(file, use, cst.Call)
     return call is not None and isinstance(call.func, cst.Name) and call.func.value == "super"
 
 

@@ -1,0 +1,63 @@
+"""What a constructor call wraps, and which calls run before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.reading.places import base, bound
+from codemods.vocabulary import File
+
+_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+
+
+def wrapped_module(call: cst.Call) -> cst.BaseExpression | None:
+    """What a constructor call wraps, also when its other arguments are not seen."""
+    named = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "module")
+    first = call.args[0] if call.args and not call.args[0].star and call.args[0].keyword is None else None
+    return next(named, first.value if first is not None else None)
+
+
+def wrapped_place(file: File, call: cst.Call) -> str | None:
+    """The place of the model that a constructor call wraps, or a part of it; a loop variable stands for its loop."""
+    module = wrapped_module(call)
+    if module is None:
+        return None
+    found = base(module)
+    for node in file.ancestors(module):
+        if isinstance(node, (cst.For, cst.CompFor)) and found in set(bound(node.target)):
+            return next(iter(sorted(_over(node.iter))), None)
+    return found
+
+
+def _over(iterated: cst.BaseExpression) -> set[str]:
+    """What is looped over: `model` in `enumerate(model.layers)`."""
+    if isinstance(iterated, cst.Call) and not isinstance(iterated.func, cst.Attribute):
+        return {found for argument in iterated.args for found in _over(argument.value)}
+    found = base(iterated)
+    return {found} if found is not None else set()
+
+
+def calls_above(file: File, call: cst.Call, model: str) -> Iterator[cst.Call]:
+    """The calls that run before this one: above it in its function, or at the top for a name from there."""
+    here = file.span(call)[0]
+    for other in file.calls(file.scope(call)):
+        if file.span(other)[0] < here and not is_on_another_way(file, other, call):
+            yield other
+    if not isinstance(file.scope(call), cst.Module) and not file.is_local(model.split(".")[0], call):
+        yield from file.calls(file.top)
+
+
+def is_on_another_way(file: File, other: cst.Call, call: cst.Call) -> bool:
+    """Whether `other` stands in a branch that leaves the function before the call, or in the call's `else`."""
+    around = set(file.ancestors(call))
+    inner: cst.CSTNode = other
+    for node in file.ancestors(other):
+        if node in around:
+            return isinstance(node, cst.If) and inner is not node.test
+        if isinstance(node, cst.IndentedBlock) and node.body and isinstance(node.body[-1], cst.SimpleStatementLine):
+            if isinstance(node.body[-1].body[-1], _LEAVES):
+                return True
+        inner = node
+    return False
