@@ -14,7 +14,10 @@ from functools import cache
 from pathlib import Path
 
 # In the order that the parts of a composed file have: a definition uses only what stands before it.
-MODULES = ("api", "policies", "units", "meshes", "precision", "states", "shard", "training", "summon", "checkpoint")
+MODULES = (
+    *("api", "policies", "units", "meshes", "precision", "states", "shard", "training", "summon"),
+    *("model_state", "optimizer_state", "sharded_files", "state_dict_type"),
+)
 
 DOCSTRING = '''"""What this program used of FSDP1, on FSDP2 (`fully_shard`).
 

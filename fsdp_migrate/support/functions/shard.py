@@ -91,6 +91,28 @@ def shard_unit(
         cast_module_buffers(unit_modules(unit, ignored_modules), mixed_precision.buffer_dtype)
 
 
+def shard_by_policy(module: nn.Module, auto_wrap_policy: Any, arguments: dict[str, Any]) -> None:
+    """Shard what a policy picks, inner units first. A `CustomPolicy` can give a unit arguments of its own."""
+    if any(isinstance(m, FSDPModule) for m in module.modules()):
+        raise ValueError("auto_wrap_policy needs a model without sharded modules: shard by policy or by hand")
+    mixed_precision: MixedPrecision | None = arguments["mixed_precision"]
+    ignored = arguments["ignored_modules"], arguments["ignored_params"]
+    units = wrap_targets(module, auto_wrap_policy, mixed_precision, *ignored)
+    logger.info("sharded units of %s: %d", type(module).__name__, len(units) + 1)
+    if not units:
+        warnings.warn("auto_wrap_policy picked no module: the whole model is one unit", stacklevel=3)
+    for unit, own in units.items():
+        # Classes that FSDP1 kept out of mixed precision: inputs are cast up, outputs back.
+        if mixed_precision is not None and isinstance(unit, tuple(mixed_precision._module_classes_to_ignore)):
+            own = own | {
+                "mixed_precision": MixedPrecision(param_dtype=torch.float32, cast_forward_inputs=True),
+                "output_dtype": mixed_precision.param_dtype,
+            }
+        if "process_group" in own:
+            own = {"device_mesh": None} | own
+        shard_unit(unit, **arguments | {key: own[key] for key in own.keys() - SPEED_ONLY})
+
+
 def shard_model(
     module: nn.Module,
     process_group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None,
@@ -134,22 +156,7 @@ def shard_model(
         "device_mesh": mesh,
     }
     if auto_wrap_policy is not None:
-        if any(isinstance(m, FSDPModule) for m in module.modules()):
-            raise ValueError("auto_wrap_policy needs a model without sharded modules: shard by policy or by hand")
-        units = wrap_targets(module, auto_wrap_policy, mixed_precision, skipped_modules, skipped_params)
-        logger.info("sharded units of %s: %d", type(module).__name__, len(units) + 1)
-        if not units:
-            warnings.warn("auto_wrap_policy picked no module: the whole model is one unit", stacklevel=2)
-        for unit, own in units.items():
-            # Classes that FSDP1 kept out of mixed precision: inputs are cast up, outputs back.
-            if mixed_precision is not None and isinstance(unit, tuple(mixed_precision._module_classes_to_ignore)):
-                own = own | {
-                    "mixed_precision": MixedPrecision(param_dtype=torch.float32, cast_forward_inputs=True),
-                    "output_dtype": mixed_precision.param_dtype,
-                }
-            if "process_group" in own:
-                own = {"device_mesh": None} | own
-            shard_unit(unit, **arguments | {key: own[key] for key in own.keys() - SPEED_ONLY})
+        shard_by_policy(module, auto_wrap_policy, arguments)
     shard_unit(module, is_root=True, **arguments)
     cast_at_the_root_only(module)
     NESTED_MP_POLICIES[module] = unit_mp_policy(mixed_precision)

@@ -1,0 +1,195 @@
+"""An optimizer's state dict, keyed by parameter names and in the order that FSDP1 wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from .api import OptimStateKeyType
+from .model_state import gather, outline, shard_like
+from .training import reshard_all
+from .units import FLAT_MODELS
+
+
+def parameter_names(model: nn.Module) -> dict[nn.Parameter, str]:
+    """The names that checkpoints have for the parameters, whatever activation checkpointing puts in between."""
+    reshard_all(model)  # an evaluation leaves other parameters in the model than those that the optimizer has
+    return {param: name.replace("_checkpoint_wrapped_module.", "") for name, param in model.named_parameters()}
+
+
+def param_groups(model: nn.Module, optim: torch.optim.Optimizer | None) -> list[dict[str, Any]]:
+    """An optimizer's groups; without one, those of an optimizer over all parameters, which FSDP1 took for granted."""
+    return optim.param_groups if optim is not None else [{"params": list(model.parameters())}]
+
+
+def flat_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """One parameter's state as FSDP1 without use_orig_params ordered it: tensors, single numbers, then all else."""
+
+    def rank(name: str) -> tuple[int, str]:
+        value = state[name]
+        return (2 if not isinstance(value, torch.Tensor) else int(not value.dim())), name
+
+    return {name: state[name] for name in sorted(state, key=rank)}
+
+
+def unit_numbers(model: nn.Module) -> dict[str, int]:
+    """The unit that each parameter belongs to, by its name; none for what is not sharded."""
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    numbers = {param: number for number, unit in enumerate(units) for param in unit.parameters()}
+    return {
+        name: numbers[param] if isinstance(param, DTensor) else -1 for param, name in parameter_names(model).items()
+    }
+
+
+def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer, flat_order: bool = False) -> dict[str, Any]:
+    """An optimizer's state with parameter names for keys, in FSDP1's order, which went by units.
+
+    Torch's `get_optimizer_state_dict` makes an optimizer that has not stepped yet take a step, and that one counts.
+    """
+    flat_order = flat_order or any(module in FLAT_MODELS for module in model.modules())
+    names = parameter_names(model)
+    units = unit_numbers(model)
+    keys = [names[param] for group in optim.param_groups for param in group["params"]]
+    own = optim.state_dict()
+    groups = [{**group, "params": [keys[key] for key in group["params"]]} for group in own["param_groups"]]
+    state = {keys[key]: values for key, values in own["state"].items()}
+    if flat_order:
+        for group in groups:
+            group["params"].sort(key=units.__getitem__)
+        order = [name for group in groups for name in group["params"] if name in state]
+        return {"state": {name: flat_state(state[name]) for name in order}, "param_groups": groups}
+    first: dict[int, str] = {-1: ""}
+    for name in sorted(state):
+        first.setdefault(units[name], name)
+    order = sorted(state, key=lambda name: (first[units[name]], name))
+    return {"state": {name: state[name] for name in order}, "param_groups": groups}
+
+
+def full_optim_state_dict(
+    model: nn.Module,
+    optim: torch.optim.Optimizer,
+    rank0_only: bool = True,
+    offload_to_cpu: bool = True,
+    flat_order: bool = False,
+) -> dict[str, Any]:
+    """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
+
+    With `rank0_only`, the other ranks get an empty dict. `flat_order` is that of FSDP1 without use_orig_params.
+    """
+    full: dict[str, Any] = gather(named_optim_state(model, optim, flat_order), offload_to_cpu, rank0_only)
+    return {} if rank0_only and dist.get_rank() != 0 else full
+
+
+def offload(value: Any) -> Any:
+    """A nested state dict with its tensors on the CPU, sharded as they are."""
+    if isinstance(value, Mapping):
+        return {key: offload(item) for key, item in value.items()}
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def sharded_optim_state_dict(
+    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True, flat_order: bool = False
+) -> dict[str, Any]:
+    """FSDP1's sharded optimizer state dict, with DTensors in it, to be saved by `torch.distributed.checkpoint`."""
+    named = named_optim_state(model, optim, flat_order)
+    return offload(named) if offload_to_cpu else named
+
+
+def optim_state_dict_to_load(
+    model: nn.Module,
+    optim: torch.optim.Optimizer | None,
+    optim_state_dict: Mapping[str, Any] | None,
+    load_directly: bool = False,
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.optim_state_dict_to_load`: from a state dict keyed by parameter name to one for `load_state_dict`.
+
+    Only the first rank needs to have a full one. Every rank has to call this.
+    """
+    saved = [outline(optim_state_dict)]
+    dist.broadcast_object_list(saved, src=0)
+    outlined, own = saved[0], (optim_state_dict or {}).get("state", {})
+    if not outlined:
+        raise ValueError("the first rank has no optimizer state to load")
+    if any(isinstance(name, int) for name in outlined["state"]):
+        raise ValueError("this optimizer state has parameter ids for keys: re-save it with FSDP.optim_state_dict first")
+    names = parameter_names(model)
+    result: dict[str, Any] = {"state": {}, "param_groups": []}
+    first = 0
+    for group in param_groups(model, optim):
+        keys = [names[param] for param in group["params"]]
+        same = [other for other in outlined["param_groups"] if set(other["params"]) == set(keys)]
+        if not same:
+            raise ValueError(f"the checkpoint has no parameter group of {keys}")
+        result["param_groups"].append({**same[0], "params": list(range(first, first + len(keys)))})
+        for index, (name, param) in enumerate(zip(keys, group["params"], strict=True), first):
+            if name in outlined["state"]:
+                items = outlined["state"][name].items()
+                values = {key: shard_like(param, own.get(name, {}).get(key), item) for key, item in items}
+                result["state"][index] = values
+        first += len(keys)
+    if load_directly and optim is not None:
+        optim.load_state_dict(result)
+    return result
+
+
+def with_own_steps(state: Any) -> Any:
+    """An optimizer's state dict in which no parameter shares its `step` with another.
+
+    FSDP1 without use_orig_params saved one for a unit. Torch takes such numbers over as they are, and each parameter
+    would advance the one of all.
+    """
+    if isinstance(state, Mapping):
+        return {key: with_own_steps(value) for key, value in state.items()}
+    return state.clone() if isinstance(state, torch.Tensor) and not state.dim() else state
+
+
+def shard_full_optim_state_dict(
+    full_optim_state_dict: Mapping[str, Any] | None, model: nn.Module, optim: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.shard_full_optim_state_dict`. Every rank has to call this."""
+    return optim_state_dict_to_load(model, optim, full_optim_state_dict)
+
+
+def scatter_full_optim_state_dict(
+    full_optim_state_dict: Mapping[str, Any] | None, model: nn.Module, optim: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.scatter_full_optim_state_dict`: only the first rank has the state dict."""
+    return optim_state_dict_to_load(model, optim, full_optim_state_dict)
+
+
+def flatten_sharded_optim_state_dict(
+    sharded_optim_state_dict: Mapping[str, Any], model: nn.Module, optim: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.flatten_sharded_optim_state_dict`. There is nothing flat about it any more."""
+    return optim_state_dict_to_load(model, optim, sharded_optim_state_dict)
+
+
+def rekey_optim_state_dict(
+    optim_state_dict: Mapping[str, Any],
+    optim_state_key_type: OptimStateKeyType,
+    model: nn.Module,
+    optim: torch.optim.Optimizer | None = None,
+) -> dict[str, Any]:
+    """FSDP1's `FSDP.rekey_optim_state_dict`: from parameter names to ids of an unsharded model's optimizer, or back."""
+    names = parameter_names(model)
+    keys = [names[param] for group in param_groups(model, optim) for param in group["params"]]
+    ids = {name: index for index, name in enumerate(keys)}
+    by_name = optim_state_key_type is OptimStateKeyType.PARAM_NAME
+
+    def rekey(key: Any) -> Any:
+        if isinstance(key, int):
+            return keys[key] if by_name else key
+        return key if by_name else ids[key]
+
+    return {
+        "state": {rekey(key): values for key, values in optim_state_dict["state"].items()},
+        "param_groups": [
+            {**group, "params": sorted(map(rekey, group["params"]))} for group in optim_state_dict["param_groups"]
+        ],
+    }

@@ -1,0 +1,102 @@
+"""Checkpoints of the kind that run time chose with `FSDP.state_dict_type`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+from .api import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    OptimStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+from .model_state import full_state_dict, load_full_state_dict
+from .optimizer_state import full_optim_state_dict, offload, sharded_optim_state_dict
+
+# What `set_state_dict_type` set, by model.
+STATE_DICT_SETTINGS: WeakKeyDictionary[nn.Module, StateDictSettings] = WeakKeyDictionary()
+
+
+def get_state_dict_type(model: nn.Module) -> StateDictSettings:
+    """The kind of checkpoint that was set for a model; FULL_STATE_DICT to begin with."""
+    default = StateDictSettings(StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig())
+    return STATE_DICT_SETTINGS.get(model, default)
+
+
+def set_state_dict_type(
+    model: nn.Module,
+    state_dict_type: StateDictType,
+    state_dict_config: StateDictConfig | None = None,
+    optim_state_dict_config: OptimStateDictConfig | None = None,
+) -> StateDictSettings:
+    """FSDP1's `FSDP.set_state_dict_type`, for `model_state_dict` and its like. Returns the settings so far."""
+    if state_dict_type is StateDictType.LOCAL_STATE_DICT:
+        raise NotImplementedError(
+            "FSDP2 has no flat parameters to save as LOCAL_STATE_DICT: use SHARDED_STATE_DICT, and convert old "
+            "checkpoints with an FSDP1 script that loads LOCAL and saves SHARDED"
+        )
+    before = get_state_dict_type(model)
+    full = state_dict_type is StateDictType.FULL_STATE_DICT
+    STATE_DICT_SETTINGS[model] = StateDictSettings(
+        state_dict_type,
+        state_dict_config or (FullStateDictConfig() if full else ShardedStateDictConfig()),
+        optim_state_dict_config or (FullOptimStateDictConfig() if full else ShardedOptimStateDictConfig()),
+    )
+    return before
+
+
+@contextmanager
+def state_dict_type(
+    model: nn.Module,
+    state_dict_type: StateDictType,
+    state_dict_config: StateDictConfig | None = None,
+    optim_state_dict_config: OptimStateDictConfig | None = None,
+) -> Generator[None, None, None]:
+    """FSDP1's `FSDP.state_dict_type`, for `model_state_dict` and its like: `model.state_dict()` does not see it."""
+    before = set_state_dict_type(model, state_dict_type, state_dict_config, optim_state_dict_config)
+    try:
+        yield
+    finally:
+        STATE_DICT_SETTINGS[model] = before
+
+
+def is_full(model: nn.Module) -> bool:
+    """Whether checkpoints of a model are gathered ones."""
+    return get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT
+
+
+def model_state_dict(model: nn.Module) -> dict[str, Any]:
+    """`model.state_dict()` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
+    if not any(isinstance(module, FSDPModule) for module in model.modules()):
+        return model.state_dict()  # DDP, or not distributed at all
+    config = get_state_dict_type(model).state_dict_config
+    if is_full(model):
+        return full_state_dict(model, config.offload_to_cpu, getattr(config, "rank0_only", False))
+    return offload(model.state_dict()) if config.offload_to_cpu else model.state_dict()
+
+
+def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+    """`model.load_state_dict(...)` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
+    if is_full(model) and any(isinstance(module, FSDPModule) for module in model.modules()):
+        return load_full_state_dict(model, state_dict, strict)
+    return model.load_state_dict(state_dict, strict=strict)  # sharded, or no FSDP model at all
+
+
+def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, flat_order: bool = False) -> dict[str, Any]:
+    """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
+    config = get_state_dict_type(model).optim_state_dict_config
+    if is_full(model):
+        rank0_only = getattr(config, "rank0_only", False)
+        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, flat_order)
+    return sharded_optim_state_dict(model, optim, config.offload_to_cpu, flat_order)
