@@ -13,15 +13,11 @@ import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
-def train(net, batches):
+def prepare(net, batch):
     model = FSDP(net)
     with torch.no_grad():
-        model(batches[0])
-    optimizer = torch.optim.AdamW(model.parameters())
-    for batch in batches:
-        model(batch).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        model(batch)
+    return model, torch.optim.AdamW(model.parameters())
 ```
 
 ## Use instead
@@ -33,16 +29,12 @@ from torch.distributed.fsdp import fully_shard
 from fsdp2_support import reshard_all
 
 
-def train(net, batches):
+def prepare(net, batch):
     model = fully_shard(net)
     with torch.no_grad():
-        model(batches[0])
+        model(batch)
     reshard_all(model)
-    optimizer = torch.optim.AdamW(model.parameters())
-    for batch in batches:
-        model(batch).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    return model, torch.optim.AdamW(model.parameters())
 ```
 
 ## Fix safety

@@ -104,8 +104,8 @@ def _ignored(top: Path, folder: Path) -> bool:
     return True
 
 
-def _git(folder: Path, *arguments: str, stdin: str = "") -> str:
-    return _git_bytes(folder, *arguments, stdin=stdin).decode("utf-8", "surrogateescape")
+def _git(folder: Path, *arguments: str) -> str:
+    return _git_bytes(folder, *arguments).decode("utf-8", "surrogateescape")
 
 
 def _git_bytes(folder: Path, *arguments: str, stdin: str = "") -> bytes:

@@ -165,20 +165,6 @@ def project_root(entry: Path) -> Path:
     return folder
 
 
-def modules_of(path: Path, roots: Sequence[Path] | None = None) -> tuple[str, ...]:
-    """The dotted names a file can be imported by, shortest first: `utils`, `pkg.utils`."""
-    target = real(path)
-    names = []
-    for root in roots_of(path) if roots is None else roots:
-        if not target.is_relative_to(root):
-            continue
-        parts = target.relative_to(root).with_suffix("").parts
-        parts = parts[:-1] if parts[-1] == "__init__" else parts
-        if parts and all(part.isidentifier() for part in parts):
-            names.append(".".join(parts))
-    return tuple(sorted(dict.fromkeys(names), key=lambda name: (name.count("."), name)))
-
-
 def imports_of(path: Path) -> tuple[Imported, ...]:
     """What a file imports anywhere in it, in the order of the text; () when it cannot be read or parsed."""
     try:

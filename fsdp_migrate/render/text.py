@@ -42,7 +42,7 @@ def render(view: View, detail: Detail = "full", paint: Paint = plain, done: Sequ
     return "\n".join([*lines, *([] if detail == "quiet" else done), closing(view)]) + "\n"
 
 
-def error_line(view: View, error: FileError, paint: Paint = plain) -> str:
+def error_line(view: View, error: FileError, paint: Paint) -> str:
     """One line for standard error: what is wrong with a file, and what to do."""
     head = f"{paint(view.shown(error.path), 'bold')}: {paint('error', 'bold red')} {error.message}"
     return f"{head}\n    {error.cure}" if error.cure else head

@@ -36,9 +36,9 @@ def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileFacts]]:
         yield {file: facts.file(tree) for file, tree in trees.items() if tree is not None}
 
 
-def marked(file: FileFacts, name: str = "ask") -> cst.BaseExpression:
+def marked(file: FileFacts) -> cst.BaseExpression:
     """The argument of the call `ask(expression)`."""
-    (call,) = [call for call in file.tree.nodes(cst.Call) if file.code(call.func) == name]
+    (call,) = [call for call in file.tree.nodes(cst.Call) if file.code(call.func) == "ask"]
     return call.args[0].value
 
 

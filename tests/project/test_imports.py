@@ -10,7 +10,6 @@ from fsdp_migrate.project.imports import (
     connected,
     import_graph,
     imports_of,
-    modules_of,
     program_files,
     resolve_module,
     roots_of,
@@ -190,13 +189,6 @@ def test_resolve_module_finds_what_python_would(project: Path) -> None:
     assert resolve_module(project / "train.py", "pkg.missing", 0, roots) is None
     assert resolve_module(project / "train.py", "torch", 0, roots) is None
     assert resolve_module(project / "train.py", None, 0, roots) is None
-
-
-def test_modules_of(project: Path) -> None:
-    write(project, pkg__init="", pkg__sub__wrap="", train="")
-    assert modules_of(project / "pkg" / "sub" / "wrap.py", [project, project / "pkg"]) == ("sub.wrap", "pkg.sub.wrap")
-    assert modules_of(project / "pkg" / "__init__.py", [project]) == ("pkg",)
-    assert modules_of(project / "train.py") == ("train",)
 
 
 def test_imports_keep_the_order_of_the_text(project: Path) -> None:

@@ -212,9 +212,7 @@ CLIPS = ["model.clip_grad_norm_(1.0)", "torch.nn.utils.clip_grad_norm_(model.par
 
 
 @pytest.mark.parametrize("forward", FORWARDS)
-@pytest.mark.parametrize(
-    "clip", ["model.clip_grad_norm_(1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"]
-)
+@pytest.mark.parametrize("clip", CLIPS)
 def test_forward_between_backward_and_clipping(forward: str, clip: str) -> None:
     text = HEAD + f"    model(args).sum().backward()\n    {forward}\n    {clip}\n"
     rule = "FM202" if clip.startswith("model") else "FM206"

@@ -218,12 +218,12 @@ def strategy_that_a_library_made(v, model):
     return {"sharding_strategy": strategy, "auto_wrap_policy": FSDP1ModuleWrapPolicy({Block})}
 
 
-def strategy_case(name: str, world: int = 2) -> None:
+def strategy_case(name: str) -> None:
     def wrap(v, model):
         return {"sharding_strategy": v.ShardingStrategy[name], "auto_wrap_policy": blocks(v)}
 
     wrap.__name__ = f"strategy_{name.lower()}"
-    case(models.Plain, world=world)(wrap)
+    case(models.Plain)(wrap)
 
 
 for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):

@@ -176,9 +176,8 @@ def leftover_microbatches_are_dropped() -> None:
 # Clipping
 
 
-def clip_both(
-    norm_type: float, max_norm: float = 0.01, make: Any = models.Plain, ignored: str = "", **own: Any
-) -> None:
+def clip_both(norm_type: float, make: Any = models.Plain, ignored: str = "", **own: Any) -> None:
+    max_norm = 0.01
     norms, sizes = [], []
     for v in (FSDP1, FSDP2):
         torch.manual_seed(5)
