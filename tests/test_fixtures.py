@@ -1,4 +1,4 @@
-"""The fixtures: each FSDP1 program is migrated, both versions run under torchrun, and the runs are compared."""
+"""The fixtures: each FSDP1 program is migrated, both versions run on two ranks, and the runs are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
-from fsdp_migrate.verify import CheckRequest, Verdict, run_check
+from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Verdict
+
+from .verify.together import check_together
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 WITH_TWIN = sorted(path.parent.name for path in FIXTURES.glob("*/fsdp2"))
@@ -67,25 +69,33 @@ def test_output_is_what_a_person_wrote(name: str, tmp_path: Path) -> None:
         assert written.read_text() == expected.read_text()
 
 
-@pytest.mark.dist
-@pytest.mark.parametrize("name", ALL)
-def test_migrated_program_trains_the_same_and_saves_the_same(name: str, tmp_path: Path) -> None:
-    target, _ = rewritten(name, tmp_path)
-    report = run_check(
-        CheckRequest(
-            original=FIXTURES / name / "fsdp1" / "train.py",
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ParityReport | Failure]]:
+    """All comparisons, each with the folder that its runs lie in."""
+    root = tmp_path_factory.mktemp("fixtures")
+    requests = {}
+    for name in ALL:
+        target, _ = rewritten(name, root / "rewritten")
+        before = FIXTURES / name / "fsdp1"
+        requests[root / name] = CheckRequest(
+            original=before / "train.py",
             rewritten=target / "train.py",
-            original_root=FIXTURES / name / "fsdp1",
+            original_root=before,
             rewritten_root=target,
             world_size=2,
-            device="cpu",
-            steps=20,
-            keep=tmp_path / "runs",
-            keep_files=True,
         )
-    )
-    assert report.verdict is Verdict.PASS, f"{report.reason} {report.failed} {report.failure}"
-    compare_files(name, tmp_path / "runs")
+    return {home.name: (home, report) for home, report in check_together(requests).items()}
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize("name", ALL)
+def test_migrated_program_trains_the_same_and_saves_the_same(
+    name: str, checked: dict[str, tuple[Path, ParityReport | Failure]]
+) -> None:
+    home, report = checked[name]
+    assert isinstance(report, ParityReport), report
+    assert report.verdict is Verdict.PASS, f"{report.reason} {report.failed}"
+    compare_files(name, home)
 
 
 def compare_files(name: str, runs: Path) -> None:

@@ -16,14 +16,14 @@ pytest.importorskip("torch")
 
 from .leftovers import FUNCTIONS, PROGRAM, STATEMENTS, WRAPPERS
 from .loops import LOOPS, Loop
-from .programs import MODELS, write
+from .programs import models_of, write
 
 PROGRAMS = {"leftovers": PROGRAM} | {loop.folder: loop.program for loop in LOOPS}
 
 
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
-    return {name: rewrite_files({"train.py": text, "models.py": MODELS}) for name, text in PROGRAMS.items()}
+    return {name: rewrite_files({"train.py": text, "models.py": models_of(text)}) for name, text in PROGRAMS.items()}
 
 
 @pytest.fixture(scope="module")

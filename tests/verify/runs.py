@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +16,13 @@ from fsdp_migrate.verify.records import read_run
 from fsdp_migrate.verify.report import Failure, ParityReport
 from fsdp_migrate.verify.run import compare_observations
 from fsdp_migrate.verify.watch import Watched
+from tests.forks import Job, run
 from tests.verify.trees import make_tree
 
 STEPS = 8
+PROBE = ("-m", "fsdp_migrate.probe")
+RANKS = 4
+"""At a time: some of them always wait for a connection, or for each other."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,13 @@ class Program:
         return hashlib.sha1(repr(self).encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True)
-class _Job:
-    cwd: str
-    probe: list[str]
-    world: int
-    log: str
-
-
 class Fleet:
     """Makes all runs that the cases need, each original and floor once, in one process."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._done: set[str] = set()
-        self._jobs: list[_Job] = []
+        self._jobs: list[Job] = []
 
     def observe(self, cases: list[Case]) -> None:
         """Run what is missing: originals, floors (which also save their initial weights), and the FSDP2 programs."""
@@ -106,19 +99,19 @@ class Fleet:
             place = self._home / program.slug
             if not (place / "resumed").exists():
                 probe = ["--out", str(place / "resumed"), *program.extra, program.script, "--resume"]
-                self._jobs.append(_Job(str(place / "tree"), probe, 2, str(place / "log")))
+                self._jobs.append(Job([*PROBE, *probe], str(place / "tree"), 2, str(place / "log")))
         self._go()
 
     def seen_resumed(self, program: Program) -> Observation:
         self.resumed([program])
-        result = _outcome(program.script, self._home / program.slug, 2, "resumed")
+        result = outcome_of(program.script, self._home / program.slug, 2, "resumed")
         assert not isinstance(result, Failure), result
         return result
 
     def seen(self, program: Program) -> Observation:
         """What one program did. A run that failed is an AssertionError."""
         self.programs([program])
-        result = _outcome(program.script, self._home / program.slug, 2)
+        result = outcome_of(program.script, self._home / program.slug, 2)
         assert not isinstance(result, Failure), result
         return result
 
@@ -144,7 +137,7 @@ class Fleet:
         return result
 
     def _result(self, case: Case, which: str) -> Observation | Failure:
-        return _outcome(which, self._place(case, which), case.world)
+        return outcome_of(which, self._place(case, which), case.world)
 
     def _weights(self, case: Case) -> Path:
         return self._place(case, "floor") / "weights"
@@ -166,28 +159,20 @@ class Fleet:
     def _put(self, place: Path, script: str, options: dict[str, Any], extra: list[str], world: int) -> None:
         tree = make_tree(place / "tree", **options)
         probe = ["--out", str(place / "records"), "--max-steps", str(STEPS), *extra, script]
-        self._jobs.append(_Job(str(tree), probe, world, str(place / "log")))
+        self._jobs.append(Job([*PROBE, *probe], str(tree), world, str(place / "log")))
 
     def _go(self) -> None:
         if not self._jobs:
             return
-        plan = self._home / "jobs.json"
-        plan.write_text(json.dumps([asdict(job) for job in self._jobs]))
         # Temporary files of its own: a checkout that lies in /tmp is outside of a run's places all the same.
         temporary = self._home / "tmp"
         temporary.mkdir(exist_ok=True)
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary)}
-        subprocess.run(
-            [sys.executable, "-m", "tests.verify.fleet", str(plan)],
-            cwd=Path(__file__).parents[2],
-            env=env,
-            check=True,
-            timeout=90 * len(self._jobs),
-        )
+        run(self._jobs, RANKS, env={"TMPDIR": str(temporary)})
         self._jobs.clear()
 
 
-def _outcome(name: str, place: Path, world: int, records: str = "records") -> Observation | Failure:
+def outcome_of(name: str, place: Path, world: int, records: str = "records") -> Observation | Failure:
+    """What a run that lies in a folder came to."""
     log = place / "log"
     text = log.read_text(errors="replace") if log.exists() else ""
     return outcome(name, Watched(0, read_run(place / records), None, {}, text), world)
