@@ -1,4 +1,4 @@
-"""What a script under torchrun does with many cases in one process group."""
+"""What one rank does with many cases in one process group."""
 
 from __future__ import annotations
 
