@@ -198,7 +198,7 @@ def _forwards(
         if model is not None:
             yield _Forward(model, file, is_repeated, has_grad, branches)
         elif len(through) < _DEPTH:
-            for where, function in file.runs(call):
+            for where, function in _run_by(call, file):
                 if function not in through:
                     for inner in _forwards(function, where, branches, (*through, function)):
                         yield _Forward(
@@ -208,6 +208,14 @@ def _forwards(
                             has_grad and inner.has_grad,
                             inner.branches,
                         )
+
+
+def _run_by(call: cst.Call, file: File) -> Iterator[tuple[File, cst.CSTNode]]:
+    """The functions of the program that a call can run, `step = lambda x: model(x)` included."""
+    yield from file.runs(call)
+    for origin in file.origins(call.func) if isinstance(call.func, (cst.Name, cst.Attribute)) else ():
+        if isinstance(origin.node, cst.Lambda):
+            yield origin.file, origin.node
 
 
 def _branches(way: Sequence[cst.CSTNode]) -> dict[cst.CSTNode, bool]:

@@ -41,7 +41,8 @@ def build():
 ## Fix safety
 
 `ABC` and `Generic` have no methods: where they stand among the bases makes no other difference. A base of your own
-that comes from them can have some, so that such a class is reported (FM415).
+that comes from them can have some, so that such a class is reported (FM415). So is a class in a file that is kept as it
+is, which FSDP1 takes in either order.
 
 ## References
 
@@ -58,29 +59,36 @@ from codemods.vocabulary import Edit, File, Level, Outcome, Rule, Way, finding
 
 CODE = "FM425"
 
-Match = list[tuple[File, cst.ClassDef, Edit]]
+Match = list[tuple[File, cst.ClassDef, Edit | None]]
+"""Without an edit where the class stands in a file that is kept as it is."""
+
+_MOVES = "a base without methods moves behind nn.Module: fully_shard cannot change the class of such an object"
+_KEPT = "fully_shard cannot change the class of an object whose first base comes from ABC, and this file is kept"
 
 
 def match(node: cst.CSTNode, file: File) -> Match | None:
     """The classes that a constructor call shards, and that have to change for it."""
     if not isinstance(node, cst.Call) or not is_constructor(file, node) or file.way(node) is Way.LEFT:
         return None
-    found: dict[cst.ClassDef, tuple[File, Edit]] = {}
-    for where, owner in sharded_classes(file, node):
-        edit = behind_the_module(where, owner) if is_refused(where, owner) and not where.is_kept else None
-        if edit is not None:
-            found[owner] = where, edit
-    return [(where, owner, edit) for owner, (where, edit) in found.items()] or None
+    found: Match = []
+    for where, owner in dict.fromkeys(sharded_classes(file, node)):
+        if not is_refused(where, owner):
+            continue
+        edit = None if where.is_kept else behind_the_module(where, owner)
+        if where.is_kept or edit is not None:
+            found.append((where, owner, edit))
+    return found or None
 
 
 def edit(found: Match, file: File) -> Outcome:
-    message = "a base without methods moves behind nn.Module: fully_shard cannot change the class of such an object"
-    return Outcome(
-        elsewhere=[
-            (where, Outcome([change], [finding(CODE, Level.REWRITTEN, where, owner.name, message)]))
-            for where, owner, change in found
-        ]
-    )
+    return Outcome(elsewhere=[(where, _outcome(where, owner, change)) for where, owner, change in found])
+
+
+def _outcome(file: File, owner: cst.ClassDef, change: Edit | None) -> Outcome:
+    if change is not None:
+        return Outcome([change], [finding(CODE, Level.REWRITTEN, file, owner.name, _MOVES)])
+    cure = f"class {owner.name.value}(nn.Module, ...): the module first, which FSDP1 takes too"
+    return Outcome(findings=[finding(CODE, Level.MANUAL, file, owner.name, _KEPT, cure)])
 
 
 RULE: Rule[Match] = Rule(CODE, "class-layout", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

@@ -100,6 +100,12 @@ def test_parameters_that_are_collected_to_be_ignored_are_no_early_holder() -> No
     assert [level for _, level, _ in result.summary] == ["rewritten"]
 
 
+@pytest.mark.parametrize("kwargs", ["dict(ignored_states=frozen)", '{"ignored_states": frozen}'])
+def test_parameters_that_are_ignored_through_a_dict_are_no_early_holder(kwargs: str) -> None:
+    above = f"    frozen = [p for p in model.parameters() if p.frozen]\n    kwargs = {kwargs}\n"
+    assert body("**kwargs", above) == above + "    return shard_model(model, **kwargs)\n"
+
+
 def test_what_is_ignored_is_not_broadcast() -> None:
     text = body("ignored_modules=[model.head], sync_module_states=True")
     assert "        if tensor not in ignored_params:\n            dist.broadcast(tensor.detach(), src=0)\n" in text

@@ -90,6 +90,11 @@ GETS = {
         "amp = partial(autocast, 'cuda')\nwith amp():\n" + LOOP,
         "partial(autocast, 'cuda', cache_enabled=False)",
     ),
+    "a lambda": ("amp = lambda: autocast('cuda')\nwith amp():\n" + LOOP, "autocast('cuda', cache_enabled=False)\n"),
+    "a forward in a lambda": (
+        "run = lambda x: model(x).sum().backward()\nwith autocast('cuda'):\n    for x in batches:\n        run(x)",
+        "with autocast('cuda', cache_enabled=False):",
+    ),
     "a class": ("amp = torch.cuda.amp.autocast\nwith amp():\n" + LOOP, "with amp(cache_enabled=False):"),
 }
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.manual import is_constructor
 from codemods.reading.places import bound, place, writes
 from codemods.vocabulary import File
 
@@ -98,9 +97,14 @@ def _is_itself(file: File, name: cst.CSTNode, collecting: cst.CSTNode) -> bool:
 
 
 def are_ignored(file: File, names: frozenset[str | None]) -> bool:
-    """Whether a collection is what a constructor call ignores: those parameters stay as they are."""
-    calls = (call for call in file.nodes(cst.Call) if is_constructor(file, call))
-    ignored = {place(a.value) for call in calls for a in call.args if a.keyword and a.keyword.value in _IGNORED}
+    """Whether a collection is what the file has ignored, by name: those parameters stay as they are.
+
+    The name may stand in the constructor call, in `dict(ignored_states=frozen)`, or in a call that passes it on.
+    """
+    ignored = {place(a.value) for c in file.nodes(cst.Call) for a in c.args if a.keyword and a.keyword.value in _IGNORED}
+    for item in file.nodes(cst.DictElement):
+        if isinstance(item.key, cst.SimpleString) and item.key.evaluated_value in _IGNORED:
+            ignored.add(place(item.value))
     return bool(names & (ignored - {None}))
 
 
