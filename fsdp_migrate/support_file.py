@@ -14,6 +14,8 @@ from .project.search_path import SearchPath, is_installed, root_package
 from .project.source import read_source
 
 NAME = "fsdp2_support"
+_TESTS = frozenset({"test", "tests"})
+"""Folders that are not installed with the package beside them, so that it cannot import from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def _home(start: Path, users: Collection[Path], texts: Mapping[Path, str], searc
     loose = any(user.parent == start for user in users)
     apart = is_installed(start) or search.is_imported_from_elsewhere(start)
     if inside and (apart or not loose):
-        users = inside[max(inside, key=lambda each: (len(inside[each]), str(each)))]
+        users = inside[max(inside, key=lambda each: (each.name not in _TESTS, len(inside[each]), str(each)))]
     return Path(os.path.commonpath([path.parent for path in users])) / f"{NAME}.py"
 
 

@@ -158,6 +158,23 @@ def test_package_that_scripts_of_several_folders_import_has_its_own(tmp_path: Pa
         assert "from pkg.fsdp2_support import" in written[name]
 
 
+def test_package_imports_nothing_from_its_tests(tmp_path: Path) -> None:
+    files = {
+        "setup.py": "",
+        "pkg/__init__.py": "",
+        "pkg/par.py": WRAP,
+        "tests/__init__.py": "",
+        "tests/test_a.py": "from pkg.par import wrap\nfrom tests.shared import x\n" + ACCUMULATE,
+        "tests/test_b.py": "from pkg.par import wrap\nfrom tests.shared import x\n" + ACCUMULATE,
+        "tests/shared.py": "x = 1\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert {name for name in written if "fsdp2_support" in name} == {"pkg/fsdp2_support.py"}
+    assert "from pkg.fsdp2_support import no_sync" in written["tests/test_a.py"]
+
+
 def test_file_of_a_package_imports_as_it_did(tmp_path: Path) -> None:
     files = {
         "pkg/__init__.py": "from .data import load\n",

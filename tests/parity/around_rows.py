@@ -32,14 +32,22 @@ ADAMW = "torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)"
 ROWS: dict[str, str] = {}
 
 
+def whole(text: str) -> str:
+    return with_imports(TRAIN + dedent(text).strip() + "\n")
+
+
+def training(model: str, optimizer: str = ADAMW, above: str = "") -> str:
+    """A program that makes a model, and then an optimizer that trains it."""
+    main = f"{dedent(model).strip()}\noptimizer = {optimizer}\nreturn model, train(model, optimizer, batches)"
+    return whole(dedent(above).strip() + f"\n\n\ndef main(batches):\n{indent(main, '    ')}")
+
+
 def row(name: str, text: str) -> None:
-    ROWS[name] = with_imports(TRAIN + dedent(text).strip() + "\n")
+    ROWS[name] = whole(text)
 
 
 def trained(name: str, model: str, optimizer: str = ADAMW, above: str = "") -> None:
-    """A program that makes a model, and then an optimizer that trains it."""
-    main = f"{dedent(model).strip()}\noptimizer = {optimizer}\nreturn model, train(model, optimizer, batches)"
-    row(name, dedent(above).strip() + f"\n\n\ndef main(batches):\n{indent(main, '    ')}")
+    ROWS[name] = training(model, optimizer, above)
 
 
 # Optimizers from before the wrap
@@ -396,6 +404,41 @@ row(
 # Tied, frozen and several
 
 trained(
+    "trained adapters beside frozen layers, each a unit",
+    """
+    net = Plain()
+    for block in net.blocks:
+        block.up = Lora(block.up)
+    model = FSDP(net, auto_wrap_policy=fsdp_auto_wrap_policy(Block))
+    """,
+    above="""
+    class Lora(nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base = base.requires_grad_(False)
+            self.weight = base.weight
+            self.down = nn.Linear(base.in_features, 2, bias=False)
+            self.up = nn.Linear(2, base.out_features, bias=False)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+
+    def fsdp_auto_wrap_policy(layer):
+        def lambda_policy_fn(module):
+            return (
+                len(list(module.named_children())) == 0
+                and getattr(module, "weight", None) is not None
+                and module.weight.requires_grad
+            )
+
+        lambda_policy = partial(lambda_auto_wrap_policy, lambda_fn=lambda_policy_fn)
+        layer_policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={layer})
+        return partial(_or_policy, policies=[lambda_policy, layer_policy])
+    """,
+)
+
+trained(
     "tied weights in one unit",
     "model = FSDP(Tied(), use_orig_params=True)",
     "torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.0)",  # `table` gets no gradient
@@ -515,6 +558,78 @@ for torch_only, kind in (("if x.sum() > 0:", "some batches"), ("if x is not None
     )
 
 # What is done with the wrapped model
+
+row(
+    "evaluated before the optimizer is made",
+    f"""
+    def main(batches):
+        {PLAIN}
+        with torch.no_grad():
+            first = model(torch.ones(2, 8)).sum().item()
+        optimizer = {ADAMW}
+        return model, [first, *train(model, optimizer, batches)]
+    """,
+)
+row(
+    "evaluated in bf16",
+    f"""
+    def main(batches):
+        bf16 = MixedPrecision(torch.bfloat16, torch.float32)
+        model = FSDP(Plain(), {BLOCKS}, mixed_precision=bf16)
+        optimizer = {ADAMW}
+        losses = train(model, optimizer, batches)
+        model.eval()
+        with torch.no_grad():
+            seen = [model(x) for x in batches]
+        assert {{each.dtype for each in seen}} <= {{torch.bfloat16}}
+        return model, losses + [each.sum().item() for each in seen]
+    """,
+)
+row(
+    "a copy from before, which stays whole",
+    f"""
+    def main(batches):
+        net = Plain()
+        teacher = deepcopy(net)
+        model = FSDP(net, {BLOCKS})
+        optimizer = {ADAMW}
+        losses = []
+        for x in batches:
+            with torch.no_grad():
+                wanted = teacher(x)
+            loss = (model(x) - 2 * wanted).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return model, losses
+    """,
+)
+row(
+    "its units as a list",
+    f"""
+    def main(batches):
+        {PLAIN}
+        units = FSDP.fsdp_modules(model)
+        optimizer = {ADAMW}
+        return model, [len(units), *train(model, optimizer, batches)]
+    """,
+)
+trained(
+    "a class with slots",
+    "model = FSDP(Net(), use_orig_params=True)",
+    above="""
+    class Net(Plain):
+        __slots__ = ("scale",)
+
+        def __init__(self):
+            super().__init__()
+            self.scale = 2
+
+        def forward(self, x):
+            return super().forward(x) * self.scale
+    """,
+)
 
 trained(
     "initialised after",

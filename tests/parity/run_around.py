@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
 
 from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu
 
@@ -25,6 +26,9 @@ def trained(main: Callable[..., Any], steps: int) -> dict[str, Any]:
     data = torch.Generator().manual_seed(11 + dist.get_rank())
     torch.manual_seed(7)
     model, losses = main([torch.randn(6, 8, generator=data) for _ in range(steps)])
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # what an evaluation left whole
     return {"units": units_of(model), "losses": losses, "state": full_state(model)}
 
 

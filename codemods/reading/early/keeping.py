@@ -101,7 +101,9 @@ def are_ignored(file: File, names: frozenset[str | None]) -> bool:
 
     The name may stand in the constructor call, in `dict(ignored_states=frozen)`, or in a call that passes it on.
     """
-    ignored = {place(a.value) for c in file.nodes(cst.Call) for a in c.args if a.keyword and a.keyword.value in _IGNORED}
+    ignored = {
+        place(a.value) for c in file.nodes(cst.Call) for a in c.args if a.keyword and a.keyword.value in _IGNORED
+    }
     for item in file.nodes(cst.DictElement):
         if isinstance(item.key, cst.SimpleString) and item.key.evaluated_value in _IGNORED:
             ignored.add(place(item.value))
