@@ -1,11 +1,11 @@
-"""For people: one line a finding, and a last line that always counts.
+"""For people: one line a finding, what to do about several in a row said once, and a last line that always counts.
 
 Plain and stable by default, so that it can be compared and searched; colour only where somebody looks at it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from codemods.vocabulary import Finding, Level
@@ -35,10 +35,14 @@ def coloured(text: str, style: str) -> str:
 def render(view: View, detail: Detail = "full", paint: Paint = plain, done: Sequence[str] = ()) -> str:
     """Findings, then what was `done` with files, then the line that counts. Quiet leaves out what needs nobody."""
     lines: list[str] = []
+    cure = ""
     for finding in view.report.findings:
         if detail == "quiet" and finding.level in NEEDS_NOBODY and view.command is Command.REWRITE:
             continue
-        lines += _finding(view, finding, detail, paint)
+        lines.append(_line(view, finding, paint))
+        if detail != "concise" and finding.cure not in {"", cure}:
+            lines.append(f"    {finding.cure}")
+        cure = finding.cure
     return "\n".join([*lines, *([] if detail == "quiet" else done), closing(view)]) + "\n"
 
 
@@ -54,12 +58,10 @@ def closing(view: View) -> str:
     return " ".join(filter(None, (*said, _ignored(view), not_done(len(view.report.errors)))))
 
 
-def _finding(view: View, finding: Finding, detail: Detail, paint: Paint) -> Iterator[str]:
+def _line(view: View, finding: Finding, paint: Paint) -> str:
     place = f"{view.shown(finding.path)}:{finding.line}:{finding.column}"
     word = paint(view.word(finding.level), STYLES[finding.level])
-    yield f"{paint(place, 'bold')}: {paint(finding.rule, 'cyan')} {word} {' '.join(finding.message.split())}"
-    if detail != "concise" and finding.cure:
-        yield f"    {finding.cure}"
+    return f"{paint(place, 'bold')}: {paint(finding.rule, 'cyan')} {word} {' '.join(finding.message.split())}"
 
 
 def _counts(view: View) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,11 @@ def test_full_text() -> None:
         "Rewrote src/train.py\n"
         "Found 2 FSDP1 constructs: 1 rewritten, 1 needs review, 0 need you. 1 file could not be read or written.\n"
     )
+
+
+def test_what_to_do_about_several_in_a_row_is_said_once() -> None:
+    lines = text.render(view(YOURS, replace(YOURS, line=9), LOOK, YOURS)).splitlines()
+    assert [line.strip() for line in lines if line.startswith("    ")] == [YOURS.cure, LOOK.cure, YOURS.cure]
 
 
 def test_concise_text_is_one_line_a_finding() -> None:
