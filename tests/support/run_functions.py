@@ -11,12 +11,15 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import fsdp2_support as support
 import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as fsdp1
+import torch.distributed.fsdp._fully_shard._fsdp_init as fsdp2_init
+import torch.distributed.fsdp._init_utils as fsdp1_init
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
@@ -652,6 +655,22 @@ def nothing_is_wrapped_outside_of_enable_wrap() -> None:
     with support.enable_wrap(wrapper_cls=FSDP2.shard_model):
         raises(NotImplementedError, lambda: support.enable_wrap(wrapper_cls=FSDP2.shard_model).__enter__(), "nested")
         assert isinstance(support.wrap(layer), FSDPModule)
+
+
+@check()
+def what_is_ignored_is_moved_nowhere() -> None:
+    """On the CPU nothing moves: it is looked at what would be moved to the device."""
+    moved = []
+    for v, where in ((FSDP1, fsdp1_init), (FSDP2, fsdp2_init)):
+        model = models.Nested()
+        names = {tensor: name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        with patch.object(where, "_move_states_to_device") as move:
+            policy = v.ModuleWrapPolicy({Block})
+            v.shard_model(model, auto_wrap_policy=policy, ignored_modules=[model.layers["a"]])
+        moved.append({names[tensor] for call in move.call_args_list for tensors in call.args[:2] for tensor in tensors})
+    assert moved[0] == moved[1]
+    assert "layers.b.inner.scale" in moved[0]
+    assert not [name for name in moved[0] if name.startswith("layers.a.")]
 
 
 @check()

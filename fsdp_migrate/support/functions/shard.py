@@ -42,21 +42,22 @@ def cast_at_the_root_only(root: nn.Module) -> None:
 
 
 @contextmanager
-def parameters_taken_out(module: nn.Module, params: Collection[nn.Parameter]) -> Generator[None, None, None]:
-    """Hide parameters that stay as they are: `ignored_params` of `fully_shard` came with torch 2.7."""
-    taken = [
-        (owner, name, param)
-        for owner in module.modules()
-        for name, param in owner._parameters.items()
-        if param is not None and param in params
-    ]
-    for owner, name, _ in taken:
-        owner._parameters[name] = None
+def ignored_taken_out(
+    module: nn.Module, modules: Collection[nn.Module], params: Collection[nn.Parameter]
+) -> Generator[None, None, None]:
+    """Hide what stays as it is: `ignored_params` of `fully_shard` came with torch 2.7, and buffers move even so."""
+    taken: list[tuple[dict[str, Any], str, Any]] = []
+    for owner in module.modules():
+        taken += [(owner._parameters, name, param) for name, param in owner._parameters.items() if param in params]
+        if owner in modules:
+            taken += [(owner._buffers, name, buffer) for name, buffer in owner._buffers.items()]
+    for states, name, _ in taken:
+        states[name] = None
     try:
         yield
     finally:
-        for owner, name, param in taken:
-            owner._parameters[name] = param
+        for states, name, tensor in taken:
+            states[name] = tensor
 
 
 def shard_unit(
@@ -85,7 +86,7 @@ def shard_unit(
         kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     make_contiguous(unit_modules(unit, ignored_modules))
     mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
-    with parameters_taken_out(unit, ignored_params):
+    with ignored_taken_out(unit, ignored_modules, ignored_params):
         fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
         cast_module_buffers(unit_modules(unit, ignored_modules), mixed_precision.buffer_dtype)
