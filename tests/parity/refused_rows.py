@@ -155,6 +155,8 @@ row(
             return self.block(x @ self.weight)
     """,
 )
+LATE = "model = FSDP(ChannelsLast(), use_orig_params=True).to(memory_format=torch.channels_last)"
+ROWS["channels_last behind the wrap"] = Refused(training(LATE), TRAINS, "view size is not compatible")
 ROWS["a copy of the sharded model"] = Refused(
     training(f"{PLAIN}\nteacher = deepcopy(model)"), "cannot pickle", "does not support deepcopy", "FM412"
 )

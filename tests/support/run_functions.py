@@ -648,6 +648,36 @@ def a_block_under_two_parents_trains() -> None:
 
 
 @check()
+def weights_that_are_tied_train_as_one_after_the_cure() -> None:
+    """What FM409 says to do: both owners in one call."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Linear(8, 12, bias=False), nn.Linear(8, 12, bias=False)
+            self.head.weight = self.embed.weight
+            self.block = Block()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block(self.embed(x) + self.head(2 * x))
+
+    losses = []
+    for sharded in (False, True):
+        torch.manual_seed(5)
+        model: nn.Module = Net()
+        if sharded:
+            fsdp1.fully_shard([model.embed, model.head])
+            fsdp1.fully_shard(model.block)
+            fsdp1.fully_shard(model)
+            assert model.embed.weight is model.head.weight
+        else:
+            model = DDP(model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, foreach=False)
+        losses.append(continue_training(model, optimizer, seed=0))
+    equal(*losses)
+
+
+@check()
 def nothing_is_wrapped_outside_of_enable_wrap() -> None:
     layer = nn.Linear(2, 2)
     assert support.wrap(layer) is layer
