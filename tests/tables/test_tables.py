@@ -20,8 +20,13 @@ from codemods.tables.strategies import STRATEGIES
 from ..helpers import FSDP1 as KNOWN
 from ..helpers import SILENT, rewrite
 
-CHECKPOINT = Path(__file__).parents[2] / "fsdp_migrate" / "support" / "functions" / "checkpoint.py"
-SUPPORT_FUNCTIONS = [node for node in ast.parse(CHECKPOINT.read_text()).body if isinstance(node, ast.FunctionDef)]
+FUNCTIONS = Path(__file__).parents[2] / "fsdp_migrate" / "support" / "functions"
+SUPPORT_FUNCTIONS = [
+    node
+    for path in sorted(FUNCTIONS.glob("*.py"))
+    for node in ast.parse(path.read_text()).body
+    if isinstance(node, ast.FunctionDef)
+]
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 
 # The signature of FullyShardedDataParallel.__init__ in torch 2.13.
