@@ -47,9 +47,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.reading.block_layout import dedent, replace_head
 from codemods.reading.dcp_format import check, guard_of, models_of, reads
 from codemods.reading.dcp_import import dcp_import
-from codemods.reading.layout import dedent, replace_head
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Undecided, finding
 
 CODE = "FM312"

@@ -45,8 +45,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.reading.call_layout import argument_removal, renaming
 from codemods.reading.dcp_import import PACKAGES, dcp_import
-from codemods.reading.layout import argument_removal, renaming
 from codemods.vocabulary import Edit, File, Level, Outcome, Rule, finding
 
 CODE = "FM311"

@@ -55,9 +55,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.call_layout import call_text
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
+from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
-from codemods.reading.layout import call_text, is_inside
 from codemods.reading.model_loading import loading
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD

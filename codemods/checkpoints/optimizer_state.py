@@ -51,9 +51,9 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from codemods.reading.call_layout import argument_removal, renaming, space_behind
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
-from codemods.reading.layout import argument_removal, renaming, space_behind
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS

@@ -49,7 +49,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.reading.layout import renaming
+from codemods.reading.call_layout import renaming
 from codemods.vocabulary import SUPPORT, File, Import, Level, Outcome, Rule, finding
 
 CODE = "FM305"

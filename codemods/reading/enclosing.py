@@ -15,3 +15,17 @@ def enclosing(file: File, node: cst.CSTNode, *kinds: type[N]) -> N | None:
 def contains(file: File, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
     """Whether a node is the other one, or stands in it."""
     return outer is node or any(outer is ancestor for ancestor in file.ancestors(node))
+
+
+def is_inside(node: cst.CSTNode, context: str, model: str, file: File) -> bool:
+    """Whether the node stands in a `with` that enters this FSDP1 context for the model of this text."""
+    by_model = f"{model}.{context.rsplit('.')[-1]}"
+    for ancestor in file.ancestors(node):
+        if isinstance(ancestor, cst.With):
+            for item in ancestor.items:
+                call = item.item
+                if not isinstance(call, cst.Call) or not call.args:
+                    continue
+                if file.fsdp1(call.func) == context or file.code(call.func) == by_model:
+                    return file.code(call.args[0].value) == model
+    return False

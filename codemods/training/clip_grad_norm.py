@@ -47,9 +47,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.call_layout import call_text
 from codemods.reading.clipping import IGNORED, IGNORED_CURE, STALE, STALE_CURE, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
-from codemods.reading.layout import call_text
 from codemods.tables.names import WRAPPER
 from codemods.vocabulary import SUPPORT, Edit, File, Finding, Holds, Import, Level, Outcome, Rule, finding
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.reading.layout import call_text
+from codemods.reading.call_layout import call_text
 from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
 
 CODE = "FM204"

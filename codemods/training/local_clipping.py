@@ -51,9 +51,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_CURE, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
-from codemods.reading.layout import argument_removal, stop
+from codemods.reading.layout import stop
 from codemods.reading.model_parameters import READERS
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 

@@ -53,8 +53,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.block_layout import replace_head
 from codemods.reading.enclosing import enclosing
-from codemods.reading.layout import replace_head
 from codemods.reading.unsynced import discard_gradients, leaves_backward_behind
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
 

@@ -45,8 +45,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.reading.block_layout import replace_head
 from codemods.reading.configuration import move
-from codemods.reading.layout import replace_head
 from codemods.reading.manual import block_of, class_given, context_of
 from codemods.vocabulary import SUPPORT, Edit, File, Import, Level, Outcome, Rule, Way, finding
 

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.reading.layout import argument_removal
+from codemods.reading.call_layout import argument_removal
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
 from codemods.tables.names import PACKAGE, WRAPPER
 from codemods.vocabulary import Edit, File, Import, Level, Origin, Outcome, Rule, Undecided, finding

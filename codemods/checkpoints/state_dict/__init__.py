@@ -55,7 +55,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.reading.layout import WIDTH, append_argument, removal, replace_head, stop
+from codemods.reading.block_layout import replace_head
+from codemods.reading.call_layout import WIDTH, append_argument
+from codemods.reading.layout import removal, stop
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding

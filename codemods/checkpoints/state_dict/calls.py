@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from codemods.reading.call_layout import argument_removal
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
-from codemods.reading.layout import argument_removal
 from codemods.reading.model_loading import loading
 from codemods.reading.state_dict_settings import Settings
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
