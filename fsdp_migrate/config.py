@@ -1,4 +1,4 @@
-"""`[tool.fsdp-migrate]` of the nearest pyproject.toml: every option of the command line, under the same name."""
+"""`[tool.fsdp-migrate]` of the nearest pyproject.toml: the options of a project, named as on the command line."""
 
 from __future__ import annotations
 
