@@ -46,8 +46,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[dict[str, A
     shutil.copy(Path(__file__).with_name("net.py"), folder)
     for row in ROWS:
         write(folder, row)
-    ranks = {world: run("run_rows", world, folder, "tests.checkpoints") for world in (2, 4, 1)}
-    return {world: [rank["results"] for rank in results] for world, results in ranks.items()}
+    return run("run_rows", (2, 4, 1), folder, "tests.checkpoints")
 
 
 def of_row(name: str, world: int, seen: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from codemods.vocabulary import Level
 
 from ..helpers import Result, rewrite_files
-from ..support.launch import run
+from ..support.launch import by_case, run
 
 pytest.importorskip("torch")
 
@@ -32,8 +32,7 @@ def seen(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("loops")
     for name, result in rewritten.items():
         write(result, folder / name)
-    ranks = run("run_loops", 2, folder, "tests.parity")
-    return {name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]}
+    return by_case(run("run_loops", [2], folder, "tests.parity"))
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)

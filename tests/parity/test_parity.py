@@ -11,7 +11,7 @@ from codemods.tables.versions import SINCE, exists
 from fsdp_migrate.engine import Options
 
 from ..helpers import Result, rewrite_files
-from ..support.launch import run
+from ..support.launch import by_case, run
 from .programs import models_of, write
 from .rows import ROWS, Row
 
@@ -32,11 +32,7 @@ def observed(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("rows")
     for row in ROWS:
         write(rewritten[row.name], folder / row.folder)
-    by_row = {}
-    for world in sorted({row.world for row in ROWS}):
-        ranks = run("run_rows", world, folder, "tests.parity")
-        by_row.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
-    return by_row
+    return by_case(run("run_rows", sorted({row.world for row in ROWS}), folder, "tests.parity"))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -36,7 +36,8 @@ def run_all(cases: Mapping[str, tuple[int, Callable[[], Any]]]) -> None:
             results[name] = {"error": traceback.format_exc()}
         if not agreed("error" in (results[name] or {})):
             break
-    (Path(folder) / f"rank{dist.get_rank()}.json").write_text(json.dumps({"results": results, "end": True}))
+    path = Path(folder) / f"rank{dist.get_rank()}of{dist.get_world_size()}.json"
+    path.write_text(json.dumps(results))
     dist.destroy_process_group()
 
 

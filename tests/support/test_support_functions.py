@@ -10,7 +10,7 @@ import pytest
 
 from fsdp_migrate.support import available, compose
 
-from .launch import run
+from .launch import by_case, run
 
 pytest.importorskip("torch")
 
@@ -23,13 +23,9 @@ CHECKS = re.findall(r"^@check\(.*\)\ndef (\w+)", SCRIPT, re.MULTILINE)
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """What each rank saw, by check."""
-    by_check = {}
-    for world in (2, 4):
-        folder = tmp_path_factory.mktemp(f"world{world}")
-        (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
-        ranks = run("run_functions", world, folder)
-        by_check.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
-    return by_check
+    folder = tmp_path_factory.mktemp("functions")
+    (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
+    return by_case(run("run_functions", (2, 4), folder))
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -8,7 +8,7 @@ import pytest
 
 from fsdp_migrate.support import available, compose
 
-from .launch import run
+from .launch import by_case, run
 
 pytest.importorskip("torch")
 
@@ -20,13 +20,9 @@ pytestmark = pytest.mark.dist
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What each rank saw, by case."""
-    by_case = {}
-    for world in sorted({case.world for case in CASES}):
-        folder = tmp_path_factory.mktemp(f"world{world}")
-        (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
-        ranks = run("run_parity", world, folder)
-        by_case.update({name: [rank["results"].get(name) for rank in ranks] for name in ranks[0]["results"]})
-    return by_case
+    folder = tmp_path_factory.mktemp("cases")
+    (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
+    return by_case(run("run_parity", sorted({case.world for case in CASES}), folder))
 
 
 @pytest.mark.parametrize("name", [case.name for case in CASES])
