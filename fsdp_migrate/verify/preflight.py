@@ -25,6 +25,8 @@ else:
     print(json.dumps({"torch": torch.__version__, "devices": devices, "gloo": gloo}))
 """
 _OLDEST = (2, 6)
+_OLDEST_ON_CPU = (2, 7)
+"""The streams that torch 2.6 has for the CPU lack what `fully_shard` asks of them, and its backward raises without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ def objection(request: CheckRequest, machine: Machine) -> Failure | None:
     if apart:
         return Failure("preflight", *apart)
     if request.device == "cpu":
+        if _version(machine.torch) < _OLDEST_ON_CPU:
+            message = f"fully_shard of torch {machine.torch} cannot train on the CPU"
+            return Failure("preflight", message, "a run on CPUs needs torch 2.7 or newer")
         if machine.gloo:
             return None
         return Failure("preflight", f"torch {machine.torch} was built without gloo", "use a build with gloo")
