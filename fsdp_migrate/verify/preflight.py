@@ -26,7 +26,7 @@ else:
 """
 _OLDEST = (2, 6)
 _OLDEST_ON_CPU = (2, 7)
-"""The streams that torch 2.6 has for the CPU lack what `fully_shard` asks of them, and its backward raises without."""
+"""The CPU streams of torch 2.6 lack what `fully_shard` asks of them; with that added, its backward raises."""
 
 
 @dataclass(frozen=True, slots=True)
