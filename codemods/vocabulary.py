@@ -364,6 +364,8 @@ class Rule(Generic[M]):
     edit: Callable[[M, File], Outcome]
     functions: tuple[str, ...] = ()
     """The same for functions of libraries that are given the model."""
+    assigned: tuple[str, ...] = ()
+    """The same for attributes of what the model has, where they are assigned to."""
 
 
 @dataclass(frozen=True)

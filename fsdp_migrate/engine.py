@@ -144,12 +144,14 @@ def _trees_using_models(program: Program) -> list[Tree]:
     """The files that call a method which means something else on a wrapped model, whether they name FSDP1 or not."""
     methods = {word for rule in RULES for word in rule.methods} | BY_NAME
     functions = {word for rule in RULES for word in rule.functions}
-    calls = re.compile(
+    assigned = {word for rule in RULES for word in rule.assigned}
+    uses = re.compile(
         rf"(?:\.|\bimport )(?:{'|'.join(sorted(methods))})\b"
         rf"|\b(?:{'|'.join(sorted(functions))})\b"
+        rf"|\.\s*(?:{'|'.join(sorted(assigned))})\b[\s\\)]*=(?!=)"
         rf"|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']"
     )
-    paths = [path for path, text in program.texts.items() if calls.search(text)]
+    paths = [path for path, text in program.texts.items() if uses.search(text)]
     trees = (program.tree(path) for path in paths if not support_file.is_support_file(path))
     return [tree for tree in trees if tree is not None]
 

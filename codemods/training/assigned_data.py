@@ -122,4 +122,6 @@ def _goes_over_optimizer(loop: cst.CSTNode, param: str, file: File) -> bool:
     return any(_OF_OPTIMIZER.search(text) for text in (file.code(loop.iter), *made))
 
 
-RULE: Rule[Match] = Rule(CODE, "assigned-data", __doc__, nodes=(cst.Assign,), methods=("data",), match=match, edit=edit)
+RULE: Rule[Match] = Rule(
+    CODE, "assigned-data", __doc__, nodes=(cst.Assign,), methods=(), assigned=("data",), match=match, edit=edit
+)

@@ -64,6 +64,7 @@ from codemods.vocabulary import SUPPORT, File, Holds, Import, Level, Outcome, Ru
 
 CODE = "FM209"
 
+_METHODS = (*READERS, "zero_grad")
 _OPTIMIZER = re.compile(r"(^|\.)(\w*optim\w*|Adam\w*|SGD|Lion|Adagrad|RMSprop|LAMB|Adafactor)$", re.IGNORECASE)
 _IN_PLACE = re.compile(r"\.(?!requires_grad_)[a-z]\w*_\(|\.data\s*[-+*/]?=(?!=)")
 
@@ -72,7 +73,7 @@ def match(node: cst.CSTNode, file: File) -> cst.Call | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     model, method = node.func.value, node.func.attr.value
-    if method not in {*READERS, "zero_grad"} or not isinstance(model, (cst.Name, cst.Attribute)):
+    if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
         return None
     if Holds.FSDP not in file.holds(model):
         return None
@@ -135,5 +136,5 @@ def _is_written(loop: cst.For, call: cst.Call, file: File) -> bool:
 
 
 RULE: Rule[cst.Call] = Rule(
-    CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), methods=("zero_grad",), match=match, edit=edit
+    CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), methods=_METHODS, match=match, edit=edit
 )

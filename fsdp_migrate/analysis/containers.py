@@ -14,7 +14,7 @@ import libcst as cst
 from codemods.tables.names import WRAPPER
 
 from .definitions import last_name
-from .program import Program
+from .program import ANY_KEY, Program
 from .tree import Tree
 
 Place = tuple[Tree, cst.BaseExpression]
@@ -44,7 +44,7 @@ class Containers:
     def __init__(self, program: Program, made: Callable[[Tree, cst.BaseExpression], list[Place]]) -> None:
         self._program = program
         self._made = made
-        self._stores: dict[str, list[_Store]] = {}
+        self._stores: dict[tuple[str, object], list[_Store]] = {}
         self._stores_of: dict[Tree, list[_Store]] = {}
         self._open: set[cst.CSTNode] = set()
 
@@ -60,7 +60,7 @@ class Containers:
             finally:
                 self._open.discard(node)
         mine = {node for _, node in made}
-        for store in self._stores_named(last_name(container)):
+        for store in self._stores_named(last_name(container), ANY_KEY if key is None else key):
             if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):
                 yield store.tree, store.value
 
@@ -74,7 +74,7 @@ class Containers:
             if not _has_keys(self._library_name(where, node), node):
                 yield from self._picked(self._elements(where, node), index)
         mine = {node for _, node in made}
-        for store in self._stores_named(last_name(iterable)):
+        for store in self._stores_named(last_name(iterable), None):
             if not store.has_key and self._is_same(tree, iterable, mine, store):
                 yield from self._picked(iter([(store.tree, store.value)]), index)
 
@@ -144,19 +144,22 @@ class Containers:
     def _library_name(self, tree: Tree, node: cst.CSTNode) -> str | None:
         return self._program.symbols.dotted(tree, node.func) if isinstance(node, cst.Call) else None
 
-    def _stores_named(self, name: str | None) -> list[_Store]:
-        """What is stored into anything of this name, or of any name where models are wrapped: a short search."""
+    def _stores_named(self, name: str | None, key: object) -> list[_Store]:
+        """What is stored into anything of this name, or of any name where models are wrapped: a short search.
+
+        `key` is what `Program.filling` takes; what is stored under other keys may be among it.
+        """
         if name is None:
             return []
-        if name not in self._stores:
+        if (name, key) not in self._stores:
             wrapping = {tree.path for tree in self._program.mentioning(WRAPPER)}
-            self._stores[name] = [
+            self._stores[name, key] = [
                 store
-                for tree in self._program.mentioning(name, WRAPPER)
+                for tree in self._program.parsed({*self._program.filling(name, key), *wrapping})
                 for store in self._stores_in(tree)
                 if tree.path in wrapping or last_name(store.container) == name
             ]
-        return self._stores[name]
+        return self._stores[name, key]
 
     def _stores_in(self, tree: Tree) -> list[_Store]:
         if tree not in self._stores_of:

@@ -88,6 +88,7 @@ class FileFacts:
         self._facts = facts
         self._program = facts.program
         self._together = facts.together(tree.path)
+        self._fsdp1: dict[cst.BaseExpression, str | None] = {}
 
     @property
     def path(self) -> Path:
@@ -128,8 +129,10 @@ class FileFacts:
         return self._program.symbols.dotted(self.tree, node)
 
     def fsdp1(self, node: cst.BaseExpression) -> str | None:
-        dotted = self.dotted(node)
-        return fsdp1_name(dotted) if dotted is not None else None
+        if node not in self._fsdp1:  # each rule asks this of each name
+            dotted = self.dotted(node)
+            self._fsdp1[node] = fsdp1_name(dotted) if dotted is not None else None
+        return self._fsdp1[node]
 
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         found = self._facts.values.origins(self.tree, node)

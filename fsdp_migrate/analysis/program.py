@@ -16,11 +16,21 @@ from .tree import Tree
 
 _WORD = re.compile(r"\w+")
 _DEFINED = re.compile(r"\bdef\b[\s\\]*(\w+)")
-_OPENS = r"(?=(?:[\s\\)]|#[^\n]*\n)*\()"
-"""What can stand between a name and the parenthesis that calls it."""
+_GAP = r"(?:[\s\\)]|#[^\n]*\n)*"
+"""What can stand between a name and the bracket behind it."""
+_OPENS = rf"(?={_GAP}\()"
 _ON_SUPER = r"\bsuper\([^()]*\)\."
 _CALLED = re.compile(rf"\bdef\s+\w+|{_ON_SUPER}\w+|\b(\w+){_OPENS}")
 _CALLED_ON_SUPER = re.compile(rf"{_ON_SUPER}(\w+){_OPENS}")
+_FILLED = re.compile(rf"\b(\w+){_GAP}(?:\[\s*(?:(['\"])([^'\"\\\n]*)\2\s*\])?|\.\s*(?:add|append)\b)")
+_INHERITED = re.compile(
+    r"\bclass\s+\w+\s*\((.*?)\)\s*:"  # a base
+    r"|\b(\w+)\s+as\b"  # what gets another name, which then is a base
+    r"|^\s*\w+\s*=([^=()\n][^()\n]*)$",
+    re.DOTALL | re.MULTILINE,
+)
+
+ANY_KEY = object()
 
 
 class Program:
@@ -41,7 +51,11 @@ class Program:
     def mentioning(self, *words: str, within: Collection[Path] | None = None) -> list[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
         paths = {path for word in words for path in self._words.get(word, ()) if within is None or path in within}
-        return list(self._parsed(path for path in self.texts if path in paths))
+        return list(self.parsed(paths))
+
+    def parsed(self, paths: Collection[Path]) -> Iterator[Tree]:
+        """Those of these files that are Python, in the program's order."""
+        return self._parsed(path for path in self.texts if path in paths)
 
     def defining(self, name: str) -> Iterator[Tree]:
         """The files in which a function or method of this name is defined, in the program's order."""
@@ -57,7 +71,20 @@ class Program:
         paths |= {path for name in names for path in self._words.get(name, ()) if path in partial}
         if through_super:
             paths |= {path for name in names for path in self._called_on_super.get(name, ())}
-        return self._parsed(path for path in self.texts if path in paths)
+        return self.parsed(paths)
+
+    def filling(self, name: str, key: object) -> Iterable[Path]:
+        """The files that can store into a container of this name, under a key.
+
+        `key` is a literal, `ANY_KEY`, or None for what has no literal key (`append`, a slice, a variable).
+        """
+        by_key = self._filled.get(name, {})
+        found = by_key.values() if key is ANY_KEY else (by_key.get(None, ()), by_key.get(key, ()))
+        return {path for paths in found for path in paths}
+
+    def inheriting(self, name: str) -> Iterator[Tree]:
+        """The files that can hold a class with a base of this name, in the program's order."""
+        return self._parsed(self._inherited.get(name, ()))
 
     def mentions(self, *words: str, within: Collection[Path] | None = None) -> bool:
         """Whether the text of any file holds one of these identifiers."""
@@ -79,6 +106,23 @@ class Program:
     @cached_property
     def _called_on_super(self) -> Mapping[str, Sequence[Path]]:
         return self._index(_CALLED_ON_SUPER)
+
+    @cached_property
+    def _filled(self) -> Mapping[str, Mapping[object, Sequence[Path]]]:
+        """Which files can store under which literal key into a container of a name; None: there is no literal key."""
+        holders: dict[str, dict[object, list[Path]]] = defaultdict(lambda: defaultdict(list))
+        for path, text in self.texts.items():
+            for name, quote, key in set(_FILLED.findall(text)):
+                holders[name][key if quote else None].append(path)
+        return holders
+
+    @cached_property
+    def _inherited(self) -> Mapping[str, Sequence[Path]]:
+        holders: dict[str, list[Path]] = defaultdict(list)
+        for path, text in self.texts.items():
+            for word in {word for found in _INHERITED.findall(text) for word in _WORD.findall(" ".join(found))}:
+                holders[word].append(path)
+        return holders
 
     def _index(self, pattern: re.Pattern[str]) -> Mapping[str, Sequence[Path]]:
         """The files in which the pattern's group matches a word, in the program's order."""

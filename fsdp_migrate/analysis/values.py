@@ -359,7 +359,7 @@ class Values:
             return self._families[owner]
         cut_before = self._cut
         found = [(tree, owner), *self.bases(tree, owner)]
-        for where in self.program.mentioning(owner.name.value):
+        for where in self.program.inheriting(owner.name.value):
             for other in where.nodes(cst.ClassDef):
                 if any(base is owner for _, base in self.bases(where, other)):
                     found.append((where, other))

@@ -19,7 +19,8 @@ def die_with_parent() -> None:
 
 
 def dump_stacks_on_signal(out: Path, rank: int) -> None:
-    """SIGUSR1 writes the Python stack of each thread to `rank-00000.stack`."""
+    """SIGUSR1 writes the Python stack of each thread to `rank-00000.stack`; a crash, to the output."""
+    faulthandler.enable()
     if hasattr(signal, "SIGUSR1"):
         file = (out / f"rank-{rank:05d}.stack").open("w")  # stays open for the life of the process
         faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)

@@ -43,9 +43,19 @@ def outcome(name: str, watched: Watched, world: int) -> Observation | Failure:
 
 
 def worth_a_retry(watched: Watched) -> bool:
-    """gloo sometimes aborts (-6) for reasons of its own: no rank raised, and some end markers are missing."""
-    raised = any(rank.end and rank.end["reason"] == "exception" for rank in watched.ranks)
-    return watched.hung is None and not raised and "exitcode  : -6" in watched.log
+    """Whether native code took a rank down, and the others at most lost their connection to it.
+
+    gloo does that now and then for reasons of its own: it aborts, or one of its threads runs into freed memory. A
+    program that does it by itself does it again.
+    """
+    raised = [_end_of(rank) for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
+    if watched.hung is not None or not all(_lost_its_peer(end["message"]) for end in raised):
+        return False
+    codes = _exit_codes(watched)
+    # Where another rank was the first to fail, torchrun does not say how this one ended.
+    unknown = {None} if raised else set()
+    crashed = {-signal.SIGABRT, -signal.SIGSEGV} | unknown
+    return any(codes.get(rank.rank) in crashed for rank in watched.ranks if not rank.end)
 
 
 def _gave_up(name: str, watched: Watched) -> Failure | None:
@@ -102,9 +112,9 @@ def _waits_or_lost_its_peer(rank: RankRecords, watched: Watched) -> bool:
 
 def _vanished(name: str, watched: Watched, world: int) -> Failure:
     """No rank says why: a signal, or the launcher itself failed."""
-    for rank, code in _TORCHRUN_EXIT.findall(watched.log):
-        if int(code) == _CANNOT_WRITE:
-            return _no_space(name, int(rank), watched)
+    for rank, code in _exit_codes(watched).items():
+        if code == _CANNOT_WRITE:
+            return _no_space(name, rank, watched)
     if any(words in watched.log for words in _PORT_TAKEN):
         return Failure(name, f"the {name} program wanted a port that is in use", _PORT_CURE, log=_tail(watched.log))
     if watched.room < _LEAST_ROOM:  # then not even the output could be written
@@ -123,7 +133,7 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
 def _killed(name: str, watched: Watched) -> Failure | None:
     """A rank that a signal ended before it could say anything; what the others then raised is its consequence."""
     silent = [rank.rank for rank in watched.ranks if not rank.end]
-    codes = {int(rank): int(code) for rank, code in _TORCHRUN_EXIT.findall(watched.log)}
+    codes = _exit_codes(watched)
     # torchrun itself ends the rest with SIGTERM.
     signalled = [rank for rank in silent if codes.get(rank, 0) < 0 and -codes[rank] != signal.SIGTERM]
     if signalled:
@@ -139,6 +149,11 @@ def _killed_by(name: str, rank: int, what: str, cure: str, watched: Watched) -> 
     return Failure(
         name, f"rank {rank} of the {name} program {what}", cure or _SIGNAL_CURES[9], rank, log=_tail(watched.log)
     )
+
+
+def _exit_codes(watched: Watched) -> dict[int, int]:
+    """What torchrun says of the ranks that failed, as far as it does; negative: a signal."""
+    return {int(rank): int(code) for rank, code in _TORCHRUN_EXIT.findall(watched.log)}
 
 
 def _lost_its_peer(message: str) -> bool:

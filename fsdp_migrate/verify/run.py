@@ -82,6 +82,10 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> Pa
         f"{path} was linked to and not copied (too large): a program that overwrites it overwrites yours"
         for path in runner.linked
     )
+    warnings += tuple(
+        f"the run `{name}` was made twice: native code, mostly gloo's, ended a rank in the first"
+        for name in runner.repeated
+    )
     return replace(report, device=request.device, limits=limits_of(request), warnings=warnings)
 
 

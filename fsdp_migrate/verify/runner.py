@@ -55,17 +55,20 @@ class Plan:
 
 @dataclass(slots=True)
 class Runner:
-    """Runs plans below `home`. `linked` collects the files that were too large to copy."""
+    """Runs plans below `home`. `linked` collects the files that were too large to copy, `repeated` the names of the
+    runs that were made once more."""
 
     request: CheckRequest
     home: Path
     progress: Progress | None = None
     linked: tuple[Path, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     def run(self, plan: Plan) -> Observation:
-        """Raises CouldNotRun. A run that gloo aborted for no reason of the program's is made once more."""
+        """Raises CouldNotRun. A run in which native code, mostly gloo's, ended a rank is made once more."""
         watched = self._attempt(plan)
         if worth_a_retry(watched) and not self.request.joins_others:  # the other nodes would not know of it
+            self.repeated += (plan.name,)
             watched = self._attempt(plan)
         ranks = 1 if self.request.dry_run_world is not None else self.request.ranks
         result = outcome(plan.name, watched, ranks)

@@ -65,6 +65,17 @@ def test_an_abort_before_them_is_tried_again() -> None:
     assert isinstance(outcome("original", run, 2), Failure)
 
 
+def test_a_crash_that_the_others_lost_their_connection_by_is_tried_again() -> None:
+    lost = ended("exception", type="RuntimeError", message="gloo: Connection closed by peer", traceback="")
+    assert worth_a_retry(watched(rank(0, lost), rank(1)))
+    assert worth_a_retry(watched(rank(0), rank(1), log=ABORTED.replace("-6", "-11")))
+
+
+def test_a_run_that_the_memory_killer_ended_is_not_tried_again() -> None:
+    lost = ended("exception", type="RuntimeError", message="gloo: Connection closed by peer", traceback="")
+    assert not worth_a_retry(watched(rank(0, lost), rank(1), log=ABORTED.replace("-6", "-9")))
+
+
 def test_a_run_in_which_a_rank_raised_is_not_tried_again() -> None:
     raised = ended("exception", type="ValueError", message="no", traceback="")
     assert not worth_a_retry(watched(rank(0, raised), rank(1), log=ABORTED))

@@ -59,6 +59,14 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     assert "memory" in failure.cure
 
 
+def test_a_crash_that_does_not_come_again_is_told_and_no_failure(tmp_path: Path) -> None:
+    script = make_tree(tmp_path / "tree", trouble="crash once") / "troubled.py"
+    env = {"CRASHED": str(tmp_path / "crashed")}
+    report = run_check(CheckRequest(script, script, 2, steps=4, env=env))
+    assert report.failure is None, report.reason
+    assert any("the run `original` was made twice" in warning for warning in report.warnings)
+
+
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.socket() as busy:
         busy.bind(("localhost", 0))

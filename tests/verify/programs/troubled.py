@@ -33,6 +33,9 @@ def get_into_trouble(rank: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if TROUBLE == "kill" and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    if TROUBLE == "crash once" and rank == 1 and not Path(os.environ["CRASHED"]).exists():
+        Path(os.environ["CRASHED"]).touch()
+        os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def main() -> None:
