@@ -359,10 +359,13 @@ class Values:
             return self._families[owner]
         cut_before = self._cut
         found = [(tree, owner), *self.bases(tree, owner)]
-        for where in self.program.inheriting(owner.name.value):
-            for other in where.nodes(cst.ClassDef):
-                if any(base is owner for _, base in self.bases(where, other)):
-                    found.append((where, other))
+        names = [owner.name.value]
+        for name in names:  # grows: who inherits from an heir may never name the owner
+            for where in self.program.inheriting(name):
+                for other in where.nodes(cst.ClassDef):
+                    if (where, other) not in found and any(base is owner for _, base in self.bases(where, other)):
+                        found.append((where, other))
+                        names.append(other.name.value)
         if self._cut == cut_before:
             self._families[owner] = found
         return found

@@ -258,3 +258,34 @@ BELOW = "class T:\n    def __init__(self, net):\n        self.m = Net()\n"
 )
 def test_an_attribute_is_not_wrapped_yet_above_the_wrap(text: str, found: set[str]) -> None:
     assert held(HEAD + BELOW + text) == found
+
+
+def test_an_attribute_is_set_by_heirs_that_never_name_the_class() -> None:
+    program = {
+        "train.py": "class Base:\n    def f(self):\n        ask(self.m)\n",
+        "middle.py": "import train as t\nMade = t.Base\nclass Middle(Made):\n    pass\n",
+        "leaf.py": HEAD
+        + "from middle import Middle as Parent\nclass Leaf(\n    Parent,\n):\n"
+        + "    def __init__(self):\n        self.m = FSDP(net)\n",
+    }
+    assert held(program) == {"FSDP"}
+
+
+@pytest.mark.parametrize(
+    ("store", "found"),
+    [
+        ('nets["b"] = DDP(net)', {"FSDP"}),
+        ('nets["a"] = DDP(net)', {"FSDP", "DDP"}),
+        ("nets[key] = DDP(net)", {"FSDP", "DDP"}),
+        ('(nets) [\n    "a"\n] = DDP(net)', {"FSDP", "DDP"}),
+        ('nets["a" ""] = DDP(net)', {"FSDP", "DDP"}),
+    ],
+)
+def test_what_another_file_stores_counts_under_its_key(store: str, found: set[str]) -> None:
+    program = {
+        "train.py": HEAD + 'from shared import nets\nimport other\nnets["a"] = FSDP(net)\nask(nets["a"])\n',
+        "shared.py": "nets = {}\n",
+        "other.py": "from torch.nn.parallel import DistributedDataParallel as DDP\nfrom shared import nets\n"
+        f"from net import net, key\n{store}\n",
+    }
+    assert held(program) == found | {"UNKNOWN"}  # more can be put there unseen
