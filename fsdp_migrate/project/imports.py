@@ -126,8 +126,13 @@ def _resolve(importing: Path, module: str | None, level: int, roots: Sequence[Pa
     if not parts:
         return None
     for position, root in enumerate(roots):
-        if position and parts[0] in sys.stdlib_module_names:
-            return None  # only a file beside the script comes before the standard library
+        # A script's own folder comes before every library. A package's is not searched at all when it is imported, and
+        # where it is, because scripts in it are started by name, it hides nothing that its other files need.
+        in_package = (root / "__init__.py").is_file()
+        if parts[0] in sys.stdlib_module_names and (position or in_package):
+            return None
+        if parts[0] == "torch" and in_package:
+            continue
         if root.name in INSTALLED and not _same_package(importing, root, parts[0]):
             continue
         found = _find(root, parts)

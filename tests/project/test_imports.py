@@ -153,6 +153,11 @@ def test_a_file_beside_the_script_hides_the_standard_library(project: Path) -> N
     assert program(project) == ["train.py", "profile.py"]
 
 
+def test_a_file_of_a_package_hides_no_library(project: Path) -> None:
+    write(project, pkg__run="import logging, torch, core", pkg__init="", pkg__logging="", pkg__torch="", pkg__core="")
+    assert program(project, "pkg/run.py") == ["pkg/run.py", "pkg/core.py"]
+
+
 def test_installed_packages_are_left_alone(project: Path) -> None:
     site = project / "lib" / "site-packages"
     write(site, lib__run="import torch\nimport lib.core", lib__init="", lib__core="", torch__init="")
