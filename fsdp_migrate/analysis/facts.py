@@ -11,20 +11,20 @@ from typing import cast
 
 import libcst as cst
 
-from codemods.reading.manual import context_of
-from codemods.tables.names import WRAPPER, fsdp1_name
+from codemods.tables.names import fsdp1_name
 from codemods.tables.versions import OLDEST
-from codemods.vocabulary import Cause, File, Holds, Import, Origin, Reference, Way
+from codemods.vocabulary import Cause, Holds, Import, Origin, Reference, Way
 
 from .calls import argument_for, parameters
-from .class_tests import class_test, object_of
+from .class_tests import class_test
 from .conditions import Conditions
 from .definitions import last_name
-from .flow import reaching
+from .holding import held_by
 from .program import Program
 from .scopes import Binding, Binds, Scope
 from .symbols import Outside
 from .tree import N, Tree
+from .uses import aliases, dotted_names, is_whole, same_meaning, uses
 from .values import Values
 
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
@@ -145,7 +145,7 @@ class FileFacts:
         tested = class_test(self, node)
         if tested is not None and Holds.FSDP in tested:
             return tested
-        held = frozenset(_held(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
+        held = frozenset(held_by(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
         if not self._facts.constructors:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {Holds.UNKNOWN}
@@ -154,7 +154,7 @@ class FileFacts:
     def _is_elsewhere(self, origin: Origin, node: cst.BaseExpression) -> bool:
         """Whether a model that is wrapped at `origin` never comes to `node`: on another way, or further down."""
         call = origin.node
-        if not isinstance(call, cst.Call) or _held(origin) not in {Holds.FSDP, Holds.DDP}:
+        if not isinstance(call, cst.Call) or held_by(origin) not in {Holds.FSDP, Holds.DDP}:
             return False
         tree = cast("FileFacts", origin.file).tree
         return self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call)
@@ -225,7 +225,7 @@ class FileFacts:
         if any(isinstance(origin.node, cst.Call) for origin in made):
             return True
         is_method = isinstance(value, cst.Attribute) and any(self._program.defining(value.attr.value))
-        return not is_method and any(_held(origin) is Holds.UNKNOWN for origin in made)
+        return not is_method and any(held_by(origin) is Holds.UNKNOWN for origin in made)
 
     @property
     def wraps_several(self) -> bool:
@@ -257,7 +257,7 @@ class FileFacts:
         return self.path in self._facts.untouched
 
     def references(self) -> Iterator[tuple[Reference, str]]:
-        for node in self._named():
+        for node in dotted_names(self.tree):
             parent = self.parent(node)
             if isinstance(node, cst.Name) and iskeyword(node.value):
                 continue
@@ -277,34 +277,15 @@ class FileFacts:
         name = definition.name.value
         for tree in self._program.mentioning(name):
             file = self._facts.file(tree)
-            known = {name, *_aliases(tree, name)}
-            for node in file._named():
-                if last_name(node) not in known or not file._is_whole(node):
+            known = {name, *aliases(tree, name)}
+            for node in dotted_names(tree):
+                if last_name(node) not in known or not is_whole(tree, node):
                     continue
                 if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
                     yield file, node
 
-    def _named(self) -> Iterator[Reference]:
-        yield from self.tree.nodes(cst.Name)
-        yield from self.tree.nodes(cst.Attribute)
-
-    def _is_whole(self, node: Reference) -> bool:
-        """Whether a name is an expression by itself: not the `b` of `a.b`, not where it is bound or imported."""
-        if isinstance(node, cst.Name):
-            return self._is_use(node) and not any(
-                isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)
-            )
-        return not isinstance(self.parent(node), cst.AssignTarget)
-
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
-        several = self.tree.scope_of[node].bindings.values()
-        bound = {binding for bindings in several for binding in bindings if binding.node is node}
-        names = {binding.name for binding in bound}
-        return [
-            name
-            for name in self.tree.nodes(cst.Name)
-            if name.value in names and self._is_use(name) and bound & set(reaching(self.tree, name, name.value))
-        ]
+        return uses(self.tree, node)
 
     def named(self, item: Import, at: cst.CSTNode) -> Import:
         scope: Scope | None = self.tree.scope_of[at]
@@ -322,21 +303,7 @@ class FileFacts:
         return not isinstance(symbol, Outside) or symbol.dotted == wanted
 
     def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
-        own = {binding for node in self.inside(expression) for binding in self._bound_by(node)}
-        for name in self.inside(expression):
-            if not isinstance(name, cst.Name) or not self._is_use(name):
-                continue
-            here = set(reaching(self.tree, name, name.value))
-            if here & own:
-                continue
-            if here != set(reaching(self.tree, at, name.value)):
-                return False
-        return True
-
-    def _bound_by(self, node: cst.CSTNode) -> Iterator[Binding]:
-        scope = self.tree.scope_of.get(node)
-        for bindings in scope.bindings.values() if scope is not None else ():
-            yield from (binding for binding in bindings if binding.node is node)
+        return same_meaning(self.tree, expression, at)
 
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         return self.tree.scope_of[node].node
@@ -441,17 +408,6 @@ class FileFacts:
         trees = self._program.mentioning(word, within=self._together)
         return (self._facts.file(tree) for tree in trees if tree is not self.tree)
 
-    def _is_use(self, name: cst.Name) -> bool:
-        """Not where the name is bound, nor the `b` of `a.b`, nor the keyword of an argument."""
-        parent = self.tree.parents.get(name)
-        if isinstance(parent, cst.Attribute):
-            return parent.value is name
-        if isinstance(parent, cst.Arg):
-            return parent.value is name
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef, cst.Param)):
-            return parent.name is not name
-        return not isinstance(parent, (cst.AssignTarget, cst.ImportAlias, cst.AsName, cst.Global, cst.Nonlocal))
-
 
 def _stays_on_device(origin: Origin) -> bool:
     """Whether a value of `cpu_offload` is seen to offload nothing: None, `CPUOffload()`, `CPUOffload(False)`."""
@@ -459,50 +415,3 @@ def _stays_on_device(origin: Origin) -> bool:
         return origin.is_none
     given = origin.node.args
     return not given or (isinstance(given[0].value, cst.Name) and given[0].value.value == "False")
-
-
-def _aliases(tree: Tree, name: str) -> Iterator[str]:
-    """What a file calls a name that it imports: `S` for `from sharding import Sharded as S`."""
-    for alias in tree.nodes(cst.ImportAlias):
-        if alias.asname is not None and last_name(alias.name) == name:
-            yield cst.ensure_type(alias.asname.name, cst.Name).value
-
-
-def _held(origin: Origin) -> Holds:
-    """Something else only where that is seen: what a library returns, or an object of one of the program's classes."""
-    node = origin.node
-    if isinstance(node, cst.Call):
-        return _held_by_call(origin.file, node)
-    seen = (cst.BaseNumber, cst.BaseString, cst.BaseComp, cst.Dict, cst.List, cst.Tuple, cst.Set, cst.Lambda)
-    if isinstance(node, (*seen, cst.FunctionDef, cst.ClassDef)) or origin.is_none:
-        return Holds.OTHER
-    if isinstance(node, (cst.Name, cst.Attribute)) and origin.file.dotted(node) is not None:
-        return Holds.OTHER
-    return Holds.UNKNOWN
-
-
-def _is_wrapper(origin: Origin) -> bool:
-    return isinstance(origin.node, (cst.Name, cst.Attribute)) and origin.file.fsdp1(origin.node) == WRAPPER
-
-
-def _held_by_call(file: File, call: cst.Call) -> Holds:
-    if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
-        return Holds.FSDP
-    if file.fsdp1(call.func) == "wrap":
-        return Holds.FSDP if file.wraps else Holds.UNKNOWN
-    made = file.dotted(call.func)
-    if made is not None:
-        return object_of(made)
-    origins = file.origins(call.func)
-    if any(_is_wrapper(origin) for origin in origins):
-        return Holds.FSDP if len(origins) == 1 else Holds.UNKNOWN
-    for origin in origins:
-        if (
-            isinstance(origin.node, cst.Call)
-            and origin.node.args
-            and origin.file.fsdp1(origin.node.args[0].value) == WRAPPER
-        ):
-            return Holds.FSDP
-        if isinstance(origin.node, cst.ClassDef):
-            return Holds.OTHER
-    return Holds.UNKNOWN
