@@ -58,7 +58,7 @@ def test_no_gpu_does_not_offer_zero_gpus() -> None:
     [
         (Machine(None, 0, False, "No module named 'torch'"), "torch cannot be imported", "fsdp-migrate[verify]"),
         (Machine("2.5.1", 8, True), "no public fully_shard", "2.6"),
-        (Machine("2.6.0", 8, True), "cannot train on the CPU", "2.7"),
+        (Machine("2.8.0", 8, True), "cannot train on the CPU, or not rightly", "2.9"),
         (Machine("2.13.0", 0, False), "without gloo", "gloo"),
     ],
 )
@@ -74,7 +74,8 @@ def test_a_machine_that_cannot_run_it_is_told_why(machine: Machine, message: str
     [
         (GPUS, Machine("2.13.0", 8, True)),
         (GPUS, Machine("2.6.0", 8, True)),
-        (replace(GPUS, device="cpu"), Machine("2.7.1", 0, True)),
+        (replace(GPUS, device="cpu"), Machine("2.9.1", 0, True)),
+        (replace(GPUS, device="cpu", dry_run_world=64), Machine("2.7.1", 0, True)),
         (replace(GPUS, launcher="srun {probe}"), Machine("2.13.0", 0, True)),
     ],
 )
