@@ -40,8 +40,12 @@ module stand in for torch's where those would give something else:
 - The program sets state-dict types for code that is not seen, or the model can be a DDP model:
   `model_state_dict(model)` decides at run time.
 
+Torch puts the model's own DTensors into what it loads: a state dict that the program reads again, such as one for two
+models, is loaded as a `dict` of its own.
+
 The state dict of the module inside of the wrapper (`wrapped = FSDP(model)`, then `model.state_dict()`) is reported:
-FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole.
+FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole. Where one rank alone
+reads a state dict the program raises: gathering it would wait for the others.
 
 ## References
 
@@ -59,7 +63,9 @@ from codemods.reading.call_layout import call_text
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
+from codemods.reading.layout import stop
 from codemods.reading.model_loading import loading
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, Undecided, finding
@@ -112,6 +118,8 @@ def edit(found: Match, file: File) -> Outcome:
         return _manual(found, file, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if Holds.FSDP not in held and not file.state_dicts_at_run_time:
         return _manual(found, file, "it cannot be seen whether this model is wrapped")
+    if found.method == "state_dict" and is_on_one_rank(found.call, file):
+        return _stopped(found, file)
     if file.state_dicts_at_run_time or Holds.DDP in held:
         return _through_support(found, file)
     try:
@@ -141,6 +149,8 @@ def _load(found: Match, file: File) -> Outcome:
         return _through_support(found, file, "load_full_state_dict")
     strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, file) else FULL_LOAD
+    if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
+        state = f", dict({file.code(load.state)})"
     return _rewritten(found, file, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
 
 
@@ -174,6 +184,15 @@ def _through_support(found: Match, file: File, name: str = "") -> Outcome:
             finding(CODE, Level.REWRITTEN, file, found.call, f"{found.method} becomes {name} of the support module")
         ],
         imports=[item],
+    )
+
+
+def _stopped(found: Match, file: File) -> Outcome:
+    """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks."""
+    message = f"{file.code(found.model)}.state_dict() is read on one rank alone: gathering it would wait for the others"
+    cure = "read it on every rank, and let one of them save it"
+    return Outcome(
+        stop(file, found.call, CODE, message), [finding(CODE, Level.MANUAL, file, found.call, message, cure)]
     )
 
 

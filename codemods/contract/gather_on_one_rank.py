@@ -45,20 +45,16 @@ Nothing is changed. Only conditions that name a rank or the main process are tak
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.vocabulary import Check, File, Finding, Level, finding
 
 CODE = "FM505"
 
 _GETTERS = frozenset({"get_model_state_dict", "get_state_dict", "get_optimizer_state_dict"})
-_RANK = r"(?:\w+\.)*(?:global_|local_|dp_)?rank|(?:\w+\.)*get_(?:global_|local_)?rank\(\)"
-_MAIN = r"(?:\w+\.)*(?:is_main_process|is_master|is_rank_0)(?:\(\))?"
-_ONE = re.compile(rf"(?:{_RANK}) == 0|not (?:{_RANK})|{_MAIN}")
-_OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
 
 
 def find(file: File) -> Iterator[Finding]:
@@ -66,7 +62,7 @@ def find(file: File) -> Iterator[Finding]:
     if not file.mentions("fully_shard", "FSDPModule"):
         return
     for call in file.nodes(cst.Call):
-        if _is_gathering(file, call) and _is_on_one_rank(file, call):
+        if _is_gathering(file, call) and is_on_one_rank(call, file):
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -86,31 +82,6 @@ def _is_gathering(file: File, call: cst.Call) -> bool:
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "options"]
     made = [origin for value in given for origin in file.origins(value) if origin.node is not None]
     return any("full_state_dict=True" in origin.file.code(origin.node) for origin in made if origin.node is not None)
-
-
-def _is_on_one_rank(file: File, call: cst.Call) -> bool:
-    inner: cst.CSTNode = call
-    for node in file.ancestors(call):
-        if isinstance(node, (cst.FunctionDef, cst.Lambda)):
-            return isinstance(node, cst.FunctionDef) and _others_have_left(file, node.body, inner)
-        if isinstance(node, cst.If) and inner is node.body and _ONE.fullmatch(file.code(node.test)):
-            return True
-        if isinstance(node, cst.IndentedBlock) and _others_have_left(file, node, inner):
-            return True
-        inner = node
-    return False
-
-
-def _others_have_left(file: File, block: cst.CSTNode, inner: cst.CSTNode) -> bool:
-    """Whether `if rank != 0: return` stands above."""
-    for statement in getattr(block, "body", ()):
-        if statement is inner:
-            return False
-        if isinstance(statement, cst.If) and statement.orelse is None and _OTHERS.fullmatch(file.code(statement.test)):
-            last = statement.body.body[-1]
-            if isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return):
-                return True
-    return False
 
 
 CHECK = Check(CODE, "gather-on-one-rank", __doc__, words=("full_tensor", *sorted(_GETTERS)), find=find)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.reading.read_again import is_read_again
 from codemods.vocabulary import File, Undecided
 
 _ORDER = ("state_dict", "strict")
@@ -20,6 +21,8 @@ class Loading:
     is_lenient: bool
     """Whether `strict` is anything but True: other keys may be missing or not known."""
     result_is_used: bool
+    is_read_again: bool
+    """Whether the program may look at the state dict afterwards, or load it into another model."""
 
 
 def loading(call: cst.Call, file: File) -> Loading:
@@ -34,4 +37,6 @@ def loading(call: cst.Call, file: File) -> Loading:
         raise Undecided("load_state_dict does not take the state dict first")
     strict = found.get("strict")
     lenient = strict is not None and file.code(strict.value) != "True"
-    return Loading(found["state_dict"].value, strict, lenient, not isinstance(file.parent(call), cst.Expr))
+    state = found["state_dict"].value
+    is_used = not isinstance(file.parent(call), cst.Expr)
+    return Loading(state, strict, lenient, is_used, is_read_again(state, call, file))

@@ -116,6 +116,14 @@ with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
     loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
     optimizer.load_state_dict(loaded)
 """
+_RESUMED = """
+for name in (f"{{path}}.missing", path):
+    try:
+{load}
+    except Exception:
+        continue
+    return name == path
+"""
 _LEGACY_SAVE = """
 state = model.state_dict()
 optim_state = FSDP.full_optim_state_dict(model, optimizer)
@@ -409,6 +417,52 @@ optimizer.load_state_dict(sharded)
         imports="from torch.distributed.fsdp import ShardingStrategy",
         wrap="use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
         left_out="count",  # FSDP1 gave the buffers themselves, which go on counting; the support module gives copies
+    ),
+    Row(
+        "kept while training goes on, sharded",
+        """
+        state = model.state_dict()
+        losses = train(model, optimizer, 9, 1)
+        if rank == 0:
+            torch.save(state, path)
+        return losses
+        """,
+        "model.load_state_dict(torch.load(path))",
+    ),
+    Row(
+        "one state for two models",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+average = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=True)
+average.load_state_dict(saved["model"])
+optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"]))
+return round(average(batch(7)).sum().item(), 4), sorted(saved["model"])
+""",
+    ),
+    Row(
+        "the best weights are restored twice",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+best = model.state_dict()
+best = {name: value.clone() for name, value in best.items()}
+for turn in range(2):
+    optimizer.zero_grad()
+    train(model, optimizer, 5 + turn, 1)
+    model.load_state_dict(best)
+optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"]))
+""",
+    ),
+    *(
+        Row(
+            f"resumed if there is a file, {checkpoint_format}",
+            _FULL_SAVE,
+            _RESUMED.format(load=indent(_FULL_LOAD.replace("path", "name").strip(), " " * 8)),
+            keeps_order=checkpoint_format == "keep",
+            checkpoint_format=checkpoint_format,
+        )
+        for checkpoint_format in ("keep", "dcp")
     ),
     Row(
         "saved before the first step",

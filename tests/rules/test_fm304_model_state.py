@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from codemods.vocabulary import Level
@@ -215,3 +217,69 @@ def test_state_that_is_kept_is_a_copy_where_nothing_is_gathered(text: str) -> No
 def test_parameters_are_whole_inside_of_summon(module: str) -> None:
     head = "    with FSDP.summon_full_params(model, rank0_only=True, writeback=False):\n"
     assert body(f"{head}        s = model{module}.state_dict()\n").endswith("        s = model.state_dict()\n")
+
+
+@pytest.mark.parametrize("model", ["model", "model.module"])
+@pytest.mark.parametrize("guard", ["rank == 0", "rank <= 0", "rank in (-1, 0)", "not rank", "rank == 0 and path"])
+def test_state_that_one_rank_reads_alone_raises(guard: str, model: str) -> None:
+    text = f"""
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(net, rank, path):
+            model = FSDP(net)
+            if {guard}:
+                path.save({model}.state_dict())
+        """
+    result = check_marked(text, "FM304", Level.MANUAL, "on one rank alone", line=7)
+    message = f"{model}.state_dict() is read on one rank alone: gathering it would wait for the others"
+    assert f'        raise NotImplementedError("fsdp-migrate FM304: {message}")\n        path.save(' in result.text
+
+
+def test_state_that_one_rank_reads_where_there_is_no_other() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(net, rank, world_size, path):
+            model = FSDP(net)
+            if rank == 0 and world_size == 1:
+                path.save(model.state_dict())
+        """
+    assert "get_model_state_dict(model, options=" in rewrite(code(text)).text
+
+
+READ_AGAIN = [
+    "state = torch.load(path)\n    model.load_state_dict(state)\n    optimizer(state)",
+    "state = torch.load(path)\n    model.load_state_dict(state['model'])\n    return state",
+    "state = torch.load(path)\n    best = state[0]\n    model.load_state_dict(best)\n    optimizer(state[0])",
+    "state = torch.load(path)\n    for _ in path:\n        model.load_state_dict(state)",
+    "model.load_state_dict(path.best)",
+    "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        state = torch.load(path)\n"
+    "        model.load_state_dict(state)\n        optimizer(state)",
+]
+READ_ONCE = [
+    "model.load_state_dict(torch.load(path)['model'])",
+    "state = torch.load(path)\n    model.load_state_dict(state)\n    del state",
+    "state = torch.load(path)\n    model.load_state_dict(state['model'])\n    optimizer(state['optimizer'])",
+    "for name in path:\n        state = torch.load(name)\n        model.load_state_dict(state)",
+    "state = torch.load(path)\n    for name in path:\n        model.load_state_dict(state[name])",
+    "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        state = torch.load(path)\n"
+    "        model.load_state_dict(state)\n        optimizer(state)",
+]
+
+
+@pytest.mark.parametrize(("statement", "again"), [*((s, True) for s in READ_AGAIN), *((s, False) for s in READ_ONCE)])
+def test_state_that_is_read_again_is_not_filled_with_shards(statement: str, again: bool) -> None:
+    text = HEAD.replace(" as FSDP", " as FSDP, StateDictType") + f"    {statement}\n"
+    (loaded,) = re.findall(
+        r"set_model_state_dict\(model, (.*?)(?:, options.*)?\)\n", meaning(rewrite(text).text) + "\n"
+    )
+    assert loaded.startswith("dict(") is again
+
+
+def test_state_that_a_caller_reads_again() -> None:
+    text = HEAD + "    return load(model, path)\n\n\ndef load(model, state):\n    model.load_state_dict(state)\n"
+    assert "set_model_state_dict(model, state, options" in meaning(rewrite(text).text)
+    again = text.replace("return load(model, path)", "load(model, path)\n    return path")
+    assert "set_model_state_dict(model, dict(state), options" in meaning(rewrite(again).text)

@@ -95,7 +95,11 @@ def _load(node: cst.Call, chosen: Settings, file: File, written: Body) -> None:
         written.edits.append(Edit(start, first, f"{name}({model}, "))
         return
     name = written.name(Import(DCP, "set_model_state_dict"), node, file)
-    written.edits.append(Edit(start, first, f"{name}({model}, "))
+    copies = is_full and load.is_read_again  # torch puts the model's own DTensors into what it loads
+    written.edits.append(Edit(start, first, f"{name}({model}, {'dict(' if copies else ''}"))
+    if copies:
+        end = file.span(load.state)[1]
+        written.edits.append(Edit(end, end, ")"))
     if load.strict is not None:
         written.edits += argument_removal(file, node, load.strict)
     strict = f"strict={file.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""

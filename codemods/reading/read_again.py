@@ -1,0 +1,76 @@
+"""Whether a value that is handed to a call is looked at afterwards, by whatever name the program still has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.vocabulary import File
+
+_DEPTH = 4
+"""How many names and calls of functions a value is followed through."""
+
+
+def is_read_again(value: cst.BaseExpression, call: cst.Call, file: File, depth: int = _DEPTH) -> bool:
+    """False where the value is made in the call, or has a name that ends there; unseen callers are not supposed to."""
+    name, is_kept = _first(value)
+    if name is None:
+        return False
+    if is_kept or depth == 0 or _is_named_below(value, name, call, file):
+        return True
+    scope = file.scope(call)
+    made = [node for node in file.nodes(cst.Assign) if file.scope(node) is scope and _binds(node, name)]
+    if any(_is_outside_of_loop(node, value, call, file) for node in made):
+        return True
+    handed = [(node.value, call, file) for node in made]
+    handed += [(given, outer, where) for where, outer, given in file.passed_to(call, name.value) if not made]
+    return any(is_read_again(given, outer, where, depth - 1) for given, outer, where in handed)
+
+
+def _first(value: cst.BaseExpression) -> tuple[cst.Name | None, bool]:
+    """`state` of `state["model"]`, and whether an object keeps the value: `self.best`."""
+    is_kept = False
+    while isinstance(value, (cst.Attribute, cst.Subscript)):
+        is_kept = is_kept or isinstance(value, cst.Attribute)
+        value = value.value
+    return (value if isinstance(value, cst.Name) else None), is_kept
+
+
+def _binds(assignment: cst.Assign, name: cst.Name) -> bool:
+    targets = [target.target for target in assignment.targets]
+    return any(isinstance(target, cst.Name) and target.value == name.value for target in targets)
+
+
+def _is_named_below(value: cst.BaseExpression, name: cst.Name, call: cst.Call, file: File) -> bool:
+    """Whether the value, a part of it or what holds it stands below: not `state["step"]` for `state["model"]`."""
+    text, end = file.code(value), file.span(call)[1]
+    below = [n for n in file.nodes(cst.Name) if n.value == name.value and file.span(n)[0] > end]
+    return any(other.startswith(text) or text.startswith(other) for node in below for other in _texts(node, call, file))
+
+
+def _texts(node: cst.Name, call: cst.Call, file: File) -> Iterator[str]:
+    """What a name below the call stands in, such as `state["step"]`."""
+    if file.scope(node) is not file.scope(call):
+        return
+    whole: cst.CSTNode = node
+    holder = file.parent(whole)
+    while isinstance(holder, (cst.Attribute, cst.Subscript)) and holder.value is whole:
+        whole, holder = holder, file.parent(holder)
+    if not isinstance(holder, (cst.Del, cst.AssignTarget)):
+        yield file.code(whole)
+
+
+def _is_outside_of_loop(assignment: cst.Assign, value: cst.BaseExpression, call: cst.Call, file: File) -> bool:
+    """Whether a loop comes to the call several times with the one value, and not with another item: `states[key]`."""
+    around = list(file.ancestors(assignment))
+    for loop in file.ancestors(call):
+        if not isinstance(loop, (cst.For, cst.While)) or file.scope(loop) is not file.scope(call) or loop in around:
+            continue
+        if isinstance(loop, cst.While) or not _names(loop.target, file) & _names(value, file):
+            return True
+    return False
+
+
+def _names(node: cst.CSTNode, file: File) -> set[str]:
+    return {inner.value for inner in file.inside(node) if isinstance(inner, cst.Name)}
