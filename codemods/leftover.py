@@ -38,13 +38,14 @@ before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import libcst as cst
 
 from codemods.reading.layout import stop
 from codemods.tables.leftovers import (
+    ALSO_OF_MODELS,
     CLASS,
     HARMLESS,
     INTERNALS,
@@ -57,7 +58,7 @@ from codemods.tables.leftovers import (
     Leftover,
 )
 from codemods.tables.names import SILENT_ON_FSDP2, WRAPPER
-from codemods.vocabulary import File, Holds, Level, Outcome, finding
+from codemods.vocabulary import Edit, File, Finding, Holds, Level, Outcome, finding
 
 CODE = "FM100"
 
@@ -87,18 +88,27 @@ def _is_silent(node: cst.BaseExpression, name: str, file: File) -> bool:
     return runs and is_function and not HARMLESS & set(name.split("."))
 
 
-def internals(file: File, attributes: Sequence[cst.Attribute]) -> Outcome:
-    """Attributes of FSDP1's own objects, in a file that deals with FSDP1."""
-    found = []
+def internals(file: File, attributes: Sequence[cst.Attribute], migrated: bool) -> Outcome:
+    """Attributes of FSDP1's own objects, in a file that deals with FSDP1. Reading one raises; setting one would not."""
+    found: list[Finding] = []
+    edits: list[Edit] = []
     for attribute in attributes:
-        owner = attribute.value
-        inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
-        if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, file):
-            found.append(finding(PRIVATE.code, Level.MANUAL, file, attribute, PRIVATE.message, PRIVATE.cure))
-        row = _method_row(attribute, file)
-        if row is not None:
+        for row in _rows_of(attribute, file):
             found.append(finding(row.code, Level.MANUAL, file, attribute, row.message, row.cure))
-    return Outcome(findings=found)
+            is_set = isinstance(file.parent(attribute), cst.AssignTarget)
+            if migrated and is_set and Holds.FSDP in file.holds(attribute.value):
+                edits += stop(file, attribute, row.code, row.message)
+    return Outcome(edits, found)
+
+
+def _rows_of(attribute: cst.Attribute, file: File) -> Iterator[Leftover]:
+    owner = attribute.value
+    inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
+    if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, file):
+        yield PRIVATE
+    row = _method_row(attribute, file)
+    if row is not None:
+        yield row
 
 
 def _is_wrapped_module(attribute: cst.Attribute, file: File) -> bool:
@@ -111,13 +121,17 @@ def _method_row(attribute: cst.Attribute, file: File) -> Leftover | None:
     name = attribute.attr.value
     call = file.parent(attribute)
     is_called = isinstance(call, cst.Call) and call.func is attribute
-    if name not in OF_WRAPPER and not (is_called and name in STATIC):
+    if not _is_of_wrapper(name, file) and not (is_called and name in STATIC):
         return None
-    if isinstance(call, cst.AssignTarget) or file.fsdp1(attribute) is not None:
+    if file.fsdp1(attribute) is not None:
         return None
     if Holds.FSDP not in file.holds(attribute.value):
         return None
     return ON_MODEL
+
+
+def _is_of_wrapper(name: str, file: File) -> bool:
+    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not file.sets_attribute(name))
 
 
 def _row(node: cst.BaseExpression, name: str, file: File) -> Leftover:

@@ -191,7 +191,7 @@ class _Run:
         if file.beside is not None:
             return
         attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
-        self._take(file.path, leftover.internals(file, attributes))
+        self._take(file.path, leftover.internals(file, attributes, migrated))
 
     def _drop_aliases(self, file: FileFacts) -> None:
         """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""

@@ -104,34 +104,24 @@ INTERNALS = frozenset(
 BY_NAME = frozenset({"clip_grad_norm_", "no_sync", "set_state_dict_type", "state_dict_type", "summon_full_params"})
 """Methods of an FSDP1 model that `getattr` and `hasattr` find by name, and that an FSDP2 model does not have."""
 
-OF_WRAPPER = frozenset(
-    {
-        "_assert_state",
-        "_deregister_orig_params_ctx",
-        "_has_params",
-        "_is_root",
-        "_is_using_optim_input",
-        "_low_precision_hook_enabled",
-        "_mixed_precision_enabled_for_buffers",
-        "_optim_state_dict_impl",
-        "_optim_state_dict_to_load_impl",
-        "_reset_lazy_init",
-        "_unshard",
-        "_use_training_state",
-        "_wait_unshard_streams_on_current_stream",
-        "_warn_legacy_optim_state_dict",
-        "_warn_optim_input",
-        "backward_prefetch",
-        "compute_device",
-        "cpu_offload",
-        "forward_prefetch",
-        "mixed_precision",
-        "process_group",
-        "sharding_strategy",
-        "training_state",
-    }
-)
+_OF_WRAPPER = """
+_all_fsdp_states _all_reduce_stream _assert_state _buffer_name_to_orig_dtype _buffer_names _comm_hook _comm_hook_state
+_debug_level _default_stream _deregister_orig_params_ctx _device_handle _device_mesh _exec_order_data
+_free_event_queue _fsdp_extension _fully_sharded_module_to_handle _gradient_postdivide_factor
+_gradient_predivide_factor _has_params _ignored_buffer_names _ignored_modules _ignored_params _is_root
+_is_using_optim_input _low_precision_hook_enabled _mixed_precision_enabled_for_buffers _optim_state_dict_config
+_optim_state_dict_impl _optim_state_dict_to_load_impl _post_backward_callback_queued _post_backward_stream
+_post_forward_handles _pre_forward_handles _pre_unshard_stream _reset_lazy_init _root_pre_forward_handles
+_state_dict_config _state_dict_type _sync_gradients _unshard _unshard_event _unshard_params_ctx _unshard_stream
+_use_full_prec_in_eval _use_orig_params _use_training_state _wait_unshard_streams_on_current_stream
+_warn_legacy_optim_state_dict _warn_optim_input _zero_scalar backward_prefetch compute_device cpu_offload
+forward_prefetch limit_all_gathers mixed_precision process_group sharding_strategy training_state
+"""
+OF_WRAPPER = frozenset(_OF_WRAPPER.split())
 """What else FSDP1's wrapper has and an FSDP2 model has not: read directly it raises, by name it is passed over."""
+
+ALSO_OF_MODELS = frozenset({"params", "rank", "world_size"})
+"""The same under names that programs give to attributes of their own as well."""
 
 HARMLESS = frozenset({"FSDP_PREFIX", "FSDP_WRAPPED_MODULE", "clean_tensor_name"})
 """Private names that deal in parameter names alone, and find nothing to take away from FSDP2's."""

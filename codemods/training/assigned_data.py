@@ -89,6 +89,8 @@ def edit(found: Match, file: File) -> Outcome:
         return Outcome(stopped, [finding(CODE, Level.MANUAL, file, found.statement, _MOVED, _CURE)])
     start, end = file.span(found.statement)
     value = value[1:-1] if _is_in_parentheses(found.value) else value
+    if isinstance(found.value, cst.Yield) and not found.value.lpar:
+        value = f"({value})"
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
     return Outcome(
         [Edit(start, end, f"{param}.data.copy_({value})")],

@@ -28,6 +28,7 @@ def setup(net):
 ## Fix safety
 
 An infinity on one rank's shard makes both ranks skip the step and halve the scale, as before (torch 2.13, 2 ranks).
+Where a model ignores parameters it is reported: torch's scaler raises for plain gradients beside DTensors.
 
 ## References
 
@@ -39,9 +40,15 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.reading.call_layout import call_text
+from codemods.reading.manual import is_constructor
 from codemods.vocabulary import Edit, File, Import, Level, Outcome, Rule, finding
 
 CODE = "FM204"
+
+_BECOMES = "ShardedGradScaler becomes torch.amp.GradScaler"
+_MIXED = "it raises for an optimizer of ignored parameters and sharded ones: plain gradients beside DTensors"
+_CURE = "nothing, where what is ignored is frozen; else give the ignored parameters an optimizer of their own"
+_IGNORED = ("ignored_modules", "ignored_states")
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
@@ -58,11 +65,22 @@ def edit(call: cst.Call, file: File) -> Outcome:
     ]
     torch = file.named(Import("torch"), call)
     text = call_text(file, call, f"{torch.local}.amp.GradScaler", ", ".join(kept))
-    return Outcome(
-        edits=[Edit(*file.span(call), text)],
-        findings=[finding(CODE, Level.REWRITTEN, file, call, "ShardedGradScaler becomes torch.amp.GradScaler")],
-        imports=[torch],
-    )
+    found = finding(CODE, Level.REWRITTEN, file, call, _BECOMES)
+    if _ignores_parameters(file):
+        found = finding(CODE, Level.MANUAL, file, call, f"{_BECOMES}; {_MIXED}", _CURE)
+    return Outcome([Edit(*file.span(call), text)], [found], [torch])
+
+
+def _ignores_parameters(file: File) -> bool:
+    """Whether a constructor call of the program names what it ignores."""
+    given = [(where, call, name) for name in _IGNORED for where, call in file.passing(name)]
+    values = [
+        (where, argument.value)
+        for where, call, name in given
+        for argument in call.args
+        if is_constructor(where, call) and argument.keyword is not None and argument.keyword.value == name
+    ]
+    return any(not origin.is_none for where, value in values for origin in where.origins(value))
 
 
 RULE: Rule[cst.Call] = Rule(CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

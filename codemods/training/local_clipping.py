@@ -1,5 +1,5 @@
-"""**What it does.** Finds `torch.nn.utils.clip_grad_norm_` on the parameters of a wrapped model, and makes the norm
-that it returns a plain tensor where it is used.
+"""**What it does.** Finds `torch.nn.utils.clip_grad_norm_` on the parameters of a wrapped model, and `get_total_norm`
+on their gradients, and makes the norm that they return a plain tensor where it is used.
 
 **Why.** Under FSDP1 that function saw this rank's flat shards and clipped by a norm of its own on every rank. On
 FSDP2's DTensors it computes the global norm. The rewritten program is right where the original was not, and its
@@ -54,11 +54,16 @@ import libcst as cst
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_CURE, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
+from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import stop
 from codemods.reading.model_parameters import READERS
-from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
+from codemods.vocabulary import SUPPORT, Edit, File, Finding, Holds, Import, Level, Outcome, Rule, finding
 
 CODE = "FM206"
+
+_TOTAL = "get_total_norm"
+_FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
+_OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,14 @@ class Match:
     held: frozenset[Holds]
     directly: bool
     """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
+    function: str
 
 
 def match(node: cst.CSTNode, file: File) -> Match | None:
     if not isinstance(node, cst.Call) or not node.args:
         return None
-    if not (file.dotted(node.func) or "").startswith("torch.nn.utils.clip_grad_norm"):
+    owner, _, function = (file.dotted(node.func) or "").rpartition(".")
+    if owner not in _OWNERS or function not in _FUNCTIONS:
         return None
     given = _parameters(node).value
     for where, expression in _followed(given, file):
@@ -85,12 +92,14 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
             model = _model_read_by(inner)
             held = where.holds(model) if model is not None else frozenset()
             if model is not None and Holds.FSDP in held:
-                return Match(node, model, where, held, inner is given)
+                return Match(node, model, where, held, inner is given, function)
     return None
 
 
 def edit(found: Match, file: File) -> Outcome:
     call, model = found.call, found.model
+    if found.function == _TOTAL:
+        return _total(found, file)
     message = "FSDP1 clipped by each rank's own norm here; on FSDP2 it is the global norm, and the losses differ for it"
     cure = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
     rerun = found.directly and clips_after_forward(call, model, file)
@@ -111,6 +120,22 @@ def edit(found: Match, file: File) -> Outcome:
         if found.directly:
             edits.append(Edit(*file.span(given.value), file.code(model)))
         return Outcome(edits, findings, [item])
+    return _plain(found, file, findings)
+
+
+def _total(found: Match, file: File) -> Outcome:
+    """The norm of gradients alone. What comes to a collective is left to the rule for those."""
+    message = "FSDP1 took each rank's own norm here; on FSDP2 it is the global norm"
+    findings = [finding(CODE, Level.MANUAL, file, found.call, message, "expect another norm, and what is made of it")]
+    function = next((node for node in file.ancestors(found.call) if isinstance(node, cst.FunctionDef)), None)
+    if function is not None and collectives_on_gradients(function, file):
+        return Outcome()
+    return _plain(found, file, findings)
+
+
+def _plain(found: Match, file: File, findings: list[Finding]) -> Outcome:
+    """The norm as a plain tensor, where it is used."""
+    call = found.call
     if isinstance(file.parent(call), cst.Expr):
         return Outcome(findings=findings)
     start, end = file.span(call)
@@ -125,12 +150,26 @@ def _parameters(call: cst.Call) -> cst.Arg:
 
 
 def _followed(given: cst.BaseExpression, file: File) -> Iterator[tuple[File, cst.CSTNode]]:
-    """The expression itself, and what a name or attribute in its place was set to, or a function returns there."""
-    yield file, given
-    if isinstance(given, (cst.Name, cst.Attribute, cst.Call)):
-        for origin in file.origins(given):
-            if origin.node is not None:
-                yield origin.file, origin.node
+    """The expression itself, and what a name or attribute in its place was set to, or a function returns there.
+
+    For the groups of an optimizer (`optimizer.param_groups[0]["params"]`), what the optimizer was made of.
+    """
+    made = _origins(given, file) if isinstance(given, (cst.Name, cst.Attribute, cst.Call)) else ()
+    for where, expression in ((file, given), *made):
+        yield where, expression
+        for node in where.inside(expression):
+            if isinstance(node, cst.Attribute) and node.attr.value == "param_groups":
+                yield from _origins(node.value, where)
+    if isinstance(given, cst.Subscript):
+        for loop in file.ancestors(given):
+            if isinstance(loop, cst.For) and file.code(loop.target) == file.code(given.value):
+                yield from _followed(loop.iter, file)
+
+
+def _origins(node: cst.BaseExpression, file: File) -> Iterator[tuple[File, cst.CSTNode]]:
+    for origin in file.origins(node):
+        if origin.node is not None:
+            yield origin.file, origin.node
 
 
 def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
@@ -141,5 +180,11 @@ def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
 
 
 RULE: Rule[Match] = Rule(
-    CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), methods=("clip_grad_norm_",), match=match, edit=edit
+    CODE,
+    "clipping-by-local-norm",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=("clip_grad_norm_", _TOTAL),
+    match=match,
+    edit=edit,
 )

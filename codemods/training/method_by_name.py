@@ -49,7 +49,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.reading.layout import stop
-from codemods.tables.leftovers import BY_NAME, INTERNALS, OF_WRAPPER, STATIC
+from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
@@ -79,7 +79,9 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
     if node.func.value not in {"getattr", "hasattr"} or not isinstance(name, cst.SimpleString):
         return None
     if name.evaluated_value not in _LOOKED_UP:
-        return None
+        is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not file.sets_attribute(str(name.evaluated_value))
+        if not is_wrappers:
+            return None
     held = file.holds(node.args[0].value)
     asked = {Holds.FSDP, Holds.UNKNOWN} if name.evaluated_value in BY_NAME else {Holds.FSDP}
     return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None

@@ -5,6 +5,7 @@ What an FSDP2 model would pass over must be rewritten, or raise when it is reach
 
 from __future__ import annotations
 
+import importlib
 from textwrap import indent
 
 WRAPPERS = (
@@ -19,18 +20,41 @@ WRAPPERS = (
 )
 """What the wrapper has and `nn.Module` has not, save `module` and `__getitem__`, which a module can have too."""
 
-PRIVATE = {
-    "_common_utils": "_get_module_fsdp_state _get_module_fsdp_state_if_fully_sharded_module _has_fsdp_params "
-    "_is_fsdp_flattened _module_handle _get_param_to_fqns _get_sharding_strategy _is_composable _get_root_modules",
-    "_flat_param": "FlatParamHandle",
-    "_init_utils": "_get_default_group",
-    "_optim_utils": "_optim_state_dict _flatten_optim_state_dict _get_flat_param_to_fqn",
-    "_runtime_utils": "_lazy_init _get_fsdp_root_states _is_fsdp_root _pre_forward _root_pre_forward",
-    "_state_dict_utils": "_replace_with_full_state_dict_type _set_use_dtensor",
-    "_traversal_utils": "_get_fsdp_states _get_fsdp_handles _get_fsdp_states_with_modules",
-    "_unshard_param_utils": "_unshard_params _register_flat_param",
-}
-"""Functions that look for FSDP1's modules and find none: real programs import them."""
+ATTRIBUTES = (
+    "_all_fsdp_states _all_handles _all_reduce_stream _buffer_name_to_orig_dtype _buffer_names _comm_hook "
+    "_comm_hook_state _debug_level _default_stream _device_handle _device_mesh _exec_order_data _free_event_queue "
+    "_fsdp_extension _fully_sharded_module_to_handle _gradient_postdivide_factor _gradient_predivide_factor _handle "
+    "_ignored_buffer_names _ignored_modules _ignored_params _is_root _optim_state_dict_config "
+    "_post_backward_callback_queued _post_backward_stream _post_forward_handles _pre_forward_handles "
+    "_pre_unshard_stream _root_pre_forward_handles _state_dict_config _state_dict_type _sync_gradients _unshard_event "
+    "_unshard_params_ctx _unshard_stream _use_full_prec_in_eval _use_orig_params _zero_scalar backward_prefetch "
+    "compute_device cpu_offload forward_prefetch limit_all_gathers mixed_precision params process_group rank "
+    "sharding_strategy training_state world_size"
+)
+"""What the wrapper gives to each model: to read, and to set, which FSDP2 would never look at."""
+
+OVERRIDDEN = {"_apply", "apply", "forward", "named_buffers", "named_parameters"}
+"""Methods of every module that the wrapper has in a form of its own.
+
+FSDP2 has an `_apply` too, `apply` and `forward` have rules (FM403, FM104), and the names are the model's own in FSDP2.
+"""
+
+MODULES = (
+    "_common_utils _debug_utils _dynamo_utils _exec_order_utils _flat_param _fsdp_extensions _init_utils "
+    "_limiter_utils _optim_utils _runtime_utils _shard_utils _state_dict_utils _trace_utils _traversal_utils "
+    "_unshard_param_utils _wrap_utils"
+)
+"""FSDP1's private modules: most of their functions look for FSDP1's modules and find none."""
+
+
+def functions(module: str) -> list[str]:
+    """The functions and classes that a private module defines."""
+    members = vars(importlib.import_module(f"torch.distributed.fsdp.{module}")).items()
+    own = [name for name, value in members if getattr(value, "__module__", "").endswith(f".{module}")]
+    return sorted(name for name in own if name not in {"P", "T"})
+
+
+PRIVATE = {module: functions(module) for module in MODULES.split()}
 
 STATEMENTS = [
     "with FSDP.state_dict_type(model, None):\n    pass",
@@ -41,18 +65,19 @@ STATEMENTS = [
     "[isinstance(p, FlatParameter) for p in model.parameters()]",
     "model._handle.flat_param",
 ]
-for name in ["_handle", "_handles", "_is_root", "sharding_strategy", "process_group", "mixed_precision"]:
-    STATEMENTS += [f"model.{name}", f'getattr(model, "{name}", None)', f'hasattr(model, "{name}")']
+for name in ["_handles", *ATTRIBUTES.split()]:
+    STATEMENTS += [f"print(model.{name})", f'getattr(model, "{name}", None)', f'hasattr(model, "{name}")']
+STATEMENTS += [f"model.{name} = None" for name in ATTRIBUTES.split() if name not in {"params", "rank", "world_size"}]
 for name in WRAPPERS.split():
     STATEMENTS += [f"FSDP.{name}(model)", f"model.{name}(model)"]
     STATEMENTS += [f'getattr(model, "{name}", None)', f'hasattr(model, "{name}")']
-STATEMENTS += [f"{name}(model)" for names in PRIVATE.values() for name in names.split()]
+STATEMENTS += dict.fromkeys(f"{name}(model)" for names in PRIVATE.values() for name in names)
 
 IMPORTS = [
     "from models import Plain",
     "from torch.distributed.fsdp import FlatParameter",
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
-    *(f"from torch.distributed.fsdp.{module} import {', '.join(names.split())}" for module, names in PRIVATE.items()),
+    *(f"from torch.distributed.fsdp.{module} import {', '.join(names)}" for module, names in PRIVATE.items() if names),
 ]
 FUNCTIONS = {
     f"use_{index}": f"def use_{index}():\n    model = build()\n{indent(statement, '    ')}\n"

@@ -2,6 +2,8 @@
 
 A row is the body of `train`, behind the wrapped model and its optimizer. What it appends to `seen` is compared:
 numbers, texts, lists of them. To add one, add an entry. Imports are found by the names that are used.
+
+Where FSDP1 itself went on with stale weights, the rewritten program is compared with the model that is not sharded.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import re
 from dataclasses import dataclass
 from textwrap import dedent, indent
 
-from .programs import folder_of, with_imports
+from .programs import IMPORTS, folder_of, with_imports
 
 DATA = """\
 def batches(count, seed=0):
@@ -35,6 +37,13 @@ class Loop:
     """Of the findings."""
     rel: float
     """How far apart the numbers may be."""
+    is_stale: bool
+    """Whether FSDP1 uses stale weights or gradients."""
+
+    @property
+    def unsharded(self) -> str:
+        """The same program, with a model that is not sharded."""
+        return self.program.replace(IMPORTS["FSDP"], "from tests.parity.unsharded import Unsharded as FSDP")
 
     @property
     def folder(self) -> str:
@@ -53,6 +62,7 @@ def loop(
     above: str = "",
     levels: str = "rewritten",
     rel: float = 1e-5,
+    is_stale: bool = False,
 ) -> None:
     text = DATA + (dedent(above).strip() + "\n\n\n" if above else "") + "def train():\n"
     text += indent(
@@ -62,7 +72,7 @@ def loop(
         f"seen = []\n{dedent(body).strip()}\nreturn seen\n",
         "    ",
     )
-    LOOPS.append(Loop(name, with_imports(text), frozenset(levels.split()), rel))
+    LOOPS.append(Loop(name, with_imports(text), frozenset(levels.split()), rel, is_stale))
 
 
 def inside(template: str, body: str) -> str:
@@ -359,12 +369,78 @@ loop(
     """,
     levels="rewritten manual",
 )
-loop(
-    "local norms of torch, global now, of one that is not sharded",
-    inside(CLIPPED, 'norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)\nseen.append(f"{norm:.3f}")'),
-    "use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
-    levels="rewritten manual",
-)
+
+# Torch's own functions took a norm of this rank's shards, which is that of the model only where nothing is sharded.
+
+CLIPS = "torch.nn.utils.clip_grad_norm_"
+for use, body in {
+    "formatted": f'norm = {CLIPS}(model.parameters(), 0.1)\nseen.append(f"{{norm:.3f}}")',
+    "with foreach": f"seen.append({CLIPS}(model.parameters(), 0.1, foreach=len(seen) == 0).item())",
+    "of a group": f'norm = {CLIPS}(optimizer.param_groups[0]["params"], 0.1)\nseen.append(f"{{norm:.3f}}")',
+    "of each group": f"""
+        for group in optimizer.param_groups:
+            seen.append({CLIPS}(group["params"], 0.1).item())
+        """,
+    "of all groups": f"""
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        seen.append({CLIPS}(params, 0.1).item())
+        """,
+    "that has to be finite": f"seen.append({CLIPS}(model.parameters(), 0.1, error_if_nonfinite=True).item())",
+    "that is not finite": f"""
+        for p in model.parameters():
+            p.grad.mul_(float("nan"))
+        try:
+            {CLIPS}(model.parameters(), 0.1, error_if_nonfinite=True)
+        except RuntimeError as error:
+            seen.append(str(error)[:30])
+        """,
+    "without clipping": """
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        seen.append(f"{norm:.3f}")
+        """,
+    "in two steps": """
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), 0.1, norm)
+        seen.append(norm.item())
+        """,
+}.items():
+    loop(
+        f"norm of torch {use}",
+        inside(CLIPPED, body),
+        "use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
+        levels="rewritten manual",
+    )
+
+# Between the backward and the step, and in front of a forward, FSDP1 used the root's weights of the last evaluation.
+
+STALE = """
+for x in batches(3):
+    loss = loss_of(model, x)
+    loss.backward()
+    seen.append(loss.item())
+    BODY
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+EVALUATED = "with torch.no_grad():\n    seen.append(loss_of(model, x).item())\n"
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+    for use, body in {
+        "clipped": f"{EVALUATED}seen.append(model.clip_grad_norm_(0.1).item())",
+        "clipped by torch": f"{EVALUATED}seen.append({CLIPS}(model.parameters(), 0.1).item())",
+        "written to": f"""
+{EVALUATED}
+with torch.no_grad():
+    for p in model.parameters():
+        p.clamp_(-0.1, 0.1)
+""",
+    }.items():
+        loop(
+            f"evaluated and {use}, {strategy}",
+            inside(STALE, body),
+            f"use_orig_params=True, sharding_strategy=ShardingStrategy.{strategy}",
+            levels="rewritten manual",
+            is_stale=True,
+        )
 loop(
     "clipping by value", inside(CLIPPED, "torch.nn.utils.clip_grad_value_(model.parameters(), 1e-3)\n" + USES["logged"])
 )
@@ -502,16 +578,76 @@ loop(
     "use_orig_params=True, mixed_precision=MixedPrecision(torch.bfloat16)",
 )
 
+for zero in ("model", "optimizer"):
+    for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
+        loop(
+            f"gradients are zeroed between the forward and the backward by the {zero}, {strategy}",
+            f"""
+            for x in batches(3):
+                loss = loss_of(model, x)
+                {zero}.zero_grad()
+                loss.backward()
+                seen.append([loss.item(), model.clip_grad_norm_(1.0).item()])
+                optimizer.step()
+            """,
+            f"use_orig_params=True, sharding_strategy=ShardingStrategy.{strategy}",
+            # FSDP1 does not find the old gradients then, and adds the new ones to them.
+            is_stale=(zero, strategy) == ("model", "SHARD_GRAD_OP"),
+        )
 loop(
-    "gradients are zeroed between the forward and the backward",
+    "an evaluation in inference_mode",
     """
     for x in batches(3):
         loss = loss_of(model, x)
-        model.zero_grad()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.inference_mode():
+            seen.append([loss.item(), loss_of(model, x).item()])
+    """,
+)
+loop(
+    "a forward that fails",
+    """
+    for index, x in enumerate(batches(3)):
+        try:
+            loss_of(model, x[:, :3] if index == 1 else x)
+        except RuntimeError:
+            seen.append("failed")
+        loss = loss_of(model, x)
         loss.backward()
         seen.append([loss.item(), model.clip_grad_norm_(1.0).item()])
         optimizer.step()
+        optimizer.zero_grad()
     """,
+)
+loop(
+    "a parameter of the program's own before the first forward",
+    "model.inp.weight = nn.Parameter(torch.ones_like(model.inp.weight))\n" + inside(CLIPPED, USES["logged"]),
+    levels="rewritten manual",
+)
+loop(
+    "units are counted",
+    "seen.append([float(len(FSDP.fsdp_modules(part))) for part in (model, model.blocks, model.blocks[0], model.out)])",
+)
+loop(
+    "a scaler with an optimizer for ignored parameters",
+    """
+    scaler = ShardedGradScaler(init_scale=1024.0)
+    ignored = torch.optim.SGD(net.out.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD([p for n, p in model.named_parameters() if "out." not in n], lr=0.05)
+    for x in batches(3):
+        loss = loss_of(model, x)
+        scaler.scale(loss).backward()
+        for each in (optimizer, ignored):
+            scaler.step(each)
+            each.zero_grad()
+        scaler.update()
+        seen.append(loss.item())
+    """,
+    "use_orig_params=True, ignored_modules=[net.out]",
+    "(net := Plain())",
+    levels="rewritten manual",
 )
 for use, body in {
     "halved": "for p in model.parameters():\n    p.data = p.data * 0.5",

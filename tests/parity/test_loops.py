@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from codemods.tables.names import FSDP2
 from codemods.vocabulary import Level
 
-from ..helpers import Result, rewrite_files
+from ..helpers import FSDP1, Result, rewrite_files
 from ..support.launch import by_case, run
 
 pytest.importorskip("torch")
 
-from .leftovers import FUNCTIONS, PROGRAM, STATEMENTS, WRAPPERS
+from .leftovers import ATTRIBUTES, FUNCTIONS, MODULES, OVERRIDDEN, PROGRAM, STATEMENTS, WRAPPERS
 from .loops import LOOPS, Loop
 from .programs import models_of, write
 
@@ -32,6 +33,8 @@ def seen(rewritten: dict[str, Result], tmp_path_factory: pytest.TempPathFactory)
     folder = tmp_path_factory.mktemp("loops")
     for name, result in rewritten.items():
         write(result, folder / name)
+    for loop in LOOPS:
+        (folder / loop.folder / "unsharded.py").write_text(loop.unsharded)
     return by_case(run("run_loops", [2], folder, "tests.parity"))
 
 
@@ -49,10 +52,12 @@ def test_sees_what_it_saw_before(loop: Loop, seen: dict[str, list[dict[str, Any]
     for result in seen[loop.name]:
         assert "error" not in result, result["error"]
         assert flat(result["before"])
-        assert flat(result["after"]) == [
+        expected = [
             pytest.approx(value, rel=loop.rel, abs=1e-7) if isinstance(value, float) else value
-            for value in flat(result["before"])
+            for value in flat(result["unsharded" if loop.is_stale else "before"])
         ]
+        assert flat(result["after"]) == expected
+        assert (flat(result["before"]) != expected) is loop.is_stale
 
 
 @pytest.mark.dist
@@ -76,6 +81,41 @@ def test_every_name_of_the_wrapper_is_tried() -> None:
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     assert {*WRAPPERS.split(), "module", "__getitem__"} >= set(dir(FullyShardedDataParallel)) - set(dir(nn.Module))
+    own = {name for name in vars(FullyShardedDataParallel).keys() & set(dir(nn.Module)) if not name.startswith("__")}
+    assert own == OVERRIDDEN
+
+
+@pytest.mark.dist
+def test_every_attribute_of_a_wrapped_model_is_tried(seen: dict[str, list[dict[str, Any]]]) -> None:
+    for rank in seen["attributes"]:
+        assert set(rank["names"]) == set(ATTRIBUTES.split())
+
+
+def test_every_private_module_is_tried() -> None:
+    import pkgutil
+
+    import torch.distributed.fsdp
+
+    modules = {module.name for module in pkgutil.iter_modules(torch.distributed.fsdp.__path__)}
+    public = {"api", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap"}
+    assert modules - public - {"_fully_shard"} == set(MODULES.split())
+
+
+def test_every_public_name_is_known() -> None:
+    """Each is FSDP2's, or in the list of FSDP1's that the tests look for in everything that is rewritten."""
+    import importlib
+
+    names = ["", ".api", ".fully_sharded_data_parallel", ".wrap", ".sharded_grad_scaler"]
+    places = [importlib.import_module(f"torch.distributed.fsdp{name}") for name in names]
+    exported = {name for place in places for name in getattr(place, "__all__", vars(place)) if name[0] != "_"}
+    own = {
+        name
+        for name in exported
+        for place in places
+        if getattr(getattr(place, name, None), "__module__", "").startswith("torch.distributed.fsdp")
+    }
+    assert own <= FSDP1 | FSDP2
+    assert [name for name in FSDP1 if not any(hasattr(place, name) for place in places)] == []
 
 
 def flat(values: Any) -> list[Any]:

@@ -302,6 +302,33 @@ def test_parameters_that_a_function_returns() -> None:
     assert "clip_grad_norm_(params_of(model), 1.0).full_tensor()" in result.text
 
 
+GROUPS = [
+    "torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]['params'], 1.0)",
+    "for group in optimizer.param_groups:\n        torch.nn.utils.clip_grad_norm_(group['params'], 1.0)",
+    "ps = [p for g in optimizer.param_groups for p in g['params']]\n    torch.nn.utils.clip_grad_norm_(ps, 1.0)",
+]
+
+
+@pytest.mark.parametrize("statement", GROUPS)
+def test_parameters_of_an_optimizer(statement: str) -> None:
+    text = HEAD + "    optimizer = torch.optim.SGD(model.parameters())\n" + f"    {statement}\n"
+    assert check_marked(text, "FM206", Level.MANUAL, "global norm").text.endswith(f"    {statement}\n")
+    other = text.replace("SGD(model.", "SGD(args.")
+    assert "FM206" not in {rule for rule, _, _ in rewrite(other).summary}
+
+
+def test_norm_without_clipping() -> None:
+    total = "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])"
+    result = check_marked(HEAD + f"    return {total}\n", "FM206", Level.MANUAL, "each rank's own norm")
+    assert result.text.endswith(f"    return {total}.full_tensor()\n")
+
+
+def test_norm_that_is_added_up_by_hand_has_a_rule_of_its_own() -> None:
+    total = "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])"
+    text = HEAD + f"    total = {total} ** 2\n    torch.distributed.all_reduce(total)\n"
+    assert {rule for rule, level, _ in rewrite(text).summary if level == "manual"} == {"FM402"}
+
+
 @pytest.mark.parametrize("use", USED)
 def test_local_norm_that_is_used_becomes_a_plain_tensor(use: str) -> None:
     before = f"    {use}\n".format("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")

@@ -73,3 +73,15 @@ MARKED = [
 @pytest.mark.parametrize("text", MARKED)
 def test_marked(text: str) -> None:
     check_marked(HEAD + f"    return model, {text}\n", "FM204", Level.MANUAL, "ShardedGradScaler")
+
+
+@pytest.mark.parametrize(("ignored", "level"), [("[net.head]", Level.MANUAL), ("args.x", Level.MANUAL), ("None", None)])
+def test_ignored_parameters_have_plain_gradients(ignored: str, level: Level | None) -> None:
+    text = (
+        HEAD.replace("FSDP(net)", f"FSDP(net, ignored_modules={ignored})") + "    return model, ShardedGradScaler()\n"
+    )
+    result = rewrite(text)
+    found = [finding for finding in result.findings if finding.rule == "FM204"]
+    assert [finding.level for finding in found] == [level or Level.REWRITTEN]
+    assert ("plain gradients beside DTensors" in found[0].message) is bool(level)
+    assert result.text.endswith("    return model, torch.amp.GradScaler()\n")

@@ -71,6 +71,11 @@ def test_value_in_parentheses() -> None:
     assert "        p.data.copy_(\n            x\n        )\n" in rewrite(HEAD + text).text
 
 
+def test_value_that_a_generator_is_sent() -> None:
+    text = "    for p in model.parameters():\n        p.data = yield x\n"
+    assert "        p.data.copy_((yield x))\n" in rewrite(HEAD + text).text
+
+
 @pytest.mark.parametrize("value", ["p.data.to('cpu')", "p.data.float()", "p.to(x, non_blocking=True)"])
 def test_what_moves_the_parameter_raises(value: str) -> None:
     text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"

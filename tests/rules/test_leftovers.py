@@ -168,3 +168,25 @@ def test_patched_internals_are_reported() -> None:
         "_runtime_utils._lazy_init = print\n\n\ndef shard(net):\n    return FSDP(net)\n"
     )
     assert [finding.rule for finding in rewrite(text).findings if finding.line == 3] == ["FM401"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["model._sync_gradients = False", "model.limit_all_gathers = x", "model._handle = x"]
+)
+def test_attribute_of_the_wrapper_that_is_set_raises(statement: str) -> None:
+    """FSDP2 would keep the attribute, and never look at it."""
+    rule = "FM401" if "_handle" in statement else "FM207"
+    result = check_marked(HEAD + f"    {statement}\n", rule, Level.MANUAL, line=6)
+    assert f'    raise NotImplementedError("fsdp-migrate {rule}: ' in result.text
+    assert result.text.endswith(f"    {statement}\n")
+
+
+@pytest.mark.parametrize("name", ["params", "rank", "world_size"])
+def test_attribute_that_a_program_may_have_too(name: str) -> None:
+    for read in (f"model.{name}", f"getattr(model, '{name}', 0)", f"hasattr(model, '{name}')"):
+        text = HEAD + f"    return {read}\n"
+        assert {rule for rule, level, _ in rewrite(text).summary if level == "manual"} == {
+            "FM207" if read.startswith("model") else "FM205"
+        }
+        own = text.replace("return", f"net.{name} = 1\n    return")
+        assert {level for _, level, _ in rewrite(own).summary} == {"rewritten"}

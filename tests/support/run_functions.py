@@ -5,6 +5,8 @@ usage: torchrun -m tests.support.run_functions FOLDER [CHECK...], with `fsdp2_su
 
 from __future__ import annotations
 
+import copy
+import io
 import logging
 import re
 from collections.abc import Callable
@@ -21,10 +23,11 @@ import torch.distributed.fsdp as fsdp1
 import torch.distributed.fsdp._fully_shard._fsdp_init as fsdp2_init
 import torch.distributed.fsdp._init_utils as fsdp1_init
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from . import models
@@ -324,8 +327,10 @@ def shards_are_read_and_written_as_the_traps_say() -> None:
     model = wrapped(FSDP2)
     weight = model.inp.weight
     whole = weight.full_tensor()
-    assert weight.norm().item() != whole.norm().item()  # this rank's piece
-    equal(weight.norm().full_tensor(), whole.norm())
+    for kind in ("norm", "sum", "mean", "max", "min"):
+        assert getattr(weight, kind)().item() == pytest.approx(getattr(weight.to_local(), kind)().item())
+        equal(getattr(weight, kind)().full_tensor(), getattr(whole, kind)(), rel=1e-5)
+    assert weight.count_nonzero().item() == weight.to_local().numel()
     equal(weight.std().item(), whole.std().item())  # of all ranks: on one rank alone it would wait
     with torch.no_grad():
         weight[3].zero_()
@@ -334,6 +339,129 @@ def shards_are_read_and_written_as_the_traps_say() -> None:
     with support.no_sync(model):
         loss_of(model, batches(1)[0]).backward()
         assert all(p.grad is None for p in model.parameters())
+
+
+@check()
+def writes_to_shards_are_kept_or_lost_as_the_traps_say() -> None:
+    """What FM209, FM213, FM416 and FM421 are about."""
+    x = batches(1)[0]
+
+    def kept(write: Callable[[nn.Module], Any], evaluated: bool = False) -> bool:
+        """Whether zeros that are written to the last weight are what the next forward uses."""
+        model = wrapped(FSDP2)
+        loss_of(model, x).backward()
+        with torch.no_grad():
+            if evaluated:
+                model(x)
+            write(model)
+            support.reshard_all(model)
+            return bool(model(x).eq(model.out.bias).all())
+
+    def put(model: nn.Module) -> None:
+        model.out.weight = nn.Parameter(torch.zeros_like(model.out.weight))
+
+    def assign(model: nn.Module) -> None:
+        model.out.weight.data = torch.zeros_like(model.out.weight)
+
+    def unshard(model: nn.Module) -> None:
+        model.unshard()
+        model.out.weight.zero_()
+
+    def distribute(model: nn.Module) -> None:
+        weight = model.out.weight
+        weight.copy_(distribute_tensor(torch.zeros(weight.shape), weight.device_mesh, weight.placements))
+
+    def columns(model: nn.Module) -> None:
+        model.out.weight[:, : models.WIDTH] *= 0
+
+    assert kept(lambda model: model.out.weight.zero_())
+    assert kept(lambda model: model.out.weight.data.fill_(0))
+    assert kept(distribute)
+    assert kept(columns)
+    assert not kept(lambda model: model.out.weight.full_tensor().zero_())
+    assert not kept(unshard)
+    assert not kept(assign)
+    assert not kept(put)
+    assert not kept(lambda model: model.out.weight.zero_(), evaluated=True)
+    raises(RuntimeError, partial(kept, lambda model: model.out.weight.copy_(torch.zeros(1, models.WIDTH))), "mixed")
+
+
+@check()
+def a_step_on_unsynchronised_gradients_raises_or_does_nothing() -> None:
+    """A program of FSDP1 that works has none: what FSDP2 passes over, FSDP1 refused."""
+    for v, no_sync in ((FSDP1, lambda m: m.no_sync()), (FSDP2, support.no_sync)):
+        model = wrapped(v)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = [local(p).detach().clone() for p in model.parameters()]
+        with no_sync(model):
+            loss_of(model, batches(1)[0]).backward()
+        if v is FSDP1:
+            raises(RuntimeError, optimizer.step, "size of tensor")
+        else:
+            optimizer.step()
+            equal(before, [local(p).detach() for p in model.parameters()])
+
+
+@check()
+def what_is_left_of_fsdp1_is_silent() -> None:
+    """Why a leftover raises: on an FSDP2 model these do nothing, and say nothing."""
+    model = wrapped(FSDP2)
+    with FSDP.summon_full_params(model):
+        assert all(isinstance(p, DTensor) for p in model.parameters())
+    with pytest.raises(KeyError), FSDP.state_dict_type(model, fsdp1.StateDictType.FULL_STATE_DICT):
+        assert isinstance(model.state_dict()["inp.weight"], DTensor)  # the error comes when that is saved
+    FSDP.set_state_dict_type(model, fsdp1.StateDictType.FULL_STATE_DICT)
+    assert isinstance(model.state_dict()["inp.weight"], DTensor)
+    assert FSDP.fsdp_modules(model) == []
+    assert not isinstance(model, FSDP)
+    for name in ("no_sync", "clip_grad_norm_", "module"):
+        raises(AttributeError, partial(getattr, model, name))
+
+
+@check()
+def an_optimizer_from_before_trains_nothing() -> None:
+    """What FM405 and FM502 are about."""
+    model = models.Plain()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    FSDP2.shard_model(model)
+    before = summoned_values(model)
+    continue_training(model, optimizer, 0, 2)
+    equal(before, summoned_values(model))
+
+
+@check()
+def a_norm_that_is_not_finite_raises_on_every_rank() -> None:
+    model = wrapped(FSDP2)
+    loss_of(model, batches(1)[0]).backward()
+    if dist.get_rank() == 1:
+        model.inp.weight.grad.to_local().fill_(float("nan"))
+    clip = partial(torch.nn.utils.clip_grad_norm_, model.parameters(), 1.0, error_if_nonfinite=True)
+    raises(RuntimeError, clip, "non-finite")
+
+
+@check()
+def what_the_traps_call_an_error_is_one() -> None:
+    """FM402, FM407, FM412, FM422: these raise, on every rank, and need no word from a person to be seen."""
+    model = wrapped(FSDP2)
+    loss_of(model, batches(1)[0]).backward()
+    raises(NotImplementedError, lambda: dist.all_reduce(model.inp.weight.grad), "sharding strategy")
+    raises(AssertionError, lambda: copy.deepcopy(model), "deepcopy")
+    raises(AssertionError, lambda: torch.optim.swa_utils.AveragedModel(model), "deepcopy")
+    raises(Exception, lambda: torch.save(model, io.BytesIO()))
+    raises(RuntimeError, lambda: torch.nn.utils.parameters_to_vector(model.parameters()))
+    raises(RuntimeError, lambda: model.out(torch.ones(1, models.WIDTH)), "mixed")
+    for kind in (torch.optim.Adafactor, torch.optim.Rprop, torch.optim.Muon):
+        params = [p for p in model.parameters() if p.ndim == 2]
+        raises(Exception, lambda kind=kind, params=params: kind(params).step())
+
+
+@check()
+def inference_mode_in_the_first_forward_fails_in_both() -> None:
+    for v in (FSDP1, FSDP2):
+        model = wrapped(v)
+        with torch.inference_mode():
+            model(batches(1)[0])
+        raises(Exception, lambda model=model: loss_of(model, batches(1)[0]).backward())
 
 
 @check()
@@ -584,6 +712,44 @@ def other_models_keep_their_state_dict() -> None:
     state = support.model_state_dict(model)
     assert "module.0.weight" in state
     support.load_model_state_dict(model, {name: tensor + 1 for name, tensor in state.items()})
+
+
+@check()
+def missing_keys_are_only_seen_by_a_broadcast() -> None:
+    """Why full state dicts are loaded from the first rank: else torch says that all keys matched."""
+    model = wrapped(FSDP2)
+    state = {name: value for name, value in support.full_state_dict(model).items() if name != "out.weight"}
+    options = [StateDictOptions(full_state_dict=True, broadcast_from_rank0=broadcast) for broadcast in (False, True)]
+    answer = set_model_state_dict(model, dict(state), options=options[0])
+    assert not answer.missing_keys
+    raises(RuntimeError, lambda: set_model_state_dict(model, dict(state), options=options[1]), "out.weight")
+
+
+@check()
+def optimizer_files_by_parameter_ids_are_refused() -> None:
+    """What FM307 is about: the file loads with use_orig_params, and the next step fails."""
+    for use_orig_params in (True, False):
+        _, old = trained(FSDP1, use_orig_params=use_orig_params)
+        model, optimizer = trained(FSDP2)
+        if use_orig_params:
+            optimizer.load_state_dict(old.state_dict())
+            raises(RuntimeError, lambda m=model, o=optimizer: continue_training(m, o, 1), "mixed")
+        else:
+            raises(ValueError, lambda old=old, o=optimizer: o.load_state_dict(old.state_dict()), "size")
+
+
+@check()
+def local_state_dicts_hold_flat_slices() -> None:
+    """What FM301 refuses: under a parameter's name lies a slice of it, and without use_orig_params no name at all."""
+    kind = fsdp1.StateDictType.LOCAL_STATE_DICT
+    named, flat = (wrapped(FSDP1, use_orig_params=orig) for orig in (True, False))
+    with FSDP.state_dict_type(named, kind), FSDP.state_dict_type(flat, kind):
+        slices, flats = named.state_dict(), flat.state_dict()
+    assert slices["inp.weight"].dim() == 1
+    raises(RuntimeError, lambda: wrapped(FSDP2).load_state_dict(slices, strict=False))
+    assert "_flat_param" in flats
+    answer = wrapped(FSDP2).load_state_dict(flats, strict=False)
+    assert len(answer.missing_keys) == len(list(models.Plain().parameters()))
 
 
 # What is refused
