@@ -16,6 +16,7 @@ _CLASS = {
     Mark.NOT_AVAILABLE: "doubt",
     Mark.INCONCLUSIVE: "doubt",
 }
+_TITLE = "FSDP1 → FSDP2 parity"
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6b7d; --paper: #fff; --panel: #f5f7fa; --edge: #dde3ea;
   --one: #1f6feb; --two: #d9480f; --floor: #8792a2; --pass: #1a7f37; --fail: #c4262e; --doubt: #9a6700; }
@@ -58,10 +59,10 @@ pre { background: var(--panel); border: 1px solid var(--edge); border-radius: 8p
 """
 
 
-def to_html(report: ParityReport, title: str = "FSDP1 → FSDP2 parity") -> str:
+def to_html(report: ParityReport) -> str:
     """A whole HTML document, with its style and charts inside and no script."""
     body = [
-        f"<h1>{escape(title)}</h1>",
+        f"<h1>{_TITLE}</h1>",
         f'<p class="verdict {_verdict_class(report.verdict)}">{escape(report.verdict.value)}</p>',
         f'<p class="reason">{escape(report.reason)}</p>',
         f'<p class="facts">{escape(_facts(report))}</p>',
@@ -74,7 +75,7 @@ def to_html(report: ParityReport, title: str = "FSDP1 → FSDP2 parity") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(report.verdict.value)} · {escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(report.verdict.value)} · {_TITLE}</title><style>{_STYLE}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,13 +19,27 @@ from tests.verify.runs import RANKS, outcome_of
 
 def check_together(requests: Mapping[Path, CheckRequest]) -> dict[Path, ParityReport | Failure]:
     """What each comparison says. The runs lie in the folder that is its key: `original`, `rewritten`, `floor`."""
-    run([_job(request, home, which) for home, request in requests.items() for which in RUNS], RANKS)
-    again = [home for home in requests if _transplants(home, requests[home])]
-    run([_job(requests[home], home, "transplanted") for home in again], RANKS)
-    return {home: _report(home, request, home in again) for home, request in requests.items()}
+    _run([(home, request, which) for home, request in requests.items() for which in RUNS])
+    moved = [home for home in requests if _transplants(home, requests[home])]
+    _run([(home, requests[home], "transplanted") for home in moved])
+    return {home: _report(home, request, home in moved) for home, request in requests.items()}
 
 
 RUNS = ("original", "rewritten", "floor")
+
+
+def _run(planned: list[tuple[Path, CheckRequest, str]]) -> None:
+    """As in a check, a run in which native code ended a rank, mostly a thread of gloo's, is made once more."""
+    run([_job(request, home, which) for home, request, which in planned], RANKS)
+    crashed = [plan for plan in planned if "Fatal Python error" in _log(plan[0], plan[2]).read_text(errors="replace")]
+    for home, _, which in crashed:
+        shutil.rmtree(home / which)
+    if crashed:
+        run([_job(request, home, which) for home, request, which in crashed], RANKS)
+
+
+def _log(home: Path, which: str) -> Path:
+    return home / which / "log"
 
 
 def _job(request: CheckRequest, home: Path, which: str) -> Job:
@@ -41,7 +56,7 @@ def _job(request: CheckRequest, home: Path, which: str) -> Job:
     copy_tree(request.tree(planned.side), planned.scratch)
     words = command(request, planned)
     probe = words[words.index("fsdp_migrate.probe") - 1 :]
-    return Job(probe, str(planned.scratch / request.cwd), request.world_size, str(place / "log"))
+    return Job(probe, str(planned.scratch / request.cwd), request.world_size, str(_log(home, which)))
 
 
 def _seen(home: Path, which: str, request: CheckRequest) -> Observation | Failure:
