@@ -66,11 +66,12 @@ def find(file: File) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, file, call, _ADDED, "put it in before the model is sharded")
     for node in file.nodes(cst.Assign):
         target = node.targets[0].target
-        if not isinstance(target, cst.Attribute) or not _is_of_model(file, target.value):
+        if not isinstance(target, cst.Attribute):
             continue
-        if _is_module(file, node.value):
+        if _is_module(file, node.value) and _is_of_model(file, target.value):
             yield finding(CODE, Level.MANUAL, file, node, _ADDED, "put it in before the model is sharded")
-        elif _is_weight(target) and _is_weight(node.value) and _is_of_model(file, node.value):
+        tied = _is_weight(target) and _is_weight(node.value)
+        if tied and _is_of_model(file, target.value) and _is_of_model(file, node.value):
             yield finding(CODE, Level.MANUAL, file, node, _TIED, "tie them before the model is sharded, in one unit")
 
 

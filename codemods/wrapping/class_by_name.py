@@ -53,7 +53,7 @@ _OF_TYPE = re.compile(r"type\((?P<a>[\w.]+)\)\.__name__|(?P<b>[\w.]+)\.__class__
 
 
 def match(node: cst.CSTNode, file: File) -> cst.Comparison | None:
-    if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1 or not file.mentions(WRAPPER):
+    if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1 or WRAPPER not in file.text:
         return None
     text = file.code(node)
     by_name = f'"{WRAPPER}' in text or f"'{WRAPPER}" in text
