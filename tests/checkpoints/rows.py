@@ -284,6 +284,12 @@ ROWS = [
         """,
     ),
     Row(
+        "full, while the local kind is set between checkpoints",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        after="FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)",
+    ),
+    Row(
         "scattered from rank 0",
         _LEGACY_SAVE,
         _LEGACY_LOAD

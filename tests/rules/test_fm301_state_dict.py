@@ -450,6 +450,16 @@ def test_local_state_dict_needs_a_person() -> None:
     check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
 
 
+def test_local_state_dict_that_is_only_set_raises_when_it_is_used() -> None:
+    setter = "set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
+    result = rewrite(HEAD + f"    FSDP.{setter}\n    with {FULL}:\n        return model.state_dict()\n")
+    assert result.text.endswith(
+        f"    {setter}\n    with {FULL.removeprefix('FSDP.')}:\n        return model_state_dict(model)\n"
+    )
+    (review,) = [finding for finding in result.findings if finding.level is Level.REVIEW]
+    assert "raises" in review.message
+
+
 def test_names_that_mean_something_else_there() -> None:
     head = (
         "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True)):\n"

@@ -668,11 +668,15 @@ def state_dict_type_decides() -> None:
     before = support.set_state_dict_type(model, support.StateDictType.FULL_STATE_DICT, config, optim_config)
     assert before.state_dict_type is support.StateDictType.FULL_STATE_DICT
     assert bool(support.model_state_dict(model)) == bool(support.optim_state_dict(model, optimizer)) == first
-    raises(
-        NotImplementedError,
-        lambda: support.set_state_dict_type(model, support.StateDictType.LOCAL_STATE_DICT),
-        "SHARDED_STATE_DICT",
-    )
+    support.set_state_dict_type(model, support.StateDictType.LOCAL_STATE_DICT)
+    for refused in (
+        lambda: support.model_state_dict(model),
+        lambda: support.load_model_state_dict(model, state),
+        lambda: support.optim_state_dict(model, optimizer),
+    ):
+        raises(NotImplementedError, refused, "SHARDED_STATE_DICT")
+    with support.state_dict_type(model, kind):
+        assert isinstance(support.model_state_dict(model)["inp.weight"], DTensor)
 
 
 @check()

@@ -70,6 +70,9 @@ _OTHER = re.compile(r"(optim|sched|scaler|loader|sampler)\w*\W*$", re.IGNORECASE
 """What is named like this is no model, whatever it is."""
 
 
+_CURE = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
+
+
 def match(node: cst.CSTNode, file: File) -> cst.Call | None:
     if isinstance(node, cst.Call) and file.fsdp1(node.func) in {CONTEXT, *SETTINGS}:
         return node
@@ -94,7 +97,7 @@ def is_settled_at_run_time(node: cst.Call, file: File) -> bool:
 
 
 def edit(call: cst.Call, file: File) -> Outcome:
-    if _is_local(call, file):
+    if _is_local(call, file) and file.fsdp1(call.func) == CONTEXT:
         return _without_counterpart(call, file)
     if file.state_dicts_at_run_time:
         return _at_run_time(call, file)
@@ -108,9 +111,8 @@ def _is_local(call: cst.Call, file: File) -> bool:
 def _without_counterpart(call: cst.Call, file: File) -> Outcome:
     """Left as it is the call would be a silent no-op: reaching it raises instead."""
     message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
-    cure = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
     edits = stop(file, call, CODE, message)
-    return Outcome(edits, [finding(CODE, Level.MANUAL, file, call, message, cure)])
+    return Outcome(edits, [finding(CODE, Level.MANUAL, file, call, message, _CURE)])
 
 
 def _rewrite(call: cst.Call, file: File) -> Outcome:
@@ -237,7 +239,11 @@ def _at_run_time(call: cst.Call, file: File) -> Outcome:
     item = file.named(Import(SUPPORT, name), call)
     edits = [Edit(*file.span(call.func), item.local)]
     message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
-    return Outcome(edits, [finding(CODE, Level.REWRITTEN, file, call, message)], [item])
+    level, cure = Level.REWRITTEN, ""
+    if _is_local(call, file):
+        level, cure = Level.REVIEW, _CURE
+        message += "; FSDP2 has no LOCAL_STATE_DICT, and what is saved or loaded while it is set raises"
+    return Outcome(edits, [finding(CODE, level, file, call, message, cure)], [item])
 
 
 RULE: Rule[cst.Call] = Rule(

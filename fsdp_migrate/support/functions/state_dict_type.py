@@ -40,12 +40,10 @@ def set_state_dict_type(
     state_dict_config: StateDictConfig | None = None,
     optim_state_dict_config: OptimStateDictConfig | None = None,
 ) -> StateDictSettings:
-    """FSDP1's `FSDP.set_state_dict_type`, for `model_state_dict` and its like. Returns the settings so far."""
-    if state_dict_type is StateDictType.LOCAL_STATE_DICT:
-        raise NotImplementedError(
-            "FSDP2 has no flat parameters to save as LOCAL_STATE_DICT: use SHARDED_STATE_DICT, and convert old "
-            "checkpoints with an FSDP1 script that loads LOCAL and saves SHARDED"
-        )
+    """FSDP1's `FSDP.set_state_dict_type`, for `model_state_dict` and its like. Returns the settings so far.
+
+    `LOCAL_STATE_DICT` can be set, but nothing be saved or loaded as that.
+    """
     before = get_state_dict_type(model)
     full = state_dict_type is StateDictType.FULL_STATE_DICT
     STATE_DICT_SETTINGS[model] = StateDictSettings(
@@ -73,7 +71,13 @@ def state_dict_type(
 
 def is_full(model: nn.Module) -> bool:
     """Whether checkpoints of a model are gathered ones."""
-    return get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT
+    kind = get_state_dict_type(model).state_dict_type
+    if kind is StateDictType.LOCAL_STATE_DICT:
+        raise NotImplementedError(
+            "FSDP2 has no flat parameters to save as LOCAL_STATE_DICT: use SHARDED_STATE_DICT, and convert old "
+            "checkpoints with an FSDP1 script that loads LOCAL and saves SHARDED"
+        )
+    return kind is StateDictType.FULL_STATE_DICT
 
 
 def model_state_dict(model: nn.Module) -> dict[str, Any]:
@@ -88,7 +92,7 @@ def model_state_dict(model: nn.Module) -> dict[str, Any]:
 
 def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
     """`model.load_state_dict(...)` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
-    if is_full(model) and any(isinstance(module, FSDPModule) for module in model.modules()):
+    if any(isinstance(module, FSDPModule) for module in model.modules()) and is_full(model):
         return load_full_state_dict(model, state_dict, strict)
     return model.load_state_dict(state_dict, strict=strict)  # sharded, or no FSDP model at all
 
