@@ -71,6 +71,8 @@ class Row:
     imports: str = ""
     before: str = ""
     after: str = ""
+    reviewed: str = ""
+    """The rule that asks for a look at it."""
     optimizer: str = ADAM
     keeps_order: bool = True
     """Whether the keys of the new file come in the order of the old one."""
@@ -288,6 +290,7 @@ ROWS = [
         _FULL_SAVE,
         _FULL_LOAD,
         after="FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)",
+        reviewed="FM301",
     ),
     Row(
         "scattered from rank 0",
