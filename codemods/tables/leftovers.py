@@ -120,6 +120,10 @@ forward_prefetch limit_all_gathers mixed_precision process_group sharding_strate
 OF_WRAPPER = frozenset(_OF_WRAPPER.split())
 """What else FSDP1's wrapper has and an FSDP2 model has not: read directly it raises, by name it is passed over."""
 
+SPEED_ONLY = frozenset(
+    {"_exec_order_data", "_free_event_queue", "backward_prefetch", "forward_prefetch", "limit_all_gathers"}
+)
+"""What only sets how far FSDP1 gathers ahead: nothing trains otherwise where a program asks whether it is there."""
 ALSO_OF_MODELS = frozenset({"params", "rank", "world_size"})
 """The same under names that programs give to attributes of their own as well."""
 

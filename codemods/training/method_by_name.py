@@ -49,7 +49,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.reading.layout import stop
-from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, STATIC
+from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.vocabulary import SUPPORT, Edit, File, Holds, Import, Level, Outcome, Rule, finding
 
@@ -90,11 +90,12 @@ def match(node: cst.CSTNode, file: File) -> Match | None:
 def edit(found: Match, file: File) -> Outcome:
     if Holds.FSDP not in found.held:
         return Outcome(findings=[finding(CODE, Level.MANUAL, file, found.call, _MESSAGE, _CURE)])
-    if found.name in BY_NAME and cst.ensure_type(found.call.func, cst.Name).value == "hasattr":
+    is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"
+    if found.name in BY_NAME and is_test:
         return _class_test(found, file)
     if found.name in _FUNCTIONS and (found.held == {Holds.FSDP} or _passes_over(found, file)):
         return _function(found, file)
-    stopped = stop(file, found.call, CODE, _MESSAGE)
+    stopped = [] if found.name in SPEED_ONLY and is_test else stop(file, found.call, CODE, _MESSAGE)
     return Outcome(stopped, [finding(CODE, Level.MANUAL, file, found.call, _MESSAGE, _CURE)])
 
 

@@ -33,6 +33,9 @@ ATTRIBUTES = (
 )
 """What the wrapper gives to each model: to read, and to set, which FSDP2 would never look at."""
 
+SPEED_ONLY = {"_exec_order_data", "_free_event_queue", "backward_prefetch", "forward_prefetch", "limit_all_gathers"}
+"""What programs ask for to gather further ahead: that it is not there changes no value. It is reported, and stays."""
+
 OVERRIDDEN = {"_apply", "apply", "forward", "named_buffers", "named_parameters"}
 """Methods of every module that the wrapper has in a form of its own.
 
@@ -66,7 +69,8 @@ STATEMENTS = [
     "model._handle.flat_param",
 ]
 for name in ["_handles", *ATTRIBUTES.split()]:
-    STATEMENTS += [f"print(model.{name})", f'getattr(model, "{name}", None)', f'hasattr(model, "{name}")']
+    STATEMENTS += [f"print(model.{name})", f'getattr(model, "{name}", None)']
+    STATEMENTS += [f'hasattr(model, "{name}")'] if name not in SPEED_ONLY else []
 STATEMENTS += [f"model.{name} = None" for name in ATTRIBUTES.split() if name not in {"params", "rank", "world_size"}]
 for name in WRAPPERS.split():
     STATEMENTS += [f"FSDP.{name}(model)", f"model.{name}(model)"]

@@ -93,6 +93,15 @@ def test_what_has_no_counterpart_raises(head: str, expression: str) -> None:
     assert result.text.endswith(f"    return {expression}\n")
 
 
+def test_a_test_for_what_only_sets_the_speed_is_reported_and_stays() -> None:
+    text = (
+        HEAD
+        + "    if hasattr(model, '_exec_order_data'):\n        model._exec_order_data._forward_prefetch_limit = 2\n"
+    )
+    result = check_marked(text, "FM205", Level.MANUAL, "by its name")
+    assert "raise" not in result.text
+
+
 def test_model_that_is_not_known() -> None:
     text = HEAD + "    return model\n\n\ndef step(m):\n    return hasattr(m, 'no_sync')\n"
     result = check_marked(text, "FM205", Level.MANUAL, "by its name")
