@@ -9,8 +9,8 @@ import copy
 import io
 import logging
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -23,9 +23,10 @@ import torch.distributed.fsdp as fsdp1
 import torch.distributed.fsdp._fully_shard._fsdp_init as fsdp2_init
 import torch.distributed.fsdp._init_utils as fsdp1_init
 from torch import nn
+from torch.distributed.algorithms._comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -110,6 +111,49 @@ def no_sync_accumulates_as_fsdp1() -> None:
             seen.append(gradients(model))
         assert seen[0]
         equal(*seen)
+
+
+@check(world=4)
+def no_sync_accumulates_with_replicas() -> None:
+    """The ways that add up before the replicas talk, and the way that always synchronises, come to the same."""
+    seen = []
+    for v, no_sync in (
+        (FSDP1, lambda m: m.no_sync()),
+        (FSDP2, support.no_sync),
+        (FSDP2, lambda m: nullcontext()),
+        (FSDP2, without_all_reduce),
+    ):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        model = wrapped(v, sharding_strategy=v.ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
+        for kind, x in zip("NNS", batches(3), strict=True):
+            with no_sync(model) if kind == "N" else nullcontext():
+                loss_of(model, x).backward()
+        seen.append(gradients(model))
+    assert seen[0]
+    for other in seen[1:]:
+        equal(seen[0], other)
+
+
+@contextmanager
+def without_all_reduce(model: Any) -> Iterator[None]:
+    model.set_requires_all_reduce(False)
+    yield
+    model.set_requires_all_reduce(True)
+
+
+@check()
+def which_backward_is_the_last_changes_no_gradient() -> None:
+    seen = []
+    for setting in (None, "set_is_last_backward", "set_reshard_after_backward"):
+        model = wrapped(FSDP2)
+        for last, x in zip((False, True), batches(2), strict=True):
+            if setting is not None:
+                getattr(model, setting)(last)
+            loss_of(model, x).backward()
+        seen.append(gradients(model))
+    assert seen[0]
+    for other in seen[1:]:
+        equal(seen[0], other)
 
 
 @check()
@@ -374,6 +418,9 @@ def writes_to_shards_are_kept_or_lost_as_the_traps_say() -> None:
     def columns(model: nn.Module) -> None:
         model.out.weight[:, : models.WIDTH] *= 0
 
+    def row(model: nn.Module) -> None:
+        model.inp.weight[3:4] = 0
+
     assert kept(lambda model: model.out.weight.zero_())
     assert kept(lambda model: model.out.weight.data.fill_(0))
     assert kept(distribute)
@@ -384,6 +431,57 @@ def writes_to_shards_are_kept_or_lost_as_the_traps_say() -> None:
     assert not kept(put)
     assert not kept(lambda model: model.out.weight.zero_(), evaluated=True)
     raises(RuntimeError, partial(kept, lambda model: model.out.weight.copy_(torch.zeros(1, models.WIDTH))), "mixed")
+    raises(RuntimeError, partial(kept, row))
+
+
+@check()
+def random_values_of_shards_are_not_those_of_whole_tensors() -> None:
+    """What FM403 and FM416 are about: on the CPU, each rank draws for its own shard."""
+    for rows, is_even in ((6, True), (5, False)):
+        weight = fully_shard(nn.Linear(8, rows)).weight
+        torch.manual_seed(3)
+        nn.init.normal_(weight)
+        draws = [torch.empty(1) for _ in range(2)]
+        dist.all_gather(draws, torch.rand(1))
+        halves = weight.full_tensor().chunk(2)
+        assert torch.equal(*halves) is is_even, "ranks with shards of one size draw the same values"
+        assert torch.equal(*draws) is is_even, "and go on with other ones where the sizes differ"
+
+
+@check()
+def a_compressing_hook_is_a_reduce_dtype() -> None:
+    """The cure of FM211. FSDP1's hooks keep memory for a stream, and the CPU has none."""
+    for hook, dtype in (
+        (default_hooks.bf16_compress_hook, torch.bfloat16),
+        (default_hooks.fp16_compress_hook, torch.float16),
+    ):
+        old = wrapped(FSDP1)
+        old.register_comm_hook(default_hooks.LowPrecisionState(process_group=dist.group.WORLD), hook)
+        new = wrapped(FSDP2, mixed_precision=support.MixedPrecision(reduce_dtype=dtype))
+        with patch.object(torch.Tensor, "record_stream", lambda *_: None):
+            for model in (old, new):
+                loss_of(model, batches(1)[0]).backward()
+        equal(gradients(old), gradients(new))
+
+
+@check()
+def a_divide_factor_adds_up_and_reaches_one_unit() -> None:
+    """Gradients that a program scaled by FSDP1's factors have to be scaled unit by unit, and by a sum on gloo."""
+    seen = []
+    for units in (0, 1, None):
+        model = wrapped(FSDP2)
+        for unit in [m for m in model.modules() if isinstance(m, FSDPModule)][:units]:
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)
+        loss_of(model, batches(1)[0]).backward()
+        seen.append(gradients(model))
+    average, root, total = seen
+    equal({name: 2 * grad for name, grad in average.items()}, total)
+    of_root = {name for name in average if not torch.equal(average[name], root[name])}
+    assert of_root == {name for name in average if name.startswith(("inp.", "out."))}
+    model = wrapped(FSDP2)
+    model.set_gradient_divide_factor(1.0)
+    raises(RuntimeError, lambda: loss_of(model, batches(1)[0]).backward(), "PREMUL_SUM")
 
 
 @check()
