@@ -464,6 +464,17 @@ def a_compressing_hook_is_a_reduce_dtype() -> None:
         equal(gradients(old), gradients(new))
 
 
+@check(world=4)
+def a_reduction_in_bf16_over_four_ranks_is_near() -> None:
+    """FSDP2 adds the ranks up in another order: what is equal on two ranks, and in float32 on four, cannot be here."""
+    losses = {}
+    for dtype in (torch.bfloat16, torch.float32):
+        runs = [trained(v, mixed_precision=v.MixedPrecision(torch.bfloat16, dtype)) for v in (FSDP1, FSDP2)]
+        losses[dtype] = [continue_training(*run, seed=1, steps=5) for run in runs]
+    equal(*losses[torch.float32], rel=2e-5)
+    equal(*losses[torch.bfloat16], rel=8e-3)
+
+
 @check()
 def a_divide_factor_adds_up_and_reaches_one_unit() -> None:
     """Gradients that a program scaled by FSDP1's factors have to be scaled unit by unit, and by a sum on gloo."""
