@@ -45,7 +45,7 @@ models, is loaded as a `dict` of its own.
 
 The state dict of the module inside of the wrapper (`wrapped = FSDP(model)`, then `model.state_dict()`) is reported:
 FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole. Where one rank alone
-reads a state dict the program raises: gathering it would wait for the others.
+reads the state dict of an FSDP model the program raises: gathering it would wait for the others.
 
 ## References
 
@@ -55,7 +55,7 @@ reads a state dict the program raises: gathering it would wait for the others.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -119,7 +119,7 @@ def edit(found: Match, file: File) -> Outcome:
     if Holds.FSDP not in held and not file.state_dicts_at_run_time:
         return _manual(found, file, "it cannot be seen whether this model is wrapped")
     if found.method == "state_dict" and is_on_one_rank(found.call, file):
-        return _stopped(found, file)
+        return _on_one_rank(found, held, file)
     if file.state_dicts_at_run_time or Holds.DDP in held:
         return _through_support(found, file)
     try:
@@ -187,13 +187,18 @@ def _through_support(found: Match, file: File, name: str = "") -> Outcome:
     )
 
 
-def _stopped(found: Match, file: File) -> Outcome:
-    """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks."""
+def _on_one_rank(found: Match, held: frozenset[Holds], file: File) -> Outcome:
+    """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks.
+
+    It raises where the model is wrapped; what may be a DDP model, or none at all, is read as before.
+    """
     message = f"{file.code(found.model)}.state_dict() is read on one rank alone: gathering it would wait for the others"
-    cure = "read it on every rank, and let one of them save it"
-    return Outcome(
-        stop(file, found.call, CODE, message), [finding(CODE, Level.MANUAL, file, found.call, message, cure)]
-    )
+    asking = [
+        finding(CODE, Level.MANUAL, file, found.call, message, "read it on every rank, and let one of them save it")
+    ]
+    if held == {Holds.FSDP}:
+        return Outcome(stop(file, found.call, CODE, message), asking)
+    return replace(_through_support(found, file), findings=asking)
 
 
 def _manual(found: Match, file: File, reason: str) -> Outcome:

@@ -236,6 +236,23 @@ def test_state_that_one_rank_reads_alone_raises(guard: str, model: str) -> None:
     assert f'        raise NotImplementedError("fsdp-migrate FM304: {message}")\n        path.save(' in result.text
 
 
+@pytest.mark.parametrize("other", ["DDP(net)", "net"])
+def test_state_that_one_rank_reads_of_a_model_that_may_not_be_sharded(other: str) -> None:
+    text = f"""
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def save(net, rank, path):
+            model = FSDP(net) if path.fsdp else {other}
+            if rank == 0:
+                path.save(model.state_dict())
+        """
+    result = check_marked(text, "FM304", Level.MANUAL, "on one rank alone", line=8)
+    assert result.text.endswith("    if rank == 0:\n        path.save(model_state_dict(model))\n")
+    assert "raise" not in result.text
+
+
 def test_state_that_one_rank_reads_where_there_is_no_other() -> None:
     text = """
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
