@@ -4,8 +4,8 @@
 2. Then what is done with such a model: accumulation, clipping, state dicts.
 3. The class itself comes last, because a constructor call or a static method holds its name too.
 
-What no rule claims is reported by `leftover`. `TRAPS` change nothing: they find what trains otherwise, or breaks, once
-the program is FSDP2. `LEFT_ALONE` say which files are not rewritten, and why. `CONTRACT` is for any FSDP2 code: what
+What no rule claims is reported by `leftover`. `HAZARDS` change nothing: they find what trains otherwise, or breaks,
+once the program is FSDP2. `SKIPPED` say which files are left alone, and why. `FSDP2_LINT` is for any FSDP2 code: what
 `fully_shard` needs and does not check.
 """
 
@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from codemods.checkpoints import (
+from codemods.api import Rule
+from codemods.fsdp2_lint import FSDP2_LINT
+from codemods.hazards import HAZARDS
+from codemods.rules.checkpoints import (
     checkpoint_format,
     dcp_functions,
     model_state,
@@ -22,9 +25,7 @@ from codemods.checkpoints import (
     shared_steps,
     state_dict,
 )
-from codemods.contract import CONTRACT
-from codemods.left_alone import LEFT_ALONE
-from codemods.training import (
+from codemods.rules.training import (
     assigned_data,
     autocast_cache,
     clip_grad_norm,
@@ -37,9 +38,7 @@ from codemods.training import (
     parameters_after_forward,
     summon_full_params,
 )
-from codemods.traps import TRAPS
-from codemods.vocabulary import Rule
-from codemods.wrapping import (
+from codemods.rules.wrapping import (
     apply_after,
     class_as_value,
     class_by_name,
@@ -53,8 +52,9 @@ from codemods.wrapping import (
     precision_definition,
     wrap,
 )
+from codemods.skipped import SKIPPED
 
-__all__ = ["CONTRACT", "LEFT_ALONE", "RULES", "TRAPS"]
+__all__ = ["FSDP2_LINT", "HAZARDS", "RULES", "SKIPPED"]
 
 RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,

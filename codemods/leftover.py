@@ -43,7 +43,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.reading.layout import stop
+from codemods.api import Context, Edit, Finding, Fix, Level, ModelKind, finding
+from codemods.reading.layout import insert_raise
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     CLASS,
@@ -58,21 +59,20 @@ from codemods.tables.leftovers import (
     Leftover,
 )
 from codemods.tables.names import SILENT_ON_FSDP2, WRAPPER
-from codemods.vocabulary import Edit, File, Finding, Holds, Level, Outcome, finding
 
 CODE = "FM100"
 
 
-def report(node: cst.BaseExpression, name: str, file: File, migrated: bool) -> Outcome:
+def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) -> Fix:
     """The finding for one leftover; `migrated` says whether the program's models are FSDP2 now."""
-    row = _row(node, name, file)
+    row = _row(node, name, ctx)
     if row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
-    edits = stop(file, node, row.code, row.message) if migrated and _is_silent(node, name, file) else []
-    return Outcome(edits=edits, findings=[finding(row.code, Level.MANUAL, file, node, row.message, row.cure)])
+    edits = insert_raise(ctx, node, row.code, row.message) if migrated and _is_silent(node, name, ctx) else []
+    return Fix(edits=edits, findings=[finding(row.code, Level.MANUAL, ctx, node, row.message, row.hint)])
 
 
-def _is_silent(node: cst.BaseExpression, name: str, file: File) -> bool:
+def _is_silent(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
     """Whether FSDP2 would pass over it: most of FSDP1's functions look for its own modules, and find none.
 
     What only runs when the file is imported (an annotation, a table) does no harm, and may never be used.
@@ -80,61 +80,61 @@ def _is_silent(node: cst.BaseExpression, name: str, file: File) -> bool:
     if name in SILENT_ON_FSDP2:
         return True
     if name == WRAPPER:  # `type(model) is FSDP` would be False for ever
-        return isinstance(file.parent(node), (cst.ComparisonTarget, cst.Comparison))
-    holders = list(file.ancestors(node))
-    runs = isinstance(file.scope(node), cst.FunctionDef) and not any(isinstance(h, cst.Annotation) for h in holders)
+        return isinstance(ctx.parent(node), (cst.ComparisonTarget, cst.Comparison))
+    holders = list(ctx.ancestors(node))
+    runs = isinstance(ctx.scope(node), cst.FunctionDef) and not any(isinstance(h, cst.Annotation) for h in holders)
     first = name.split(".")[0]
     is_function = first == WRAPPER or first.startswith("_") or first in {"FlatParameter", "enable_wrap", "wrap"}
     return runs and is_function and not HARMLESS & set(name.split("."))
 
 
-def internals(file: File, attributes: Sequence[cst.Attribute], migrated: bool) -> Outcome:
+def internals(ctx: Context, attributes: Sequence[cst.Attribute], migrated: bool) -> Fix:
     """Attributes of FSDP1's own objects, in a file that deals with FSDP1. Reading one raises; setting one would not."""
     found: list[Finding] = []
     edits: list[Edit] = []
     for attribute in attributes:
-        for row in _rows_of(attribute, file):
-            found.append(finding(row.code, Level.MANUAL, file, attribute, row.message, row.cure))
-            is_set = isinstance(file.parent(attribute), cst.AssignTarget)
-            if migrated and is_set and Holds.FSDP in file.holds(attribute.value):
-                edits += stop(file, attribute, row.code, row.message)
-    return Outcome(edits, found)
+        for row in _rows_of(attribute, ctx):
+            found.append(finding(row.code, Level.MANUAL, ctx, attribute, row.message, row.hint))
+            is_set = isinstance(ctx.parent(attribute), cst.AssignTarget)
+            if migrated and is_set and ModelKind.FSDP in ctx.kinds(attribute.value):
+                edits += insert_raise(ctx, attribute, row.code, row.message)
+    return Fix(edits, found)
 
 
-def _rows_of(attribute: cst.Attribute, file: File) -> Iterator[Leftover]:
+def _rows_of(attribute: cst.Attribute, ctx: Context) -> Iterator[Leftover]:
     owner = attribute.value
     inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
-    if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, file):
+    if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, ctx):
         yield PRIVATE
-    row = _method_row(attribute, file)
+    row = _method_row(attribute, ctx)
     if row is not None:
         yield row
 
 
-def _is_wrapped_module(attribute: cst.Attribute, file: File) -> bool:
+def _is_wrapped_module(attribute: cst.Attribute, ctx: Context) -> bool:
     """`model._fsdp_wrapped_module` of a model that is known has become the model."""
-    return attribute.attr.value == "_fsdp_wrapped_module" and Holds.FSDP in file.holds(attribute.value)
+    return attribute.attr.value == "_fsdp_wrapped_module" and ModelKind.FSDP in ctx.kinds(attribute.value)
 
 
-def _method_row(attribute: cst.Attribute, file: File) -> Leftover | None:
+def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     """`model.state_dict_type(model)`, `model.process_group`: what the wrapper has is found on the model too."""
     name = attribute.attr.value
-    call = file.parent(attribute)
+    call = ctx.parent(attribute)
     is_called = isinstance(call, cst.Call) and call.func is attribute
-    if not _is_of_wrapper(name, file) and not (is_called and name in STATIC):
+    if not _is_of_wrapper(name, ctx) and not (is_called and name in STATIC):
         return None
-    if file.fsdp1(attribute) is not None:
+    if ctx.fsdp1(attribute) is not None:
         return None
-    if Holds.FSDP not in file.holds(attribute.value):
+    if ModelKind.FSDP not in ctx.kinds(attribute.value):
         return None
     return ON_MODEL
 
 
-def _is_of_wrapper(name: str, file: File) -> bool:
-    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not file.sets_attribute(name))
+def _is_of_wrapper(name: str, ctx: Context) -> bool:
+    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not ctx.sets_attribute(name))
 
 
-def _row(node: cst.BaseExpression, name: str, file: File) -> Leftover:
+def _row(node: cst.BaseExpression, name: str, ctx: Context) -> Leftover:
     if name in LEFTOVERS:
         return LEFTOVERS[name]
     if name == WRAPPER:

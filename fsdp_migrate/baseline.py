@@ -23,11 +23,11 @@ ADVICE = "name the FSDP1 program: --baseline PATH, or --baseline git:REV"
 
 
 class BaselineError(Exception):
-    """There is nothing to compare with; `cure` says what to do."""
+    """There is nothing to compare with; `hint` says what to do."""
 
-    def __init__(self, message: str, cure: str = ADVICE) -> None:
+    def __init__(self, message: str, hint: str = ADVICE) -> None:
         super().__init__(message)
-        self.cure = cure
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,13 @@ def _from_itself(tree: Tree, options: Config, scratch: Path) -> Sides:
     view = examine(program, options, Command.REWRITE, tree.root)
     if view.report.errors:
         error = view.report.errors[0]
-        raise BaselineError(f"{error.path.name}: {error.message}", error.cure)
+        raise BaselineError(f"{error.path.name}: {error.message}", error.hint)
     if not view.report.changes:
         raise BaselineError(f"{script.name} is not FSDP1, and neither a .orig file nor git HEAD says what it was")
     try:
         changes = {path: after for path, (_, after) in changed_bytes(view, program).items()}
     except FileProblem as problem:
-        raise BaselineError(str(problem), problem.cure) from None
+        raise BaselineError(str(problem), problem.hint) from None
     other = _overlaid(tree, scratch / "rewritten", changes)
     return tree.sides(other, f"{script.name} is FSDP1: compared with what rewrite makes of it", other_is_original=False)
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, leftover
+from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
+from codemods.api import SUPPORT, Edit, Emission, Finding, Fix, Import, Level, Reference
 from codemods.reading import configuration
 from codemods.reading.layout import removal
 from codemods.tables.leftovers import BY_NAME, INTERNALS, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST
-from codemods.vocabulary import SUPPORT, Edit, Finding, Import, Level, Outcome, Reference, Way
 
-from . import imports, support_file, untouched, ways
-from .analysis.facts import Facts, FileFacts
+from . import emissions, imports, kept, support_file
 from .analysis.program import Program
+from .analysis.program_model import FileContext, ProgramModel
 from .analysis.room import room_for_trees
 from .analysis.symbols import Resolve
 from .analysis.tree import Tree
@@ -69,14 +69,14 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     graph = import_graph(tuple(program.texts)) if graph is None else graph
-    facts = Facts(program, options.torch_version, programs(graph))
+    facts = ProgramModel(program, options.torch_version, programs(graph))
     facts.saves_by_dcp = options.checkpoint_format == "dcp"
     naming = _trees_naming_fsdp1(program)
     using = _trees_using_models(program)
-    untouched.decide(facts, naming, using, graph)
+    kept.decide(facts, naming, using, graph)
     trees = [tree for tree in naming if tree.path not in facts.untouched]
-    ways.decide(facts, trees)
-    if facts.ways:
+    emissions.decide(facts, trees)
+    if facts.emissions:
         trees = list(dict.fromkeys([*trees, *(tree for tree in using if tree.path not in facts.untouched)]))
     run = _Run(facts, options, graph)
     for tree in trees:
@@ -100,16 +100,16 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
         for path, message in sorted(program.errors.items())
     )
     if options.contract:
-        findings = findings | broken_contracts(facts)
+        findings = findings | fsdp2_lint_findings(facts)
     ordered = tuple(sorted(findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
     return Report(ordered, changes, errors, len(sources), frozenset(run.through_support))
 
 
-def broken_contracts(facts: Facts) -> set[Finding]:
+def fsdp2_lint_findings(facts: ProgramModel) -> set[Finding]:
     """What is wrong with the program's FSDP2 code."""
     return {
         finding
-        for check in CONTRACT
+        for check in FSDP2_LINT
         for tree in _holding(facts.program, check.words)
         for finding in check.find(facts.file(tree))
     }
@@ -119,20 +119,20 @@ def _holding(program: Program, words: Iterable[str]) -> list[Tree]:
     return [tree for tree in program.mentioning(*words) if not support_file.is_support_file(tree.path)]
 
 
-def _obstacle(facts: Facts) -> str | None:
+def _obstacle(facts: ProgramModel) -> str | None:
     """Why nothing at all is written: a program that is FSDP1 in one place and FSDP2 in another trains wrongly."""
-    if not facts.ways:
+    if not facts.emissions:
         return "name the script that wraps the model too, so that both are migrated together"
-    if set(facts.ways.values()) == {Way.LEFT}:
+    if set(facts.emissions.values()) == {Emission.SKIP}:
         return "mend the constructor call that is left as it is, then run again"
     return None
 
 
-def _left(finding: Finding, cure: str) -> Finding:
+def _left(finding: Finding, hint: str) -> Finding:
     if finding.level in (Level.MANUAL, Level.KEPT):
         return finding
     message = finding.message.replace(" becomes ", " would become ")
-    return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", cure=cure)
+    return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", hint=hint)
 
 
 def _trees_naming_fsdp1(program: Program) -> list[Tree]:
@@ -159,7 +159,7 @@ def _trees_using_models(program: Program) -> list[Tree]:
 class _Run:
     """The edits and findings of one program, while they are collected."""
 
-    def __init__(self, facts: Facts, options: Options, graph: Mapping[Path, Sequence[Path]]) -> None:
+    def __init__(self, facts: ProgramModel, options: Options, graph: Mapping[Path, Sequence[Path]]) -> None:
         self.facts = facts
         self.options = options
         self.groups = programs(graph) or (tuple(facts.program.texts),)
@@ -168,7 +168,7 @@ class _Run:
         self.through_support: set[Finding] = set()
         self.pending: dict[Path, _Pending] = defaultdict(_Pending)
 
-    def apply_rules(self, file: FileFacts) -> None:
+    def apply_rules(self, file: FileContext) -> None:
         for rule in RULES:
             for node_type in rule.nodes:
                 for node in file.tree.nodes(node_type):
@@ -176,15 +176,15 @@ class _Run:
                     if found is not None:
                         self._take(file.path, rule.edit(found, file))
 
-    def report_leftovers(self, file: FileFacts) -> None:
+    def report_leftovers(self, file: FileContext) -> None:
         untouched = file.path in self.facts.untouched
-        migrated = not untouched and any(way is not Way.LEFT for way in self.facts.ways.values())
+        migrated = not untouched and any(way is not Emission.SKIP for way in self.facts.emissions.values())
         if not untouched:
             self._drop_aliases(file)
         for node, name in file.references():
             if self._is_handled(file, node):
                 continue
-            if imports.is_vocabulary(name) and self.facts.ways and not untouched:
+            if imports.is_vocabulary(name) and self.facts.emissions and not untouched:
                 self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
@@ -193,13 +193,13 @@ class _Run:
         attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
         self._take(file.path, leftover.internals(file, attributes, migrated))
 
-    def _drop_aliases(self, file: FileFacts) -> None:
+    def _drop_aliases(self, file: FileContext) -> None:
         """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""
         named = [node for node, _ in file.references() if isinstance(file.parent(node), cst.Assign)]
         while any(self._drop_alias(file, node) for node in named if not self._is_replaced(file, node)):
             pass
 
-    def _drop_alias(self, file: FileFacts, node: Reference) -> bool:
+    def _drop_alias(self, file: FileContext, node: Reference) -> bool:
         assignment = file.parent(node)
         target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
         if assignment is None or not isinstance(target, cst.Name) or file.fsdp1(target) is None:
@@ -217,7 +217,7 @@ class _Run:
         """What is not rewritten, and why; nothing about the inside of a file that is not the user's."""
         for tree in naming:
             file = self.facts.file(tree)
-            self.findings.update(finding for check in LEFT_ALONE for finding in check.find(file))
+            self.findings.update(finding for check in SKIPPED for finding in check.find(file))
         for tree in naming:
             if tree.path in self.facts.untouched - self.facts.foreign:
                 self.report_leftovers(self.facts.file(tree))
@@ -225,9 +225,9 @@ class _Run:
     def report_traps(self, trees: Iterable[Tree]) -> None:
         """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
         named = set(trees)
-        for trap in TRAPS:
+        for trap in HAZARDS:
             for tree in _holding(self.facts.program, trap.words):
-                if tree.path not in self.facts.untouched and (self.facts.ways or tree in named):
+                if tree.path not in self.facts.untouched and (self.facts.emissions or tree in named):
                     self.findings.update(trap.find(self.facts.file(tree)))
 
     def changes(self) -> tuple[Change, ...]:
@@ -262,7 +262,7 @@ class _Run:
         except cst.ParserSyntaxError as error:
             raise BrokenText(path, error) from None
 
-    def _take(self, path: Path, outcome: Outcome) -> None:
+    def _take(self, path: Path, outcome: Fix) -> None:
         self.findings.update(outcome.findings)
         if any(item.module == SUPPORT for item in outcome.imports):
             self.through_support.update(outcome.findings)
@@ -271,11 +271,11 @@ class _Run:
         for where, other in outcome.elsewhere:
             self._take(where.path, other)
 
-    def _is_replaced(self, file: FileFacts, node: cst.CSTNode) -> bool:
+    def _is_replaced(self, file: FileContext, node: cst.CSTNode) -> bool:
         start, end = file.span(node)
         return any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits)
 
-    def _is_gone(self, file: FileFacts, node: cst.Attribute) -> bool:
+    def _is_gone(self, file: FileContext, node: cst.Attribute) -> bool:
         """Whether what only FSDP1 has stands in text that a rule has replaced, and is not quoted there."""
         if node.attr.value not in INTERNALS | STATIC:
             return False
@@ -283,7 +283,7 @@ class _Run:
         around = [edit for edit in self.pending[file.path].edits if edit.start <= start and end <= edit.end]
         return any(file.code(node) not in edit.text for edit in around)
 
-    def _is_handled(self, file: FileFacts, node: cst.CSTNode) -> bool:
+    def _is_handled(self, file: FileContext, node: cst.CSTNode) -> bool:
         """Whether a rule has replaced the text of the node, or reported it."""
         if self._is_replaced(file, node):
             return True

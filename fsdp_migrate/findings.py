@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FileError:
 
     path: Path
     message: str
-    cure: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import libcst as cst
 
-from codemods.vocabulary import SUPPORT, Edit, Import
+from codemods.api import SUPPORT, Edit, Import
 
 from .analysis.symbols import dotted_name
 from .analysis.tree import Tree

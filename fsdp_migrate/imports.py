@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from codemods.api import SUPPORT, Import
 from codemods.tables.names import CONFIGS, MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
-from codemods.vocabulary import SUPPORT, Import
 
 from .analysis.symbols import dotted_name
 from .analysis.tree import Tree

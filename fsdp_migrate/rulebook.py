@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, leftover
+from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
 from codemods.tables import leftovers
 
 from . import suppress
@@ -12,12 +12,12 @@ from .render.view import RuleInfo
 def rulebook() -> dict[str, RuleInfo]:
     """All rules by code, in the order of their codes."""
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
-    rules += [RuleInfo(check.code, check.name, check.docs) for check in (*TRAPS, *LEFT_ALONE, *CONTRACT)]
+    rules += [RuleInfo(check.code, check.name, check.docs) for check in (*HAZARDS, *SKIPPED, *FSDP2_LINT)]
     rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
     rules.append(RuleInfo(leftover.CODE, leftovers.OTHER.name, leftover.__doc__ or ""))
     rows = [*leftovers.LEFTOVERS.values(), *vars(leftovers).values()]
     rules += [
-        RuleInfo(row.code, row.name, _docs(row.message, row.cure))
+        RuleInfo(row.code, row.name, _docs(row.message, row.hint))
         for row in rows
         if isinstance(row, leftovers.Leftover)
     ]
@@ -27,6 +27,6 @@ def rulebook() -> dict[str, RuleInfo]:
     return dict(sorted(book.items()))
 
 
-def _docs(message: str, cure: str) -> str:
+def _docs(message: str, hint: str) -> str:
     general = leftover.__doc__ or ""
-    return f"**What it does.** {message[:1].upper()}{message[1:]}.\n\n**Use instead.** {cure}.\n\n{general}"
+    return f"**What it does.** {message[:1].upper()}{message[1:]}.\n\n**Use instead.** {hint}.\n\n{general}"

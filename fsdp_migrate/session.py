@@ -74,7 +74,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
 
     options = Options(config.torch_version, config.checkpoint_format, contract=command is Command.CHECK)
     report = migrate(tuple(program.sources.values()), options, program.imports)
-    problems = tuple(FileError(error.path, error.message, error.cure) for error in program.problems)
+    problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
@@ -146,8 +146,8 @@ def _checked(report: Report, program: Program) -> Report:
     broken: list[FileError] = []
     for change in report.changes:
         if (change.before is None or _parses(change.before)) and not _parses(change.after):
-            cure = "nothing was written; this is a fault of fsdp-migrate, please report it with the file"
-            broken.append(FileError(change.path, "the rewritten text is not valid Python", cure))
+            hint = "nothing was written; this is a fault of fsdp-migrate, please report it with the file"
+            broken.append(FileError(change.path, "the rewritten text is not valid Python", hint))
     return replace(report, changes=(), errors=(*report.errors, *broken)) if broken else report
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 
 from .findings import Report
 

@@ -18,11 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
 from fsdp_migrate.project.source import Source
-from fsdp_migrate.render.view import is_contract
+from fsdp_migrate.render.view import is_fsdp2_lint
 
 SUPPORT = "fsdp2_support.py"
 
@@ -122,7 +122,7 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> R
             assert undefined(text) <= undefined(first.before[path]), "a name lost its import"
             assert _unused_imports(text) <= _unused_imports(first.before[path]), "an import that nothing uses"
     check_leftovers(first)
-    broken = [finding for finding in second.findings if is_contract(finding) and finding.level is Level.MANUAL]
+    broken = [finding for finding in second.findings if is_fsdp2_lint(finding) and finding.level is Level.MANUAL]
     assert not broken, "the result breaks FSDP2's contract"
     return first
 
@@ -131,7 +131,7 @@ def contract(text: str) -> Result:
     """Look at a program of one file as `check` does, which changes nothing; findings about FSDP1 are left out."""
     with TemporaryDirectory() as name:
         result = _run({"train.py": code(text)}, Path(name).resolve(), Options(contract=True))
-    return replace(result, report=replace(result.report, findings=tuple(filter(is_contract, result.findings))))
+    return replace(result, report=replace(result.report, findings=tuple(filter(is_fsdp2_lint, result.findings))))
 
 
 def check_noop(text: str) -> Result:
@@ -153,12 +153,12 @@ def check_transformed(before: str, after: str, level: Level = Level.REWRITTEN) -
 
 
 def check_marked(text: str, rule: str, level: Level = Level.MANUAL, words: str = "", line: int | None = None) -> Result:
-    """The rule reports the program once at this level, with these words in the message and a cure."""
+    """The rule reports the program once at this level, with these words in the message and a hint."""
     result = rewrite(code(text))
     found = [finding for finding in result.findings if finding.rule == rule and finding.level is level]
     assert len(found) == 1, result.findings
     assert words in found[0].message
-    assert found[0].cure or level is not Level.MANUAL
+    assert found[0].hint or level is not Level.MANUAL
     if line is not None:
         assert found[0].line == line
     return result

@@ -46,7 +46,7 @@ def test_nothing_to_compare_with(project: Path, text: str) -> None:
     (project / "lib" / "wrap.py").write_text(text)
     with pytest.raises(BaselineError) as caught:
         chosen(project)
-    assert "--baseline" in caught.value.cure
+    assert "--baseline" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate.findings import Report
 from fsdp_migrate.suppress import CODE, comments, suppress
 

@@ -135,7 +135,7 @@ def test_generated_program(text: str) -> None:
     for finding in result.findings:
         assert 1 <= finding.line <= text.count("\n") + 1
         assert finding.message
-        assert finding.cure or finding.level.value != "manual"
+        assert finding.hint or finding.level.value != "manual"
 
 
 WORDS = [
@@ -159,7 +159,7 @@ def test_any_text_at_all(text: str) -> None:
         compile(change.after, "train.py", "exec", dont_inherit=True)
     if report.errors:
         assert [error.path for error in report.errors] == [path]
-        assert all(error.message and error.cure for error in report.errors)
+        assert all(error.message and error.hint for error in report.errors)
 
 
 @settings(max_examples=20)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source

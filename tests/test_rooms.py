@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RULE_ROOMS = ("wrapping", "training", "checkpoints", "traps", "left_alone", "contract")
+RULE_ROOMS = ("wrapping", "training", "checkpoints", "traps", "skipped", "contract")
 CODEMODS = sorted((ROOT / "codemods").rglob("*.py"))
 
 

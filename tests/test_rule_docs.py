@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from codemods import CONTRACT, LEFT_ALONE, RULES, TRAPS, leftover
-from codemods.vocabulary import Check, Level
+from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
+from codemods.api import Check, Level
 from fsdp_migrate import suppress
 from fsdp_migrate.engine import Options
 from fsdp_migrate.rulebook import rulebook
 
 from .helpers import contract, rewrite
 
-CHECKS = [*TRAPS, *LEFT_ALONE, *CONTRACT]
+CHECKS = [*HAZARDS, *SKIPPED, *FSDP2_LINT]
 DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
 # Rewritten as well as can be, and yet the losses are others: FSDP1 was wrong there.
 TRAINS_OTHERWISE = {"FM206"}
@@ -38,8 +38,8 @@ def test_codes_and_names_are_distinct() -> None:
     rules = [*RULES, *CHECKS]
     assert len({rule.code for rule in rules}) == len(rules)
     assert len({rule.name for rule in rules}) == len(rules)
-    assert all(re.fullmatch(r"FM[1-4]\d\d", rule.code) for rule in [*RULES, *TRAPS, *LEFT_ALONE])
-    assert all(re.fullmatch(r"FM5\d\d", rule.code) for rule in CONTRACT)
+    assert all(re.fullmatch(r"FM[1-4]\d\d", rule.code) for rule in [*RULES, *HAZARDS, *SKIPPED])
+    assert all(re.fullmatch(r"FM5\d\d", rule.code) for rule in FSDP2_LINT)
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name) for rule in rules)
 
 
@@ -71,10 +71,10 @@ def test_what_is_to_be_used_instead_is_clean(code: str) -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
 def test_example_is_found_and_what_is_to_be_used_instead_is_not(check: Check) -> None:
-    run = contract if check in CONTRACT else rewrite
+    run = contract if check in FSDP2_LINT else rewrite
     found = [finding for finding in run(snippet(check.docs, "Example")).findings if finding.rule == check.code]
     assert found
-    assert all(finding.cure for finding in found)
+    assert all(finding.hint for finding in found)
     instead = run(snippet(check.docs, "Use instead"))
     assert check.code not in {finding.rule for finding in instead.findings}
 
@@ -82,7 +82,7 @@ def test_example_is_found_and_what_is_to_be_used_instead_is_not(check: Check) ->
 def test_example_of_what_is_left_is_reported_and_stopped() -> None:
     result = rewrite(snippet(DOCS[leftover.CODE], "Example"))
     (found,) = [finding for finding in result.findings if finding.level is Level.MANUAL]
-    assert found.cure
+    assert found.hint
     assert "raise NotImplementedError" in result.text
 
 

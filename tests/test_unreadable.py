@@ -39,7 +39,7 @@ def look(folder: Path) -> View:
     view = examine(gather([folder], Config(jobs=1)), Config(jobs=1), Command.REWRITE, folder)
     changed = {change.path.name for change in view.report.changes}
     assert "good.py" in changed
-    assert all(error.message and error.cure for error in view.report.errors)
+    assert all(error.message and error.hint for error in view.report.errors)
     return view
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import libcst as cst
 
+from codemods.api import Context, Edit
 from codemods.tables.state_dicts import CONTEXT
-from codemods.vocabulary import Edit, File
 
 from .block_layout import extra_indent
 from .layout import comments_on_top, line_end
@@ -19,44 +19,44 @@ WIDTH = 100
 """Lines that the tool writes are broken when they would be longer than this."""
 
 
-def call_text(file: File, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
+def call_text(ctx: Context, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
     """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
     long, and each on its own where that is still too long.
     """
-    start, end = file.span(old)
-    line_start = file.text.rfind("\n", 0, start) + 1
-    rest = file.text[end:].split("\n", 1)[0].rstrip()
+    start, end = ctx.span(old)
+    line_start = ctx.text.rfind("\n", 0, start) + 1
+    rest = ctx.text[end:].split("\n", 1)[0].rstrip()
     text = f"{function}({arguments}){suffix}"
-    line = file.text[line_start:start]
+    line = ctx.text[line_start:start]
     indent = line[: len(line) - len(line.lstrip())]
     # What stands in a block that is taken away is written where it comes to stand.
-    gone = sum(extra_indent(file, block) for block in _contexts_around(old, file))
-    if not _is_outermost(file, old) or "\n" in text or len(line) - gone + len(text) + len(rest) <= WIDTH:
+    gone = sum(extra_indent(ctx, block) for block in _contexts_around(old, ctx))
+    if not _is_outermost(ctx, old) or "\n" in text or len(line) - gone + len(text) + len(rest) <= WIDTH:
         return text
     indent = indent[: len(indent) - gone]
-    inner = f"{file.newline}{indent}{file.indent}"
-    if len(indent) + len(file.indent) + len(arguments) > WIDTH:
+    inner = f"{ctx.newline}{indent}{ctx.indent}"
+    if len(indent) + len(ctx.indent) + len(arguments) > WIDTH:
         arguments = "".join(f"{argument},{inner}" for argument in _arguments(arguments))[: -len(inner)]
-    return f"{function}({inner}{arguments}{file.newline}{indent}){suffix}"
+    return f"{function}({inner}{arguments}{ctx.newline}{indent}){suffix}"
 
 
-def space_behind(file: File, argument: cst.Arg) -> str:
+def space_behind(ctx: Context, argument: cst.Arg) -> str:
     """What stands between an argument and one put behind it: a line break where this one has a line of its own."""
-    start = file.span(argument)[0]
-    line = file.text[file.text.rfind("\n", 0, start) + 1 : start]
+    start = ctx.span(argument)[0]
+    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
     if line.strip():
         return " "
-    gone = sum(extra_indent(file, block) for block in _contexts_around(argument, file))
-    return file.newline + line[: len(line) - gone]
+    gone = sum(extra_indent(ctx, block) for block in _contexts_around(argument, ctx))
+    return ctx.newline + line[: len(line) - gone]
 
 
-def _contexts_around(node: cst.CSTNode, file: File) -> list[cst.With]:
+def _contexts_around(node: cst.CSTNode, ctx: Context) -> list[cst.With]:
     """The `with FSDP.state_dict_type(…):` around a node that are taken away."""
-    if file.state_dicts_at_run_time:
+    if ctx.state_dicts_at_run_time:
         return []
-    blocks = [block for block in file.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
+    blocks = [block for block in ctx.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
     calls = [(block, block.items[0].item) for block in blocks]
-    return [block for block, call in calls if isinstance(call, cst.Call) and file.fsdp1(call.func) == CONTEXT]
+    return [block for block, call in calls if isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT]
 
 
 def _arguments(text: str) -> list[str]:
@@ -70,9 +70,9 @@ def _arguments(text: str) -> list[str]:
     return [piece for piece in pieces if piece]
 
 
-def _is_outermost(file: File, node: cst.CSTNode) -> bool:
+def _is_outermost(ctx: Context, node: cst.CSTNode) -> bool:
     """Whether the call is a statement's value, with at most `.method()` behind it: there a break reads well."""
-    for ancestor in file.ancestors(node):
+    for ancestor in ctx.ancestors(node):
         if isinstance(ancestor, (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)):
             return True
         if not isinstance(ancestor, (cst.Attribute, cst.Call)) or getattr(ancestor, "args", None):
@@ -80,57 +80,57 @@ def _is_outermost(file: File, node: cst.CSTNode) -> bool:
     return False
 
 
-def append_argument(file: File, call: cst.Call, text: str, block: cst.With) -> Edit:
+def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With) -> Edit:
     """Put one more argument behind the last: on a line of its own where the last one stands on one with a comma.
 
     The call stands in a block that `replace_head` takes one level out; lines put in have to be written there.
     """
-    end = file.span(call)[1] - 1
+    end = ctx.span(call)[1] - 1
     if not call.args:
         return Edit(end, end, f", {text}")
     last = call.args[-1]
-    start, behind = file.span(last.value)[0], file.span(last.value)[1]
+    start, behind = ctx.span(last.value)[0], ctx.span(last.value)[1]
     if not isinstance(last.comma, cst.Comma):
         return Edit(behind, behind, f", {text}")
-    comma = file.text.index(",", behind) + 1
-    if "\n" not in file.text[comma:end]:
+    comma = ctx.text.index(",", behind) + 1
+    if "\n" not in ctx.text[comma:end]:
         return Edit(comma, comma, f" {text}")
-    line = file.text[file.text.rfind("\n", 0, start) + 1 : start]
-    indent = line[: len(line) - len(line.lstrip()) - extra_indent(file, block)]
-    return Edit(comma, comma, f"{file.newline}{indent}{text},")
+    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    indent = line[: len(line) - len(line.lstrip()) - extra_indent(ctx, block)]
+    return Edit(comma, comma, f"{ctx.newline}{indent}{text},")
 
 
-def argument_removal(file: File, call: cst.Call, argument: cst.Arg) -> list[Edit]:
+def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg) -> list[Edit]:
     """Take one argument out of a call, with its line where it stands alone on one, and the comment on it alone."""
-    start, end = file.span(argument)
+    start, end = ctx.span(argument)
     if isinstance(argument.comma, cst.Comma):
-        end = max(end, file.text.index(",", file.span(argument.value)[1]) + 1)
-    line_start = file.text.rfind("\n", 0, start) + 1
-    behind = line_end(file, end)
-    rest = file.text[end:behind].strip()
-    if not file.text[line_start:start].strip() and (not rest or rest.startswith("#")):
-        below = file.text[behind + 1 :].lstrip(" \t")
+        end = max(end, ctx.text.index(",", ctx.span(argument.value)[1]) + 1)
+    line_start = ctx.text.rfind("\n", 0, start) + 1
+    behind = line_end(ctx, end)
+    rest = ctx.text[end:behind].strip()
+    if not ctx.text[line_start:start].strip() and (not rest or rest.startswith("#")):
+        below = ctx.text[behind + 1 :].lstrip(" \t")
         if below.startswith(("#", ")", "\r", "\n")):
-            line_start -= sum(len(line) + 1 for line in comments_on_top(file.text[:line_start].split("\n")[:-1]))
+            line_start -= sum(len(line) + 1 for line in comments_on_top(ctx.text[:line_start].split("\n")[:-1]))
         return [Edit(line_start, behind + 1, "")]
-    before = [other for other in call.args if file.span(other)[0] < start]
+    before = [other for other in call.args if ctx.span(other)[0] < start]
     if argument is call.args[-1] and before:
-        start = file.span(before[-1].value)[1]
+        start = ctx.span(before[-1].value)[1]
     elif argument is not call.args[-1]:
-        end = file.span(call.args[call.args.index(argument) + 1])[0]
+        end = ctx.span(call.args[call.args.index(argument) + 1])[0]
     return [Edit(start, end, "")]
 
 
-def renaming(file: File, call: cst.Call, name: str, left_out: Collection[cst.Arg] = ()) -> list[Edit]:
+def renaming(ctx: Context, call: cst.Call, name: str, left_out: Collection[cst.Arg] = ()) -> list[Edit]:
     """Call another function, with arguments that stand below one another moved along."""
-    edits = [Edit(*file.span(call.func), name)]
-    wider = len(name) - len(file.code(call.func))
+    edits = [Edit(*ctx.span(call.func), name)]
+    wider = len(name) - len(ctx.code(call.func))
     kept = [after for before, after in pairwise([None, *call.args]) if after not in left_out and before not in left_out]
-    starts = [file.span(argument)[0] for argument in kept if argument is not None]
-    if not starts or "\n" in file.text[file.span(call)[0] : starts[0]]:
+    starts = [ctx.span(argument)[0] for argument in kept if argument is not None]
+    if not starts or "\n" in ctx.text[ctx.span(call)[0] : starts[0]]:
         return edits
-    columns = [start - file.text.rfind("\n", 0, start) - 1 for start in starts]
+    columns = [start - ctx.text.rfind("\n", 0, start) - 1 for start in starts]
     for start, column in zip(starts[1:], columns[1:], strict=True):
-        if column == columns[0] and wider and not file.text[start - column : start].strip(" "):
+        if column == columns[0] and wider and not ctx.text[start - column : start].strip(" "):
             edits.append(Edit(start + min(wider, 0), start, " " * wider))
     return edits

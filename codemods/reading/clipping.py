@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.vocabulary import File
+from codemods.api import Context
 
 STALE = (
     "the model can run between the backward and this clipping: FSDP1 went on with stale weights of its root there,"
     " FSDP2 does not, and the losses differ for it"
 )
-STALE_CURE = "move that forward behind optimizer.step(), where both train alike"
+STALE_HINT = "move that forward behind optimizer.step(), where both train alike"
 
 IGNORED = (
     "where ignored parameters are trained, each rank clips its shards by a norm of its own, as before, but the shards"
     " are other ones"
 )
-IGNORED_CURE = "nothing, where what is ignored is frozen; else all-reduce its gradients, which makes the norms equal"
+IGNORED_HINT = "nothing, where what is ignored is frozen; else all-reduce its gradients, which makes the norms equal"
 
 
 def has_plain_norm(call: cst.Call, first: int) -> bool:
@@ -29,6 +29,6 @@ def has_plain_norm(call: cst.Call, first: int) -> bool:
     return norm is None or isinstance(norm, (cst.Integer, cst.Float))
 
 
-def needs_support(model: cst.BaseExpression, file: File) -> bool:
+def needs_support(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether torch's own function fails: for plain gradients beside sharded ones, and for gradients on the CPU."""
-    return file.may_ignore_parameters(model) or file.may_offload_parameters(model)
+    return ctx.may_ignore_parameters(model) or ctx.may_offload_parameters(model)

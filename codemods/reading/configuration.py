@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.vocabulary import SUPPORT, Edit, File, Import, Outcome
+from codemods.api import SUPPORT, Context, Edit, Fix, Import
 
 
-def move(node: cst.BaseExpression, name: str, file: File) -> Outcome:
+def move(node: cst.BaseExpression, name: str, ctx: Context) -> Fix:
     """The edit for one use, which means `name` (`ShardingStrategy.FULL_SHARD`)."""
     root = name.split(".")[0]
     inner = node
     for _ in range(name.count(".")):
         inner = cst.ensure_type(inner, cst.Attribute).value
     if isinstance(inner, cst.Name):
-        starred = not file.is_imported(inner)
-        return Outcome(imports=[Import(SUPPORT, root)] if starred else [])
-    item = file.named(Import(SUPPORT, root), node)
-    return Outcome(edits=[Edit(*file.span(inner), item.local)], imports=[item])
+        starred = not ctx.is_imported(inner)
+        return Fix(imports=[Import(SUPPORT, root)] if starred else [])
+    item = ctx.named(Import(SUPPORT, root), node)
+    return Fix(edits=[Edit(*ctx.span(inner), item.local)], imports=[item])

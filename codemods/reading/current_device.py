@@ -7,18 +7,18 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.vocabulary import File
+from codemods.api import Context
 
 WORDS = ("set_device", "set_device_index", "set_device_idx")
 
 _SETS = re.compile(rf"\b({'|'.join(WORDS)})$")
 
 
-def device_calls(file: File) -> Iterator[cst.Call]:
+def device_calls(ctx: Context) -> Iterator[cst.Call]:
     """The calls that set the current device, in this file."""
-    return (call for call in file.nodes(cst.Call) if _SETS.search(file.code(call.func)))
+    return (call for call in ctx.nodes(cst.Call) if _SETS.search(ctx.code(call.func)))
 
 
-def is_set_elsewhere(file: File) -> bool:
+def is_set_elsewhere(ctx: Context) -> bool:
     """Whether another file of the program sets it; a comment that names such a call does not."""
-    return any(any(device_calls(other)) for word in WORDS for other in file.others(word))
+    return any(any(device_calls(other)) for word in WORDS for other in ctx.others(word))

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from codemods.api import Context, ModelKind, NotStatic
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
-from codemods.vocabulary import File, Holds, Undecided
 
 _STATIC = "FullyShardedDataParallel."
 _GUARD = re.compile(r"(not\s+)?[\w.()]*(rank|main|master)[\w.()]*(\s*(==|<=)\s*0)?$")
@@ -16,50 +16,50 @@ _SPEAKS_OF_RANKS = re.compile(r"rank|is_main|is_master|main_process")
 _READS = frozenset({"full_optim_state_dict", "optim_state_dict"})
 
 
-def is_saved_by_dcp(read: cst.Call, file: File) -> bool:
+def is_saved_by_dcp(read: cst.Call, ctx: Context) -> bool:
     """Whether all that is done with a state dict is a save that can be made by all ranks together."""
-    save = save_of(read, file) if file.saves_by_dcp else None
-    return save is not None and obstacle(save, file) == ""
+    save = save_of(read, ctx) if ctx.saves_by_dcp else None
+    return save is not None and obstacle(save, ctx) == ""
 
 
-def save_of(value: cst.BaseExpression, file: File) -> cst.Call | None:
+def save_of(value: cst.BaseExpression, ctx: Context) -> cst.Call | None:
     """The `torch.save` that is all that is done with a value."""
     holder: cst.CSTNode | None = value
-    while isinstance(file.parent(holder), (cst.DictElement, cst.Dict)) if holder is not None else False:
-        holder = file.parent(holder) if holder is not None else None
-    parent = file.parent(holder) if holder is not None else None
+    while isinstance(ctx.parent(holder), (cst.DictElement, cst.Dict)) if holder is not None else False:
+        holder = ctx.parent(holder) if holder is not None else None
+    parent = ctx.parent(holder) if holder is not None else None
     if isinstance(parent, cst.Arg):
-        call = file.parent(parent)
-        is_save = isinstance(call, cst.Call) and file.dotted(call.func) == "torch.save" and call.args[0] is parent
+        call = ctx.parent(parent)
+        is_save = isinstance(call, cst.Call) and ctx.dotted(call.func) == "torch.save" and call.args[0] is parent
         return call if is_save and isinstance(call, cst.Call) else None
     if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
         return None
     if not isinstance(parent.targets[0].target, cst.Name):
         return None
-    saves = {save_of(use, file) for use in file.uses(parent)}
+    saves = {save_of(use, ctx) for use in ctx.uses(parent)}
     return saves.pop() if len(saves) == 1 else None
 
 
-def may_alias(read: cst.Call, file: File) -> bool:
+def may_alias(read: cst.Call, ctx: Context) -> bool:
     """Whether a full state dict can be kept whose tensors are the model's own, and go on changing with it.
 
     They are where each rank has the whole of them, as with NO_SHARD: there is nothing to gather. FSDP1 gave copies.
     """
-    return file.mentions("NO_SHARD") and save_of(read, file) is None
+    return ctx.mentions("NO_SHARD") and save_of(read, ctx) is None
 
 
-def reads(save: cst.Call, file: File) -> bool:
+def reads(save: cst.Call, ctx: Context) -> bool:
     """Whether a wrapped model's or its optimizer's state goes into a save, and nowhere else."""
-    return any(save_of(read, file) is save for read in _state_reads(file))
+    return any(save_of(read, ctx) is save for read in _state_reads(ctx))
 
 
-def _state_reads(file: File) -> Iterator[cst.Call]:
-    for call in file.nodes(cst.Call):
-        static = (file.fsdp1(call.func) or "").removeprefix(_STATIC)
+def _state_reads(ctx: Context) -> Iterator[cst.Call]:
+    for call in ctx.nodes(cst.Call):
+        static = (ctx.fsdp1(call.func) or "").removeprefix(_STATIC)
         if static in _READS:
             yield call
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "state_dict" and not call.args:
-            if Holds.FSDP in file.holds(call.func.value):
+            if ModelKind.FSDP in ctx.kinds(call.func.value):
                 yield call
 
 
@@ -68,79 +68,79 @@ def _owner(read: cst.Call) -> cst.BaseExpression:
     return cst.ensure_type(read.func, cst.Attribute).value
 
 
-def obstacle(save: cst.Call, file: File) -> str:
+def obstacle(save: cst.Call, ctx: Context) -> str:
     """Why a save cannot be made by all ranks; empty when it can."""
-    if file.state_dicts_at_run_time:
+    if ctx.state_dicts_at_run_time:
         return "the kind of state dict is set at run time"
-    if any(Holds.DDP in file.holds(_owner(read)) for read in _state_reads(file) if save_of(read, file) is save):
+    if any(ModelKind.DDP in ctx.kinds(_owner(read)) for read in _state_reads(ctx) if save_of(read, ctx) is save):
         return "the model can be a DDP model"
-    statement = file.parent(file.parent(save) or save)
+    statement = ctx.parent(ctx.parent(save) or save)
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
         return "it is not a statement of its own"
     if len(save.args) != 2 or any(argument.star for argument in save.args):
         return "it takes more than a state dict and a path"
-    guards = _guards(save, file)
+    guards = _guards(save, ctx)
     if not guards:
         return ""
     guard = guards[0]
-    if len(guards) > 1 or file.parent(file.parent(statement) or statement) is not guard or guard.orelse is not None:
+    if len(guards) > 1 or ctx.parent(ctx.parent(statement) or statement) is not guard or guard.orelse is not None:
         return "more than one condition chooses the rank that writes it"
-    if not _GUARD.match(file.code(guard.test)):
-        return f"`{file.code(guard.test)}` asks for more than the rank"
-    if not all(file.same_meaning(argument.value, guard) for argument in save.args):
+    if not _GUARD.match(ctx.code(guard.test)):
+        return f"`{ctx.code(guard.test)}` asks for more than the rank"
+    if not all(ctx.same_meaning(argument.value, guard) for argument in save.args):
         return "what it writes, or where, is only made on one rank"
     if statement is not guard.body.body[-1]:
         return "the rank that writes it goes on with it"
     return ""
 
 
-def guard_of(node: cst.CSTNode, file: File) -> cst.If | None:
+def guard_of(node: cst.CSTNode, ctx: Context) -> cst.If | None:
     """The `if` that lets one rank come here."""
-    return next(iter(_guards(node, file)), None)
+    return next(iter(_guards(node, ctx)), None)
 
 
-def _guards(node: cst.CSTNode, file: File) -> list[cst.If]:
-    tests = [outer for outer in file.ancestors(node) if isinstance(outer, cst.If)]
-    return [outer for outer in tests if _SPEAKS_OF_RANKS.search(file.code(outer.test))]
+def _guards(node: cst.CSTNode, ctx: Context) -> list[cst.If]:
+    tests = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.If)]
+    return [outer for outer in tests if _SPEAKS_OF_RANKS.search(ctx.code(outer.test))]
 
 
-def is_loaded_by_dcp(state: cst.BaseExpression, file: File) -> bool:
+def is_loaded_by_dcp(state: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a state dict comes out of a `torch.load` that reads a DCP checkpoint from now on."""
-    if not file.saves_by_dcp:
+    if not ctx.saves_by_dcp:
         return False
-    load = load_of(state, file)
-    return load is not None and bool(models_of(load, file))
+    load = load_of(state, ctx)
+    return load is not None and bool(models_of(load, ctx))
 
 
-def load_of(state: cst.BaseExpression, file: File) -> cst.Call | None:
+def load_of(state: cst.BaseExpression, ctx: Context) -> cst.Call | None:
     """The `torch.load` whose result an expression is, or is an item of."""
     while isinstance(state, cst.Subscript):
         state = state.value
     if isinstance(state, cst.Name):
-        origins = file.origins(state)
-        made = origins[0].node if len(origins) == 1 and origins[0].file is file else None
+        origins = ctx.origins(state)
+        made = origins[0].node if len(origins) == 1 and origins[0].file is ctx else None
     else:
         made = state
-    return made if isinstance(made, cst.Call) and file.dotted(made.func) == "torch.load" else None
+    return made if isinstance(made, cst.Call) and ctx.dotted(made.func) == "torch.load" else None
 
 
-def models_of(load: cst.Call, file: File) -> Sequence[cst.BaseExpression]:
+def models_of(load: cst.Call, ctx: Context) -> Sequence[cst.BaseExpression]:
     """The wrapped models that are loaded from what a `torch.load` on every rank returns."""
-    if guard_of(load, file) is not None or not load.args or load.args[0].star:
+    if guard_of(load, ctx) is not None or not load.args or load.args[0].star:
         return ()
     found = []
-    for call in file.nodes(cst.Call):
-        static = (file.fsdp1(call.func) or "").removeprefix(_STATIC)
+    for call in ctx.nodes(cst.Call):
+        static = (ctx.fsdp1(call.func) or "").removeprefix(_STATIC)
         if static in OPTIMIZER_CALLS or not isinstance(call.func, cst.Attribute) or not call.args:
             continue
-        if call.func.attr.value == "load_state_dict" and load_of(call.args[0].value, file) is load:
-            if Holds.FSDP in file.holds(call.func.value) and file.same_meaning(call.func.value, load):
+        if call.func.attr.value == "load_state_dict" and load_of(call.args[0].value, ctx) is load:
+            if ModelKind.FSDP in ctx.kinds(call.func.value) and ctx.same_meaning(call.func.value, load):
                 found.append(call.func.value)
     return found
 
 
-def check(save: cst.Call, file: File) -> None:
-    """Raises Undecided for a save that stays one file."""
-    reason = obstacle(save, file)
+def check(save: cst.Call, ctx: Context) -> None:
+    """Raises NotStatic for a save that stays one file."""
+    reason = obstacle(save, ctx)
     if reason:
-        raise Undecided(reason)
+        raise NotStatic(reason)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.vocabulary import File, N
+from codemods.api import Context, N
 
 
-def enclosing(file: File, node: cst.CSTNode, *kinds: type[N]) -> N | None:
+def enclosing(ctx: Context, node: cst.CSTNode, *kinds: type[N]) -> N | None:
     """The innermost class, function, statement or whatever of these kinds around a node."""
-    return next((outer for outer in file.ancestors(node) if isinstance(outer, kinds)), None)
+    return next((outer for outer in ctx.ancestors(node) if isinstance(outer, kinds)), None)
 
 
-def contains(file: File, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
+def contains(ctx: Context, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
     """Whether a node is the other one, or stands in it."""
-    return outer is node or any(outer is ancestor for ancestor in file.ancestors(node))
+    return outer is node or any(outer is ancestor for ancestor in ctx.ancestors(node))
 
 
-def is_inside(node: cst.CSTNode, context: str, model: str, file: File) -> bool:
+def is_inside(node: cst.CSTNode, context: str, model: str, ctx: Context) -> bool:
     """Whether the node stands in a `with` that enters this FSDP1 context for the model of this text."""
     by_model = f"{model}.{context.rsplit('.')[-1]}"
-    for ancestor in file.ancestors(node):
+    for ancestor in ctx.ancestors(node):
         if isinstance(ancestor, cst.With):
             for item in ancestor.items:
                 call = item.item
                 if not isinstance(call, cst.Call) or not call.args:
                     continue
-                if file.fsdp1(call.func) == context or file.code(call.func) == by_model:
-                    return file.code(call.args[0].value) == model
+                if ctx.fsdp1(call.func) == context or ctx.code(call.func) == by_model:
+                    return ctx.code(call.args[0].value) == model
     return False

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.api import Context
 from codemods.reading.manual import arguments, is_constructor
-from codemods.vocabulary import File
 
 
-def had_flat_parameters(model: cst.BaseExpression, file: File) -> bool:
+def had_flat_parameters(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether each constructor call that a model is seen to come from made flat parameters."""
-    calls = constructor_calls(model, file)
+    calls = constructor_calls(model, ctx)
     return bool(calls) and all(makes_flat_parameters(where, call) for where, call in calls)
 
 
-def constructor_calls(model: cst.BaseExpression, file: File) -> list[tuple[File, cst.Call]]:
+def constructor_calls(model: cst.BaseExpression, ctx: Context) -> list[tuple[Context, cst.Call]]:
     """The constructor calls that a model is seen to come from."""
-    made = [(o.file, o.node) for o in file.origins(model) if isinstance(o.node, cst.Call)]
+    made = [(o.file, o.node) for o in ctx.origins(model) if isinstance(o.node, cst.Call)]
     return [(where, call) for where, call in made if is_constructor(where, call)]
 
 
-def makes_flat_parameters(file: File, call: cst.Call) -> bool:
+def makes_flat_parameters(ctx: Context, call: cst.Call) -> bool:
     """Whether a constructor call is seen not to say `use_orig_params=True`."""
-    passed = arguments(file, call)
+    passed = arguments(ctx, call)
     if any(argument.star for argument in passed):
         return False
     given = [a.value for a in passed if a.keyword is not None and a.keyword.value == "use_orig_params"]
-    return all(o.node is not None and o.file.code(o.node) == "False" for value in given for o in file.origins(value))
+    return all(o.node is not None and o.file.code(o.node) == "False" for value in given for o in ctx.origins(value))
 
 
-def had_original_parameters(model: cst.BaseExpression, file: File) -> bool:
+def had_original_parameters(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether each constructor call that a model is seen to come from says `use_orig_params=True`."""
-    calls = constructor_calls(model, file)
+    calls = constructor_calls(model, ctx)
     return bool(calls) and all(_keeps_parameters(where, call) for where, call in calls)
 
 
-def _keeps_parameters(file: File, call: cst.Call) -> bool:
-    given = [a.value for a in arguments(file, call) if a.keyword is not None and a.keyword.value == "use_orig_params"]
-    made = [origin for value in given for origin in file.origins(value)]
+def _keeps_parameters(ctx: Context, call: cst.Call) -> bool:
+    given = [a.value for a in arguments(ctx, call) if a.keyword is not None and a.keyword.value == "use_orig_params"]
+    made = [origin for value in given for origin in ctx.origins(value)]
     return bool(made) and all(o.node is not None and o.file.code(o.node) == "True" for o in made)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from codemods.vocabulary import File, Holds
+from codemods.api import Context, ModelKind
 
 # Methods of a model that do not run it.
 _QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
@@ -30,106 +30,106 @@ _RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
 _NO_GRAD = re.compile(r"no_grad|inference_mode")
 
 
-def clips_after_forward(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
+def clips_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the model is seen to run between the last backward and this call, all in one function."""
-    above = _above(call, file)
-    behind = _last_backward(above, file)
-    return behind > 0 and any(runs(o, file.code(model), file) for o in above if file.span(o)[1] > behind)
+    above = _above(call, ctx)
+    behind = _last_backward(above, ctx)
+    return behind > 0 and any(runs(o, ctx.code(model), ctx) for o in above if ctx.span(o)[1] > behind)
 
 
-def reads_after_forward(call: cst.Call, model: cst.BaseExpression, file: File, trained: bool = False) -> bool:
+def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
     """Whether the model is seen to run above this call, and no backward follows it there.
 
     For a call that only starts the training, a forward with gradients counts as well.
     """
-    above = _above(call, file)
-    name = file.code(model)
-    behind = max(_last_backward(above, file), _last_reshard(above, file), _last_made(above, name, file))
+    above = _above(call, ctx)
+    name = ctx.code(model)
+    behind = max(_last_backward(above, ctx), _last_reshard(above, ctx), _last_made(above, name, ctx))
     is_run = runs if trained else _evaluates
-    return any(is_run(o, name, file) for o in above if file.span(o)[1] > behind)
+    return any(is_run(o, name, ctx) for o in above if ctx.span(o)[1] > behind)
 
 
-def trains_before(call: cst.Call, model: cst.BaseExpression, file: File) -> bool:
+def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the model's own backward, or a reshard, is seen above this call, and no evaluation of it in between."""
-    above = _above(call, file)
-    name = file.code(model)
-    behind = _last_backward(above, file)
-    before = [other for other in above if file.span(other)[1] < behind]
-    has_grad = any(runs(o, name, file) and not is_without_grad(file.ancestors(o), file) for o in before)
-    behind = max(_last_reshard(above, file), behind if has_grad else 0)
-    return behind > 0 and not any(_evaluates(other, name, file) for other in above if file.span(other)[1] > behind)
+    above = _above(call, ctx)
+    name = ctx.code(model)
+    behind = _last_backward(above, ctx)
+    before = [other for other in above if ctx.span(other)[1] < behind]
+    has_grad = any(runs(o, name, ctx) and not is_without_grad(ctx.ancestors(o), ctx) for o in before)
+    behind = max(_last_reshard(above, ctx), behind if has_grad else 0)
+    return behind > 0 and not any(_evaluates(other, name, ctx) for other in above if ctx.span(other)[1] > behind)
 
 
-def _above(call: cst.Call, file: File) -> list[cst.Call]:
-    start = file.span(call)[0]
-    return [other for other in file.calls(file.scope(call)) if file.span(other)[1] < start]
+def _above(call: cst.Call, ctx: Context) -> list[cst.Call]:
+    start = ctx.span(call)[0]
+    return [other for other in ctx.calls(ctx.scope(call)) if ctx.span(other)[1] < start]
 
 
-def _last_backward(calls: list[cst.Call], file: File) -> int:
+def _last_backward(calls: list[cst.Call], ctx: Context) -> int:
     """Where the last of some calls that go backward ends; 0 without one."""
-    return max((file.span(call)[1] for call in calls if _BACKWARD.search(file.code(call.func))), default=0)
+    return max((ctx.span(call)[1] for call in calls if _BACKWARD.search(ctx.code(call.func))), default=0)
 
 
-def _last_reshard(calls: list[cst.Call], file: File) -> int:
-    return max((file.span(call)[1] for call in calls if _RESHARD.search(file.code(call.func))), default=0)
+def _last_reshard(calls: list[cst.Call], ctx: Context) -> int:
+    return max((ctx.span(call)[1] for call in calls if _RESHARD.search(ctx.code(call.func))), default=0)
 
 
-def _last_made(calls: list[cst.Call], model: str, file: File) -> int:
+def _last_made(calls: list[cst.Call], model: str, ctx: Context) -> int:
     """Where the model last got its value by a call: what ran before was not sharded yet."""
     ends = [0]
     for call in calls:
-        if file.dotted(call.func) == "torch.compile" or file.code(call.func).startswith(f"{model}."):
+        if ctx.dotted(call.func) == "torch.compile" or ctx.code(call.func).startswith(f"{model}."):
             continue  # the same model
-        assignment = file.parent(call)
-        if isinstance(assignment, cst.Assign) and any(file.code(each.target) == model for each in assignment.targets):
-            ends.append(file.span(call)[1])
+        assignment = ctx.parent(call)
+        if isinstance(assignment, cst.Assign) and any(ctx.code(each.target) == model for each in assignment.targets):
+            ends.append(ctx.span(call)[1])
     return max(ends)
 
 
-def _evaluates(call: cst.Call, model: str, file: File) -> bool:
+def _evaluates(call: cst.Call, model: str, ctx: Context) -> bool:
     """A run of the model; `model(x)` itself only where it is seen that no backward follows."""
-    if file.code(call.func) != model:
-        return runs(call, model, file)
-    return is_without_grad(file.ancestors(call), file)
+    if ctx.code(call.func) != model:
+        return runs(call, model, ctx)
+    return is_without_grad(ctx.ancestors(call), ctx)
 
 
-def is_without_grad(around: Iterable[cst.CSTNode], file: File) -> bool:
+def is_without_grad(around: Iterable[cst.CSTNode], ctx: Context) -> bool:
     """Whether one of these nodes is a block or a function under `no_grad` or `inference_mode`."""
     heads = [getattr(node, "items", ()) or getattr(node, "decorators", ()) for node in around]
-    return any(_NO_GRAD.search(file.code(each)) for head in heads for each in head)
+    return any(_NO_GRAD.search(ctx.code(each)) for head in heads for each in head)
 
 
-def model_of_forward(call: cst.Call, file: File) -> cst.BaseExpression | None:
+def model_of_forward(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     """The wrapped model of `model(x)` and `model.generate(x)`."""
     function = call.func
     if not isinstance(function, (cst.Name, cst.Attribute)):
         return None
-    if Holds.FSDP in file.holds(function):
+    if ModelKind.FSDP in ctx.kinds(function):
         return function
-    if isinstance(function, cst.Name) or function.attr.value in _QUIET or file.dotted(function) is not None:
+    if isinstance(function, cst.Name) or function.attr.value in _QUIET or ctx.dotted(function) is not None:
         return None
-    return function.value if Holds.FSDP in file.holds(function.value) else None
+    return function.value if ModelKind.FSDP in ctx.kinds(function.value) else None
 
 
-def runs(call: cst.Call, model: str, file: File) -> bool:
+def runs(call: cst.Call, model: str, ctx: Context) -> bool:
     """`model(x)`, `model.generate(x)`, `evaluate(model)`, `self.evaluate()` for `self.model`."""
-    function = file.code(call.func)
+    function = ctx.code(call.func)
     if function == model:
         return True
-    if isinstance(call.func, cst.Attribute) and file.code(call.func.value) == model:
+    if isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == model:
         return call.func.attr.value not in _QUIET
-    is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{file.code(call.func.value)}.")
-    given = [argument for argument in call.args if file.code(argument.value) == model]
+    is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{ctx.code(call.func.value)}.")
+    given = [argument for argument in call.args if ctx.code(argument.value) == model]
     if (given or is_method) and _RUNS.search(function.rsplit(".", 1)[-1]):
         return True
-    return any(_calls(definition, given, call, where) for where, definition in file.runs(call)) if given else False
+    return any(_calls(definition, given, call, where) for where, definition in ctx.runs(call)) if given else False
 
 
-def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, file: File) -> bool:
+def _calls(function: cst.FunctionDef, given: list[cst.Arg], call: cst.Call, ctx: Context) -> bool:
     """Whether a function of the program calls the model that it is given, and does not go backward itself."""
     params = [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
     if len(params) < len(call.args):
         return False
     names = [a.keyword.value if a.keyword is not None else params[call.args.index(a)] for a in given]
-    text = file.code(function.body)
+    text = ctx.code(function.body)
     return "backward" not in text and any(re.search(rf"(?<![\w.]){name}\(", text) for name in names)

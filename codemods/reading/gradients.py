@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from codemods.api import Context, ModelKind
 from codemods.reading.model_parameters import readings
-from codemods.vocabulary import File, Holds
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
 _ADDS = frozenset({"append", "extend", "insert", "add_", "copy_", "update", "put"})
@@ -19,111 +19,111 @@ _SQUARED = re.compile(r"\*\*=?\s*2|\.(pow_?\(2|square_?\()")
 _TWO = re.compile(r"(p=|ord=)?2(\.0*)?")
 
 
-def collectives_on_gradients(function: cst.FunctionDef, file: File) -> list[cst.Call]:
+def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cst.Call]:
     """The collectives of torch.distributed that get a gradient, or what was computed from one."""
-    if ".grad" not in file.text or ".grad" not in file.code(function):
+    if ".grad" not in ctx.text or ".grad" not in ctx.code(function):
         return []
-    calls = [call for call in file.calls(function) if _is_collective(call, file)]
+    calls = [call for call in ctx.calls(function) if _is_collective(call, ctx)]
     if not calls:
         return []
-    names = _made_of_gradients(function, file)
-    return [call for call in calls if any(_holds(argument, names, file) for argument in call.args)]
+    names = _made_of_gradients(function, ctx)
+    return [call for call in calls if any(_holds(argument, names, ctx) for argument in call.args)]
 
 
-def added_up_by_hand(function: cst.FunctionDef, file: File) -> list[cst.Attribute]:
+def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attribute]:
     """The `p.grad` of a function that adds their squares up over the ranks, where each can be this rank's piece.
 
     Empty unless every gradient is seen to be of an FSDP2 model, and nothing but its 2-norm or sum of squares is taken.
     """
-    calls = collectives_on_gradients(function, file)
-    if not calls or not all(_adds_up(call, file) for call in calls) or not _SQUARED.search(file.code(function)):
+    calls = collectives_on_gradients(function, ctx)
+    if not calls or not all(_adds_up(call, ctx) for call in calls) or not _SQUARED.search(ctx.code(function)):
         return []
     found = []
-    for attribute in file.nodes(cst.Attribute):
-        if attribute.attr.value != "grad" or file.scope(attribute) not in _scopes(function, file):
+    for attribute in ctx.nodes(cst.Attribute):
+        if attribute.attr.value != "grad" or ctx.scope(attribute) not in _scopes(function, ctx):
             continue
-        if isinstance(file.parent(attribute), (cst.Comparison, cst.ComparisonTarget)):
+        if isinstance(ctx.parent(attribute), (cst.Comparison, cst.ComparisonTarget)):
             continue
-        if not _is_sharded(attribute.value, file) or not _is_squared(attribute, file):
+        if not _is_sharded(attribute.value, ctx) or not _is_squared(attribute, ctx):
             return []
         found.append(attribute)
     return found
 
 
-def _scopes(function: cst.FunctionDef, file: File) -> set[cst.CSTNode]:
+def _scopes(function: cst.FunctionDef, ctx: Context) -> set[cst.CSTNode]:
     """The function and the comprehensions in it."""
-    return {function, *(node for node in file.inside(function) if isinstance(node, cst.BaseComp))}
+    return {function, *(node for node in ctx.inside(function) if isinstance(node, cst.BaseComp))}
 
 
-def _is_collective(call: cst.Call, file: File) -> bool:
-    name = file.dotted(call.func) or ""
+def _is_collective(call: cst.Call, ctx: Context) -> bool:
+    name = ctx.dotted(call.func) or ""
     return name.startswith("torch.distributed.") and name.rsplit(".", 1)[-1] in _COLLECTIVES
 
 
-def _adds_up(call: cst.Call, file: File) -> bool:
+def _adds_up(call: cst.Call, ctx: Context) -> bool:
     named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
     operation = named.get("op") or (call.args[1].value if len(call.args) > 1 and not call.args[1].keyword else None)
-    is_sum = operation is None or file.code(operation).endswith("ReduceOp.SUM")
-    return is_sum and (file.dotted(call.func) or "").endswith(".all_reduce")
+    is_sum = operation is None or ctx.code(operation).endswith("ReduceOp.SUM")
+    return is_sum and (ctx.dotted(call.func) or "").endswith(".all_reduce")
 
 
-def _is_sharded(param: cst.BaseExpression, file: File) -> bool:
+def _is_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a loop variable is seen to be a parameter of an FSDP2 model without plain ones."""
-    text = file.code(param)
-    start, end = file.span(param)
-    for reading in readings(file):
-        first, last = file.span(reading.body)
+    text = ctx.code(param)
+    start, end = ctx.span(param)
+    for reading in readings(ctx):
+        first, last = ctx.span(reading.body)
         if not (first <= start and end <= last and re.fullmatch(reading.param, text)):
             continue
         if isinstance(reading.node, cst.Call) and isinstance(reading.node.func, cst.Attribute):
             model = reading.node.func.value
-            return file.holds(model) == {Holds.FSDP} and not file.may_ignore_parameters(model)
+            return ctx.kinds(model) == {ModelKind.FSDP} and not ctx.may_ignore_parameters(model)
     return False
 
 
-def _is_squared(gradient: cst.Attribute, file: File) -> bool:
+def _is_squared(gradient: cst.Attribute, ctx: Context) -> bool:
     """Whether its 2-norm or the sum of its squares is taken: `.norm(2)`, `torch.norm(p.grad)`, `.pow(2).sum()`."""
     node: cst.CSTNode = gradient
     squared = False
     while True:
-        holder = file.parent(node)
+        holder = ctx.parent(node)
         if isinstance(holder, cst.Arg):
-            call = file.parent(holder)
-            is_norm = isinstance(call, cst.Call) and file.dotted(call.func) in _NORMS and call.args[0] is holder
-            return is_norm and isinstance(call, cst.Call) and _is_of_two(call.args[1:], file)
+            call = ctx.parent(holder)
+            is_norm = isinstance(call, cst.Call) and ctx.dotted(call.func) in _NORMS and call.args[0] is holder
+            return is_norm and isinstance(call, cst.Call) and _is_of_two(call.args[1:], ctx)
         if not isinstance(holder, cst.Attribute) or holder.value is not node:
             return False
-        method, call = holder.attr.value, file.parent(holder)
+        method, call = holder.attr.value, ctx.parent(holder)
         if not isinstance(call, cst.Call) or call.func is not holder:
             if method != "data":
                 return False
             node = holder
             continue
         if method == "norm":
-            return _is_of_two(call.args, file)
+            return _is_of_two(call.args, ctx)
         if method == "sum" and squared:
             return not call.args
-        if method == "square" or (method == "pow" and _is_of_two(call.args, file)):
+        if method == "square" or (method == "pow" and _is_of_two(call.args, ctx)):
             squared = True
         elif method not in _SAME_VALUES:
             return False
         node = call
 
 
-def _is_of_two(arguments: Sequence[cst.Arg], file: File) -> bool:
-    return all(_TWO.fullmatch("".join(file.code(argument).rstrip(", ").split())) for argument in arguments)
+def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
+    return all(_TWO.fullmatch("".join(ctx.code(argument).rstrip(", ").split())) for argument in arguments)
 
 
-def _made_of_gradients(function: cst.FunctionDef, file: File) -> set[str]:
+def _made_of_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
     """The names and attributes that are set from gradients in a function, whatever else they are set from."""
     names: set[str] = set()
     before = -1
     while before < len(names):
         before = len(names)
-        for node in file.inside(function.body):
+        for node in ctx.inside(function.body):
             value, targets = _flow(node)
-            if value is not None and _holds(value, names, file):
-                names.update(name for target in targets for name in _bound(target, file))
+            if value is not None and _holds(value, names, ctx):
+                names.update(name for target in targets for name in _bound(target, ctx))
     return names
 
 
@@ -140,24 +140,24 @@ def _flow(node: cst.CSTNode) -> tuple[cst.CSTNode | None, list[cst.CSTNode]]:
     return None, []
 
 
-def _bound(target: cst.CSTNode, file: File) -> Iterator[str]:
+def _bound(target: cst.CSTNode, ctx: Context) -> Iterator[str]:
     if isinstance(target, (cst.Tuple, cst.List)):
         for element in target.elements:
-            yield from _bound(element.value, file)
+            yield from _bound(element.value, ctx)
     elif isinstance(target, cst.Subscript):
-        yield from _bound(target.value, file)
+        yield from _bound(target.value, ctx)
     elif isinstance(target, (cst.Name, cst.Attribute)):
-        yield file.code(target)
+        yield ctx.code(target)
 
 
-def _holds(node: cst.CSTNode, names: set[str], file: File) -> bool:
+def _holds(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:
     """Whether an expression reads `.grad`, or one of these names; a plain tensor of a gradient is none."""
     if isinstance(node, cst.Attribute):
         if node.attr.value in _PLAIN:
             return False
-        if node.attr.value == "grad" or file.code(node) in names:
+        if node.attr.value == "grad" or ctx.code(node) in names:
             return True
-        return _holds(node.value, names, file)
+        return _holds(node.value, names, ctx)
     if isinstance(node, cst.Name):
         return node.value in names
-    return any(_holds(child, names, file) for child in node.children)
+    return any(_holds(child, names, ctx) for child in node.children)

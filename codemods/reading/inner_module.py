@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.api import Context
 from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place
 from codemods.reading.wrapped import is_on_another_way, wrapped_module
-from codemods.vocabulary import File
 
 
-def is_inner_module(model: cst.BaseExpression, use: cst.Call, file: File) -> bool:
+def is_inner_module(model: cst.BaseExpression, use: cst.Call, ctx: Context) -> bool:
     """Whether a constructor call wraps the very module that is used, and gives the result another name."""
-    return any(_wraps(call, model, use, file) for call in file.nodes(cst.Call) if is_constructor(file, call))
+    return any(_wraps(call, model, use, ctx) for call in ctx.nodes(cst.Call) if is_constructor(ctx, call))
 
 
-def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, file: File) -> bool:
+def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, ctx: Context) -> bool:
     module = wrapped_module(call)
     inner = place(module) if module is not None else None
-    if inner is None or inner != place(model) or not _has_another_name(call, inner, file):
+    if inner is None or inner != place(model) or not _has_another_name(call, inner, ctx):
         return False
-    if file.scope(call) is file.scope(model):
-        below = file.span(call)[0] < file.span(model)[0]
-        return below and file.same_meaning(model, call) and not is_on_another_way(file, call, use)
-    return inner.startswith("self.") and enclosing(file, call, cst.ClassDef) is enclosing(file, model, cst.ClassDef)
+    if ctx.scope(call) is ctx.scope(model):
+        below = ctx.span(call)[0] < ctx.span(model)[0]
+        return below and ctx.same_meaning(model, call) and not is_on_another_way(ctx, call, use)
+    return inner.startswith("self.") and enclosing(ctx, call, cst.ClassDef) is enclosing(ctx, model, cst.ClassDef)
 
 
-def _has_another_name(call: cst.Call, inner: str, file: File) -> bool:
-    assignment = file.parent(call)
+def _has_another_name(call: cst.Call, inner: str, ctx: Context) -> bool:
+    assignment = ctx.parent(call)
     if not isinstance(assignment, cst.Assign):
         return False
     names = {place(target.target) for target in assignment.targets}

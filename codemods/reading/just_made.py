@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.api import Context, ModelKind
 from codemods.reading.places import place, same
-from codemods.vocabulary import File, Holds
 
 
-def is_just_made(file: File, model: cst.BaseExpression) -> bool:
+def is_just_made(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether a statement above binds it to something plain, and nothing in between can wrap it."""
     name = place(model)
     if name is None or not isinstance(model, cst.Attribute):
         return False  # a name is followed anyway
     inner: cst.CSTNode = model
-    for outer in file.ancestors(model):
+    for outer in ctx.ancestors(model):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return False
-        if isinstance(outer, (cst.For, cst.While)) and inner is outer.body and _touches(file, outer.body, name):
+        if isinstance(outer, (cst.For, cst.While)) and inner is outer.body and _touches(ctx, outer.body, name):
             return False
         if isinstance(outer, (cst.IndentedBlock, cst.Module)):
             body: list[cst.CSTNode] = list(outer.body)
             for statement in reversed(body[: body.index(inner)]):
                 value = _bound_to(statement, name)
                 if value is not None:
-                    return Holds.FSDP not in file.holds(value)
-                if _touches(file, statement, name):
+                    return ModelKind.FSDP not in ctx.kinds(value)
+                if _touches(ctx, statement, name):
                     return False
         inner = outer
     return False
@@ -44,23 +44,23 @@ def _bound_to(statement: cst.CSTNode, name: str) -> cst.BaseExpression | None:
     return None
 
 
-def _touches(file: File, statement: cst.CSTNode, name: str) -> bool:
+def _touches(ctx: Context, statement: cst.CSTNode, name: str) -> bool:
     """Whether a statement binds the model, or calls a method of its owner that does, as far as that is seen."""
     owner = name.rpartition(".")[0]
-    for node in file.inside(statement):
+    for node in ctx.inside(statement):
         if isinstance(node, cst.AssignTarget) and place(node.target) == name:
             return True
         if isinstance(node, cst.Call):
             receiver = place(node.func.value) if isinstance(node.func, cst.Attribute) else None
             given = {place(argument.value) for argument in node.args}
-            if owner in given or (receiver == owner and not _leaves_alone(file, node, name)):
+            if owner in given or (receiver == owner and not _leaves_alone(ctx, node, name)):
                 return True
     return False
 
 
-def _leaves_alone(file: File, call: cst.Call, name: str) -> bool:
+def _leaves_alone(ctx: Context, call: cst.Call, name: str) -> bool:
     attribute = name.rpartition(".")[2]
-    functions = file.runs(call)
+    functions = ctx.runs(call)
     return bool(functions) and not any(
         isinstance(node, cst.AssignTarget)
         and isinstance(node.target, cst.Attribute)

@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.api import Context
 from codemods.tables.names import WRAPPER
-from codemods.vocabulary import File
 
 
-def context_of(file: File, call: cst.Call) -> cst.Call | None:
+def context_of(ctx: Context, call: cst.Call) -> cst.Call | None:
     """The `enable_wrap(...)` that a `wrap(...)` stands in, in the same function; None for any other call."""
-    if file.fsdp1(call.func) != "wrap":
+    if ctx.fsdp1(call.func) != "wrap":
         return None
-    for node in file.ancestors(call):
+    for node in ctx.ancestors(call):
         if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return None
         if isinstance(node, cst.With):
-            found = next((item.item for item in node.items if _is_context(file, item.item)), None)
+            found = next((item.item for item in node.items if _is_context(ctx, item.item)), None)
             if found is not None:
                 return cst.ensure_type(found, cst.Call)
     return None
 
 
-def _is_context(file: File, expression: cst.BaseExpression) -> bool:
-    return isinstance(expression, cst.Call) and file.fsdp1(expression.func) == "enable_wrap"
+def _is_context(ctx: Context, expression: cst.BaseExpression) -> bool:
+    return isinstance(expression, cst.Call) and ctx.fsdp1(expression.func) == "enable_wrap"
 
 
-def class_given(file: File, call: cst.Call) -> cst.BaseExpression | None:
+def class_given(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
     """The `FSDP` of `enable_wrap(wrapper_cls=FSDP)`; None for any other call."""
-    if file.fsdp1(call.func) != "enable_wrap":
+    if ctx.fsdp1(call.func) != "enable_wrap":
         return None
     given = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "wrapper_cls")
-    return next((value for value in given if file.fsdp1(value) == WRAPPER), None)
+    return next((value for value in given if ctx.fsdp1(value) == WRAPPER), None)
 
 
-def block_of(file: File, context: cst.Call) -> cst.With | None:
+def block_of(ctx: Context, context: cst.Call) -> cst.With | None:
     """The `with` statement that enters nothing but this context."""
-    item = file.parent(context)
-    block = file.parent(item) if isinstance(item, cst.WithItem) and item.asname is None else None
+    item = ctx.parent(context)
+    block = ctx.parent(item) if isinstance(item, cst.WithItem) and item.asname is None else None
     return block if isinstance(block, cst.With) and len(block.items) == 1 else None
 
 
-def arguments(file: File, call: cst.Call) -> list[cst.Arg]:
+def arguments(ctx: Context, call: cst.Call) -> list[cst.Arg]:
     """What the constructor gets: of `wrap` inside of `enable_wrap` both calls' arguments, the inner one's first."""
-    context = context_of(file, call)
+    context = context_of(ctx, call)
     if context is None:
         return list(call.args)
     own = {argument.keyword.value for argument in call.args if argument.keyword is not None} | {"wrapper_cls"}
@@ -51,16 +51,14 @@ def arguments(file: File, call: cst.Call) -> list[cst.Arg]:
     return [*call.args, *around]
 
 
-def is_constructor(file: File, call: cst.Call) -> bool:
+def is_constructor(ctx: Context, call: cst.Call) -> bool:
     """`FSDP(...)`, and `wrap(...)` where the `enable_wrap` around it is seen."""
-    if file.fsdp1(call.func) == WRAPPER:
+    if ctx.fsdp1(call.func) == WRAPPER:
         return True
-    context = context_of(file, call)
-    return context is not None and file.wraps_in_sight and class_given(file, context) is not None
+    context = context_of(ctx, call)
+    return context is not None and ctx.wraps_in_sight and class_given(ctx, context) is not None
 
 
-def is_factory(file: File, call: cst.Call) -> bool:
+def is_factory(ctx: Context, call: cst.Call) -> bool:
     """`functools.partial(FSDP, ...)`."""
-    return (
-        bool(call.args) and file.dotted(call.func) == "functools.partial" and file.fsdp1(call.args[0].value) == WRAPPER
-    )
+    return bool(call.args) and ctx.dotted(call.func) == "functools.partial" and ctx.fsdp1(call.args[0].value) == WRAPPER

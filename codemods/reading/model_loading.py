@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.api import Context, NotStatic
 from codemods.reading.read_again import is_read_again
-from codemods.vocabulary import File, Undecided
 
 _ORDER = ("state_dict", "strict")
 
@@ -25,18 +25,18 @@ class Loading:
     """Whether the program may look at the state dict afterwards, or load it into another model."""
 
 
-def loading(call: cst.Call, file: File) -> Loading:
-    """Raises Undecided for arguments that only `torch.nn.Module.load_state_dict` has."""
+def loading(call: cst.Call, ctx: Context) -> Loading:
+    """Raises NotStatic for arguments that only `torch.nn.Module.load_state_dict` has."""
     found = {}
     for index, argument in enumerate(call.args):
         name = argument.keyword.value if argument.keyword is not None else (*_ORDER, "assign")[index]
         if argument.star or name not in _ORDER:
-            raise Undecided("load_state_dict takes arguments that the new function does not have")
+            raise NotStatic("load_state_dict takes arguments that the new function does not have")
         found[name] = argument
     if "state_dict" not in found or call.args[0] is not found["state_dict"]:
-        raise Undecided("load_state_dict does not take the state dict first")
+        raise NotStatic("load_state_dict does not take the state dict first")
     strict = found.get("strict")
-    lenient = strict is not None and file.code(strict.value) != "True"
+    lenient = strict is not None and ctx.code(strict.value) != "True"
     state = found["state_dict"].value
-    is_used = not isinstance(file.parent(call), cst.Expr)
-    return Loading(state, strict, lenient, is_used, is_read_again(state, call, file))
+    is_used = not isinstance(ctx.parent(call), cst.Expr)
+    return Loading(state, strict, lenient, is_used, is_read_again(state, call, ctx))

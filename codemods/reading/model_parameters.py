@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.api import Context, ModelKind
 from codemods.reading.just_made import is_just_made
-from codemods.vocabulary import File, Holds
 
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
@@ -32,28 +32,28 @@ class Reading:
     """A regular expression of the parameter's text."""
 
 
-def readings(file: File) -> Iterator[Reading]:
+def readings(ctx: Context) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
-    for call in file.nodes(cst.Call):
+    for call in ctx.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
-            loop = _loop(call, file)
-            if loop is not None and _is_sharded(call.func.value, call, file):
-                yield Reading(call, loop, rf"\b{re.escape(file.code(parameter_of(call, loop)))}")
-    for attribute in file.nodes(cst.Attribute):
-        if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, file) for o in _owners(attribute)):
-            statement = next((n for n in file.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
-            yield Reading(attribute, statement, rf"(?<![\w.]){re.escape(file.code(attribute))}")
+            loop = _loop(call, ctx)
+            if loop is not None and _is_sharded(call.func.value, call, ctx):
+                yield Reading(call, loop, rf"\b{re.escape(ctx.code(parameter_of(call, loop)))}")
+    for attribute in ctx.nodes(cst.Attribute):
+        if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, ctx) for o in _owners(attribute)):
+            statement = next((n for n in ctx.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
+            yield Reading(attribute, statement, rf"(?<![\w.]){re.escape(ctx.code(attribute))}")
 
 
-def is_guarded(node: cst.CSTNode, file: File) -> bool:
+def is_guarded(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether only one rank comes here: `if rank == 0:`."""
-    return any(isinstance(outer, cst.If) and _RANK.search(file.code(outer.test)) for outer in file.ancestors(node))
+    return any(isinstance(outer, cst.If) and _RANK.search(ctx.code(outer.test)) for outer in ctx.ancestors(node))
 
 
-def is_summoned(node: cst.CSTNode, file: File) -> bool:
+def is_summoned(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether parameters are whole here."""
-    blocks = [outer for outer in file.ancestors(node) if isinstance(outer, cst.With)]
-    return any("summon_full_params" in file.code(item) for block in blocks for item in block.items)
+    blocks = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.With)]
+    return any("summon_full_params" in ctx.code(item) for block in blocks for item in block.items)
 
 
 def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
@@ -66,10 +66,10 @@ def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
         owner = owner.value
 
 
-def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, file: File) -> bool:
-    if Holds.FSDP not in file.holds(model) or is_just_made(file, model):
+def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, ctx: Context) -> bool:
+    if ModelKind.FSDP not in ctx.kinds(model) or is_just_made(ctx, model):
         return False
-    return not is_summoned(at, file)
+    return not is_summoned(at, ctx)
 
 
 def parameter_of(call: cst.Call, loop: Loop) -> cst.BaseExpression:
@@ -93,9 +93,9 @@ def _holds(node: cst.CSTNode, call: cst.Call) -> bool:
     return node is call or any(_holds(child, call) for child in node.children)
 
 
-def _loop(call: cst.Call, file: File) -> Loop | None:
+def _loop(call: cst.Call, ctx: Context) -> Loop | None:
     """The loop or comprehension over what the call returns."""
-    for node in file.ancestors(call):
+    for node in ctx.ancestors(call):
         if isinstance(node, Loop):
             return node
         if isinstance(node, (cst.SimpleStatementLine, cst.Lambda)):

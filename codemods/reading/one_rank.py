@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from codemods.vocabulary import File
+from codemods.api import Context
 
 _RANK = r"(?:\w+\.)*(?:global_|local_|dp_)?rank|(?:\w+\.)*get_(?:global_|local_)?rank\(\)"
 _MAIN = r"(?:\w+\.)*(?:is_main_process|is_master|is_rank_0)(?:\(\))?"
@@ -14,35 +14,35 @@ _ONE = re.compile(rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[]-1, 0[)\]])|not (?:{_RANK}
 _OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
 
 
-def is_on_one_rank(node: cst.CSTNode, file: File) -> bool:
+def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether the other ranks do not come here: below `if rank == 0:`, or behind `if rank != 0: return`."""
     inner = node
-    for outer in file.ancestors(node):
+    for outer in ctx.ancestors(node):
         if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
-            return isinstance(outer, cst.FunctionDef) and _others_have_left(file, outer.body, inner)
-        if isinstance(outer, cst.If) and inner is outer.body and _is_one_rank(outer.test, file):
+            return isinstance(outer, cst.FunctionDef) and _others_have_left(ctx, outer.body, inner)
+        if isinstance(outer, cst.If) and inner is outer.body and _is_one_rank(outer.test, ctx):
             return True
-        if isinstance(outer, cst.IndentedBlock) and _others_have_left(file, outer, inner):
+        if isinstance(outer, cst.IndentedBlock) and _others_have_left(ctx, outer, inner):
             return True
         inner = outer
     return False
 
 
-def _is_one_rank(test: cst.BaseExpression, file: File) -> bool:
+def _is_one_rank(test: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a condition holds on the first of several ranks only: `rank == 0 and last`."""
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        if "world" in file.code(test):
+        if "world" in ctx.code(test):
             return False
-        return _is_one_rank(test.left, file) or _is_one_rank(test.right, file)
-    return _ONE.fullmatch(file.code(test)) is not None
+        return _is_one_rank(test.left, ctx) or _is_one_rank(test.right, ctx)
+    return _ONE.fullmatch(ctx.code(test)) is not None
 
 
-def _others_have_left(file: File, block: cst.CSTNode, inner: cst.CSTNode) -> bool:
+def _others_have_left(ctx: Context, block: cst.CSTNode, inner: cst.CSTNode) -> bool:
     """Whether `if rank != 0: return` stands above."""
     for statement in getattr(block, "body", ()):
         if statement is inner:
             return False
-        if isinstance(statement, cst.If) and statement.orelse is None and _OTHERS.fullmatch(file.code(statement.test)):
+        if isinstance(statement, cst.If) and statement.orelse is None and _OTHERS.fullmatch(ctx.code(statement.test)):
             last = statement.body.body[-1]
             if isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return):
                 return True

@@ -6,8 +6,8 @@ import re
 
 import libcst as cst
 
+from codemods.api import Context
 from codemods.reading.places import place
-from codemods.vocabulary import File
 
 _OPTIMIZER = re.compile(r"optim|adam|sgd|lion|adagrad|rmsprop|shampoo|lamb\b|muon", re.IGNORECASE)
 _NOT_ONE = re.compile(
@@ -22,14 +22,14 @@ def names_optimizer(text: str) -> bool:
     return bool(_OPTIMIZER.search(text))
 
 
-def is_optimizer(file: File, call: cst.Call) -> bool:
+def is_optimizer(ctx: Context, call: cst.Call) -> bool:
     """`torch.optim.AdamW(...)`, `getattr(torch.optim, name)(...)`, `build_optimizer(...)`; a scheduler is none."""
-    text = file.code(call.func)
+    text = ctx.code(call.func)
     return names_optimizer(text) and not _NOT_ONE.search(text)
 
 
-def is_bound_to_optimizer(file: File, call: cst.Call) -> bool:
+def is_bound_to_optimizer(ctx: Context, call: cst.Call) -> bool:
     """`opt = make(net.parameters())`: what is made of parameters and called an optimizer is one."""
-    target = file.parent(call)
+    target = ctx.parent(call)
     names = [place(each.target) for each in target.targets] if isinstance(target, cst.Assign) else []
     return any(name is not None and _NAMED_SO.search(name) for name in names)

@@ -9,26 +9,26 @@ from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
-from codemods.vocabulary import File
+from codemods.api import Context
 
-Calls = list[tuple[File, cst.Call]]
+Calls = list[tuple[Context, cst.Call]]
 
 
-def calls_of(file: File, value: cst.BaseExpression) -> Calls | None:
+def calls_of(ctx: Context, value: cst.BaseExpression) -> Calls | None:
     """The calls of a value, followed through the program; None where it is used in any other way, or lost."""
-    holder = file.parent(value)
+    holder = ctx.parent(value)
     if isinstance(holder, cst.Call) and holder.func is value:
-        return [(file, holder)]
+        return [(ctx, holder)]
     if isinstance(holder, (cst.IfExp, cst.BooleanOperation)) and holder is not None and _is_result(holder, value):
-        return calls_of(file, holder)
+        return calls_of(ctx, holder)
     if isinstance(holder, cst.Assign) and len(holder.targets) == 1 and isinstance(holder.targets[0].target, cst.Name):
-        return _of_uses(file, holder, holder.targets[0].target)
+        return _of_uses(ctx, holder, holder.targets[0].target)
     if isinstance(holder, cst.Param):
-        return _all(calls_of(file, use) for use in file.uses(holder))
+        return _all(calls_of(ctx, use) for use in ctx.uses(holder))
     if isinstance(holder, cst.DictElement) and holder.value is value:
-        return _of_table(file, holder)
+        return _of_table(ctx, holder)
     if isinstance(holder, cst.Arg):
-        return _of_parameter(file, holder)
+        return _of_parameter(ctx, holder)
     return None
 
 
@@ -36,60 +36,60 @@ def _is_result(holder: cst.IfExp | cst.BooleanOperation, value: cst.BaseExpressi
     return not (isinstance(holder, cst.IfExp) and holder.test is value)
 
 
-def _of_uses(file: File, statement: cst.Assign, name: cst.Name) -> Calls | None:
-    if isinstance(file.scope(statement), cst.Module) and file.mentions_elsewhere(name.value):
+def _of_uses(ctx: Context, statement: cst.Assign, name: cst.Name) -> Calls | None:
+    if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
         return None
-    return _all(calls_of(file, use) for use in file.uses(statement))
+    return _all(calls_of(ctx, use) for use in ctx.uses(statement))
 
 
-def _of_table(file: File, entry: cst.DictElement) -> Calls | None:
+def _of_table(ctx: Context, entry: cst.DictElement) -> Calls | None:
     """`WRAPPERS = {"fsdp": FSDP}`, used as `WRAPPERS[name](model)` or `WRAPPERS.get(name)(model)`."""
-    table = file.parent(entry)
-    statement = file.parent(table) if table is not None else None
+    table = ctx.parent(entry)
+    statement = ctx.parent(table) if table is not None else None
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
         return None
     name = statement.targets[0].target
     if not isinstance(name, cst.Name):
         return None
-    if isinstance(file.scope(statement), cst.Module) and file.mentions_elsewhere(name.value):
+    if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
         return None
-    return _all(_of_look_up(file, use) for use in file.uses(statement))
+    return _all(_of_look_up(ctx, use) for use in ctx.uses(statement))
 
 
-def _of_look_up(file: File, use: cst.Name) -> Calls | None:
-    holder = file.parent(use)
+def _of_look_up(ctx: Context, use: cst.Name) -> Calls | None:
+    holder = ctx.parent(use)
     if isinstance(holder, cst.Subscript) and holder.value is use:
-        return calls_of(file, holder)
+        return calls_of(ctx, holder)
     if isinstance(holder, cst.ComparisonTarget):
         return []  # `name in WRAPPERS`
-    call = file.parent(holder) if isinstance(holder, cst.Attribute) else None
+    call = ctx.parent(holder) if isinstance(holder, cst.Attribute) else None
     if not isinstance(holder, cst.Attribute) or not isinstance(call, cst.Call) or call.func is not holder:
         return None
     if holder.attr.value == "keys":
         return []
-    return calls_of(file, call) if holder.attr.value == "get" else None
+    return calls_of(ctx, call) if holder.attr.value == "get" else None
 
 
-def _of_parameter(file: File, argument: cst.Arg) -> Calls | None:
+def _of_parameter(ctx: Context, argument: cst.Arg) -> Calls | None:
     """Handed to functions of the program."""
-    call = file.parent(argument)
+    call = ctx.parent(argument)
     if not isinstance(call, cst.Call) or argument.star:
         return None
-    found = [_uses_of_parameter(where, function, call, argument) for where, function in file.runs(call)]
+    found = [_uses_of_parameter(where, function, call, argument) for where, function in ctx.runs(call)]
     return _all(found) if found else None
 
 
-def _uses_of_parameter(file: File, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg) -> Calls | None:
+def _uses_of_parameter(ctx: Context, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg) -> Calls | None:
     parameters = function.params
     if argument.keyword is not None:
         named = (*parameters.params, *parameters.kwonly_params)
         parameter = next((p for p in named if p.name.value == argument.keyword.value), None)
     else:
         positional = (*parameters.posonly_params, *parameters.params)
-        bound = isinstance(file.scope(function), cst.ClassDef)
+        bound = isinstance(ctx.scope(function), cst.ClassDef)
         index = list(call.args).index(argument) + bound
         parameter = positional[index] if index < len(positional) else None
-    return _all(calls_of(file, use) for use in file.uses(parameter)) if parameter is not None else None
+    return _all(calls_of(ctx, use) for use in ctx.uses(parameter)) if parameter is not None else None
 
 
 def _all(found: Iterable[Calls | None]) -> Calls | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.vocabulary import File, Origin, Undecided
+from codemods.api import Context, NotStatic, Origin
 
 _CLASSES_OF = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
 
@@ -22,14 +22,14 @@ def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
 
 
 def policy_classes(origin: Origin) -> cst.BaseExpression:
-    """The expression that holds the layer classes. Raises Undecided when the policy is of another kind."""
+    """The expression that holds the layer classes. Raises NotStatic when the policy is of another kind."""
     made, arguments = policy_call(origin)
     keyword = _CLASSES_OF.get(made or "")
     for argument in arguments if keyword is not None else ():
         named = argument.keyword is not None and argument.keyword.value == keyword
         if named or (made == "ModuleWrapPolicy" and argument.keyword is None and not argument.star):
             return argument.value
-    raise Undecided(f"auto_wrap_policy: {origin.text}")
+    raise NotStatic(f"auto_wrap_policy: {origin.text}")
 
 
 def class_elements(classes: cst.BaseExpression) -> list[cst.BaseExpression] | None:
@@ -40,10 +40,10 @@ def class_elements(classes: cst.BaseExpression) -> list[cst.BaseExpression] | No
     return None
 
 
-def class_tuple(file: File, classes: cst.BaseExpression) -> str:
+def class_tuple(ctx: Context, classes: cst.BaseExpression) -> str:
     """The classes as a tuple, which `isinstance` takes."""
     elements = class_elements(classes)
     if elements is None:
-        return f"tuple({file.code(classes)})"
-    texts = [file.code(element) for element in elements]
+        return f"tuple({ctx.code(classes)})"
+    texts = [ctx.code(element) for element in elements]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from codemods.vocabulary import File, Origin, Undecided
+from codemods.api import Context, NotStatic, Origin
 
 POSITIONS = (
     "param_dtype",
@@ -34,21 +34,21 @@ Fields = Mapping[str, cst.BaseExpression]
 
 
 def precision_fields(origin: Origin) -> Fields:
-    """The fields that are given and not None. Raises Undecided for anything but a plain `MixedPrecision(...)`."""
+    """The fields that are given and not None. Raises NotStatic for anything but a plain `MixedPrecision(...)`."""
     node = origin.node
     if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
-        raise Undecided(f"mixed_precision: {origin.text}")
+        raise NotStatic(f"mixed_precision: {origin.text}")
     fields: dict[str, cst.BaseExpression] = {}
     for index, argument in enumerate(node.args):
         if argument.star or (argument.keyword is None and index >= len(POSITIONS)):
-            raise Undecided("mixed_precision is made from `*args` or `**kwargs`")
+            raise NotStatic("mixed_precision is made from `*args` or `**kwargs`")
         name = argument.keyword.value if argument.keyword is not None else POSITIONS[index]
         if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
             fields[name] = argument.value
     if "_module_classes_to_ignore" in fields:
-        raise Undecided("mixed_precision with _module_classes_to_ignore")
+        raise NotStatic("mixed_precision with _module_classes_to_ignore")
     if flag(fields, "keep_low_precision_grads", False):
-        raise Undecided("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
+        raise NotStatic("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
     return fields
 
 
@@ -63,30 +63,30 @@ def has_buffer_dtype(origin: Origin) -> bool:
 
 
 def flag(fields: Fields, name: str, default: bool) -> bool:
-    """A field that is a literal bool. Raises Undecided when only run time knows it."""
+    """A field that is a literal bool. Raises NotStatic when only run time knows it."""
     value = fields.get(name)
     if value is None:
         return default
     if isinstance(value, cst.Name) and value.value in _BOOLEANS:
         return _BOOLEANS[value.value]
-    raise Undecided(f"mixed_precision: {name} is only known at run time")
+    raise NotStatic(f"mixed_precision: {name} is only known at run time")
 
 
-def is_low(model: cst.BaseExpression, file: File) -> bool:
+def is_low(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a wrapped model is seen to compute in a low precision of its own, wherever it is made."""
-    calls = [origin for origin in file.origins(model) if isinstance(origin.node, cst.Call)]
+    calls = [origin for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
     return bool(calls) and all(_wraps_low(origin.file, cst.ensure_type(origin.node, cst.Call)) for origin in calls)
 
 
-def _wraps_low(file: File, call: cst.Call) -> bool:
+def _wraps_low(ctx: Context, call: cst.Call) -> bool:
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
-    return any(all(_has_low_parameters(origin) for origin in file.origins(value)) for value in given)
+    return any(all(_has_low_parameters(origin) for origin in ctx.origins(value)) for value in given)
 
 
 def _has_low_parameters(origin: Origin) -> bool:
     try:
         dtype = text_of(origin, precision_fields(origin), "param_dtype")
-    except Undecided:
+    except NotStatic:
         return False
     return dtype is not None and dtype.endswith(("bfloat16", "float16", "half"))
 

@@ -6,25 +6,25 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.vocabulary import File
+from codemods.api import Context
 
 _DEPTH = 4
 """How many names and calls of functions a value is followed through."""
 
 
-def is_read_again(value: cst.BaseExpression, call: cst.Call, file: File, depth: int = _DEPTH) -> bool:
+def is_read_again(value: cst.BaseExpression, call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
     """False where the value is made in the call, or has a name that ends there; unseen callers are not supposed to."""
     name, is_kept = _first(value)
     if name is None:
         return False
-    if is_kept or depth == 0 or _is_named_below(value, name, call, file):
+    if is_kept or depth == 0 or _is_named_below(value, name, call, ctx):
         return True
-    scope = file.scope(call)
-    made = [node for node in file.nodes(cst.Assign) if file.scope(node) is scope and _binds(node, name)]
-    if any(_is_outside_of_loop(node, value, call, file) for node in made):
+    scope = ctx.scope(call)
+    made = [node for node in ctx.nodes(cst.Assign) if ctx.scope(node) is scope and _binds(node, name)]
+    if any(_is_outside_of_loop(node, value, call, ctx) for node in made):
         return True
-    handed = [(node.value, call, file) for node in made]
-    handed += [(given, outer, where) for where, outer, given in file.passed_to(call, name.value) if not made]
+    handed = [(node.value, call, ctx) for node in made]
+    handed += [(given, outer, where) for where, outer, given in ctx.passed_to(call, name.value) if not made]
     return any(is_read_again(given, outer, where, depth - 1) for given, outer, where in handed)
 
 
@@ -42,35 +42,35 @@ def _binds(assignment: cst.Assign, name: cst.Name) -> bool:
     return any(isinstance(target, cst.Name) and target.value == name.value for target in targets)
 
 
-def _is_named_below(value: cst.BaseExpression, name: cst.Name, call: cst.Call, file: File) -> bool:
+def _is_named_below(value: cst.BaseExpression, name: cst.Name, call: cst.Call, ctx: Context) -> bool:
     """Whether the value, a part of it or what holds it stands below: not `state["step"]` for `state["model"]`."""
-    text, end = file.code(value), file.span(call)[1]
-    below = [n for n in file.nodes(cst.Name) if n.value == name.value and file.span(n)[0] > end]
-    return any(other.startswith(text) or text.startswith(other) for node in below for other in _texts(node, call, file))
+    text, end = ctx.code(value), ctx.span(call)[1]
+    below = [n for n in ctx.nodes(cst.Name) if n.value == name.value and ctx.span(n)[0] > end]
+    return any(other.startswith(text) or text.startswith(other) for node in below for other in _texts(node, call, ctx))
 
 
-def _texts(node: cst.Name, call: cst.Call, file: File) -> Iterator[str]:
+def _texts(node: cst.Name, call: cst.Call, ctx: Context) -> Iterator[str]:
     """What a name below the call stands in, such as `state["step"]`."""
-    if file.scope(node) is not file.scope(call):
+    if ctx.scope(node) is not ctx.scope(call):
         return
     whole: cst.CSTNode = node
-    holder = file.parent(whole)
+    holder = ctx.parent(whole)
     while isinstance(holder, (cst.Attribute, cst.Subscript)) and holder.value is whole:
-        whole, holder = holder, file.parent(holder)
+        whole, holder = holder, ctx.parent(holder)
     if not isinstance(holder, (cst.Del, cst.AssignTarget)):
-        yield file.code(whole)
+        yield ctx.code(whole)
 
 
-def _is_outside_of_loop(assignment: cst.Assign, value: cst.BaseExpression, call: cst.Call, file: File) -> bool:
+def _is_outside_of_loop(assignment: cst.Assign, value: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
     """Whether a loop comes to the call several times with the one value, and not with another item: `states[key]`."""
-    around = list(file.ancestors(assignment))
-    for loop in file.ancestors(call):
-        if not isinstance(loop, (cst.For, cst.While)) or file.scope(loop) is not file.scope(call) or loop in around:
+    around = list(ctx.ancestors(assignment))
+    for loop in ctx.ancestors(call):
+        if not isinstance(loop, (cst.For, cst.While)) or ctx.scope(loop) is not ctx.scope(call) or loop in around:
             continue
-        if isinstance(loop, cst.While) or not _names(loop.target, file) & _names(value, file):
+        if isinstance(loop, cst.While) or not _names(loop.target, ctx) & _names(value, ctx):
             return True
     return False
 
 
-def _names(node: cst.CSTNode, file: File) -> set[str]:
-    return {inner.value for inner in file.inside(node) if isinstance(inner, cst.Name)}
+def _names(node: cst.CSTNode, ctx: Context) -> set[str]:
+    return {inner.value for inner in ctx.inside(node) if isinstance(inner, cst.Name)}

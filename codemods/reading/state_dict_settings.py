@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from codemods.api import Context, NotStatic
 from codemods.reading.dead import assignment_only_for
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD
-from codemods.vocabulary import File, Undecided
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
 
@@ -61,27 +61,27 @@ class Settings:
         return function, "".join(f", {name}={given[name]}" for name in sorted(given, reverse=True))
 
 
-def context_of(node: cst.CSTNode, file: File) -> cst.Call | None:
+def context_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     """The call of the `state_dict_type` context that a node stands in."""
-    for ancestor in file.ancestors(node):
+    for ancestor in ctx.ancestors(node):
         for item in ancestor.items if isinstance(ancestor, cst.With) else ():
-            if isinstance(item.item, cst.Call) and file.fsdp1(item.item.func) == CONTEXT:
+            if isinstance(item.item, cst.Call) and ctx.fsdp1(item.item.func) == CONTEXT:
                 return item.item
     return None
 
 
-def settings(call: cst.Call, file: File) -> Settings:
-    """Raises Undecided when the type or its config is not seen in the source."""
+def settings(call: cst.Call, ctx: Context) -> Settings:
+    """Raises NotStatic when the type or its config is not seen in the source."""
     arguments = _arguments(call)
     model = arguments.get("module")
     if model is None:
-        raise Undecided("the model is not among its arguments")
-    kind = _kind(arguments.get("state_dict_type"), file)
+        raise NotStatic("the model is not among its arguments")
+    kind = _kind(arguments.get("state_dict_type"), ctx)
     names = ("state_dict_config", "optim_state_dict_config")
     of_model, of_optimizer = (
-        _config(arguments.get(name), cls, call, file) for name, cls in zip(names, CONFIGS[kind], strict=True)
+        _config(arguments.get(name), cls, call, ctx) for name, cls in zip(names, CONFIGS[kind], strict=True)
     )
-    return Settings(model, kind, of_model, of_optimizer, tuple(_dead(arguments, file)))
+    return Settings(model, kind, of_model, of_optimizer, tuple(_dead(arguments, ctx)))
 
 
 def default(model: cst.BaseExpression) -> Settings:
@@ -94,48 +94,48 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
     found = {}
     for index, argument in enumerate(call.args):
         if argument.star:
-            raise Undecided("its arguments come from `*args` or `**kwargs`")
+            raise NotStatic("its arguments come from `*args` or `**kwargs`")
         found[argument.keyword.value if argument.keyword is not None else _ORDER[index]] = argument.value
     return found
 
 
-def _kind(value: cst.BaseExpression | None, file: File) -> str:
-    made = (file.fsdp1(value) or "") if value is not None else ""
+def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
+    made = (ctx.fsdp1(value) or "") if value is not None else ""
     kind = made.removeprefix("StateDictType.")
     if kind not in CONFIGS:
-        raise Undecided(f"the type is `{file.code(value) if value is not None else 'not given'}`")
+        raise NotStatic(f"the type is `{ctx.code(value) if value is not None else 'not given'}`")
     return kind
 
 
-def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, file: File) -> Mapping[str, str]:
+def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: Context) -> Mapping[str, str]:
     """The fields of a config, as texts that mean the same at the context."""
-    origins = file.origins(value) if value is not None else ()
+    origins = ctx.origins(value) if value is not None else ()
     if value is None or (len(origins) == 1 and origins[0].is_none):
         return CONFIG_FIELDS[expected]
     origin = origins[0] if len(origins) == 1 else None
     if origin is None or not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != expected:
-        raise Undecided(f"the config is `{file.code(value)}`")
+        raise NotStatic(f"the config is `{ctx.code(value)}`")
     found = dict(CONFIG_FIELDS[expected])
     for index, argument in enumerate(origin.node.args):
         name = argument.keyword.value if argument.keyword is not None else list(found)[index]
         text = origin.file.code(argument.value)
-        seen = text in {"True", "False"} or (origin.file is file and file.same_meaning(argument.value, at))
+        seen = text in {"True", "False"} or (origin.file is ctx and ctx.same_meaning(argument.value, at))
         if argument.star or not seen:
-            raise Undecided(f"the config's {name} is only known where it is made")
+            raise NotStatic(f"the config's {name} is only known where it is made")
         found[name] = text
     return found
 
 
-def _dead(arguments: Mapping[str, cst.BaseExpression], file: File) -> Iterator[cst.CSTNode]:
+def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator[cst.CSTNode]:
     for name in _ORDER[2:]:
-        for origin in file.origins(arguments[name]) if name in arguments else ():
-            if origin.file is file and origin.node is not None:
-                statement = assignment_only_for(file, origin.node, lambda use: _is_context_argument(use, file))
+        for origin in ctx.origins(arguments[name]) if name in arguments else ():
+            if origin.file is ctx and origin.node is not None:
+                statement = assignment_only_for(ctx, origin.node, lambda use: _is_context_argument(use, ctx))
                 if statement is not None:
                     yield statement
 
 
-def _is_context_argument(use: cst.Name, file: File) -> bool:
-    argument = file.parent(use)
-    call = file.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and file.fsdp1(call.func) == CONTEXT
+def _is_context_argument(use: cst.Name, ctx: Context) -> bool:
+    argument = ctx.parent(use)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from codemods.api import Context
 from codemods.reading.places import base, bound
-from codemods.vocabulary import File
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
@@ -19,13 +19,13 @@ def wrapped_module(call: cst.Call) -> cst.BaseExpression | None:
     return next(named, first.value if first is not None else None)
 
 
-def wrapped_place(file: File, call: cst.Call) -> str | None:
+def wrapped_place(ctx: Context, call: cst.Call) -> str | None:
     """The place of the model that a constructor call wraps, or a part of it; a loop variable stands for its loop."""
     module = wrapped_module(call)
     if module is None:
         return None
     found = base(module)
-    for node in file.ancestors(module):
+    for node in ctx.ancestors(module):
         if isinstance(node, (cst.For, cst.CompFor)) and found in set(bound(node.target)):
             return next(iter(sorted(_over(node.iter))), None)
     return found
@@ -39,21 +39,21 @@ def _over(iterated: cst.BaseExpression) -> set[str]:
     return {found} if found is not None else set()
 
 
-def calls_above(file: File, call: cst.Call, model: str) -> Iterator[cst.Call]:
+def calls_above(ctx: Context, call: cst.Call, model: str) -> Iterator[cst.Call]:
     """The calls that run before this one: above it in its function, or at the top for a name from there."""
-    here = file.span(call)[0]
-    for other in file.calls(file.scope(call)):
-        if file.span(other)[0] < here and not is_on_another_way(file, other, call):
+    here = ctx.span(call)[0]
+    for other in ctx.calls(ctx.scope(call)):
+        if ctx.span(other)[0] < here and not is_on_another_way(ctx, other, call):
             yield other
-    if not isinstance(file.scope(call), cst.Module) and not file.is_local(model.split(".")[0], call):
-        yield from file.calls(file.top)
+    if not isinstance(ctx.scope(call), cst.Module) and not ctx.is_local(model.split(".")[0], call):
+        yield from ctx.calls(ctx.top)
 
 
-def is_on_another_way(file: File, other: cst.Call, call: cst.Call) -> bool:
+def is_on_another_way(ctx: Context, other: cst.Call, call: cst.Call) -> bool:
     """Whether `other` stands in a branch that leaves the function before the call, or in the call's `else`."""
-    around = set(file.ancestors(call))
+    around = set(ctx.ancestors(call))
     inner: cst.CSTNode = other
-    for node in file.ancestors(other):
+    for node in ctx.ancestors(other):
         if node in around:
             return isinstance(node, cst.If) and inner is not node.test
         if isinstance(node, cst.IndentedBlock) and node.body and isinstance(node.body[-1], cst.SimpleStatementLine):

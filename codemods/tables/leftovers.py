@@ -12,7 +12,7 @@ class Leftover:
     code: str
     name: str
     message: str
-    cure: str
+    hint: str
 
 
 _STICKY = Leftover(

@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from codemods.api import ModelKind
 from codemods.tables.names import WRAPPER
-from codemods.vocabulary import Holds
 
 from .conditions import leaves
 from .definitions import first_parameter, returns
 from .flow import reaching
 
 if TYPE_CHECKING:
-    from .facts import FileFacts
+    from .program_model import FileContext
 
 
-def class_test(file: FileFacts, node: cst.BaseExpression) -> frozenset[Holds] | None:
+def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
     """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
     for test, met in _tests_around(file, node):
         asked = _asked_for(file, test, node)
         if asked is not None and met:
             return asked
-        if asked is not None and Holds.FSDP in asked:
+        if asked is not None and ModelKind.FSDP in asked:
             return frozenset()
     return None
 
 
-def _tests_around(file: FileFacts, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
+def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
     inner: cst.CSTNode = node
     for outer in file.tree.ancestors(node):
@@ -46,7 +46,7 @@ def _tests_around(file: FileFacts, node: cst.BaseExpression) -> Iterator[tuple[c
 
 
 def _left_above(
-    file: FileFacts, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
+    file: FileContext, statements: Sequence[cst.CSTNode], inner: cst.CSTNode, node: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """`if isinstance(model, FSDP): return …` above: the condition does not hold here."""
     for statement in takewhile(lambda statement: statement is not inner, statements):
@@ -56,7 +56,7 @@ def _left_above(
                     yield test, met
 
 
-def _is_same(file: FileFacts, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+def _is_same(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
     """Whether the model has not been bound anew between a test of it and its use."""
     text = file.code(node)
     if not isinstance(node, cst.Name):
@@ -66,7 +66,7 @@ def _is_same(file: FileFacts, test: cst.BaseExpression, node: cst.BaseExpression
     return all(reaching(file.tree, n, text) == reaching(file.tree, node, text) for n in asked)
 
 
-def _asked_for(file: FileFacts, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[Holds] | None:
+def _asked_for(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
     """What a model is where a test is met: `isinstance(m, FSDP) or isinstance(m, DDP)`; None when unsaid."""
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
         left, right = _asked_for(file, test.left, node), _asked_for(file, test.right, node)
@@ -76,18 +76,18 @@ def _asked_for(file: FileFacts, test: cst.BaseExpression, node: cst.BaseExpressi
     if len(test.args) == 1:
         functions = file.runs(test)
         if functions and all(_is_class_test(where, function) for where, function in functions):
-            return frozenset({Holds.FSDP})
+            return frozenset({ModelKind.FSDP})
         is_wider = functions and all(_is_wider_test(where, function) for where, function in functions)
-        return frozenset({Holds.FSDP, Holds.UNKNOWN}) if is_wider else None
+        return frozenset({ModelKind.FSDP, ModelKind.UNKNOWN}) if is_wider else None
     if len(test.args) != 2 or file.code(test.func) != "isinstance":
         return None
     classes = test.args[1].value
     asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
-    kinds = frozenset(Holds.FSDP if file.fsdp1(one) == WRAPPER else object_of(file.dotted(one)) for one in asked)
-    return kinds if Holds.FSDP in kinds or kinds == {Holds.DDP} else None
+    kinds = frozenset(ModelKind.FSDP if file.fsdp1(one) == WRAPPER else object_of(file.dotted(one)) for one in asked)
+    return kinds if ModelKind.FSDP in kinds or kinds == {ModelKind.DDP} else None
 
 
-def _is_wider_test(file: FileFacts, function: cst.FunctionDef) -> bool:
+def _is_wider_test(file: FileContext, function: cst.FunctionDef) -> bool:
     """`def is_fsdp(module):` that begins with `if isinstance(module, FSDP): return True`, and asks for more."""
     body = function.body.body[function.get_docstring() is not None :]
     first = body[0] if body else None
@@ -96,14 +96,14 @@ def _is_wider_test(file: FileFacts, function: cst.FunctionDef) -> bool:
     return _is_isinstance(file, first.test, first_parameter(function))
 
 
-def _is_isinstance(file: FileFacts, test: cst.BaseExpression, name: str | None) -> bool:
+def _is_isinstance(file: FileContext, test: cst.BaseExpression, name: str | None) -> bool:
     """Whether a test is `isinstance(name, FSDP)`."""
     if not isinstance(test, cst.Call) or len(test.args) != 2 or file.code(test.func) != "isinstance":
         return False
     return file.code(test.args[0].value) == name and file.fsdp1(test.args[1].value) == WRAPPER
 
 
-def _is_class_test(file: FileFacts, function: cst.FunctionDef) -> bool:
+def _is_class_test(file: FileContext, function: cst.FunctionDef) -> bool:
     """`def is_fsdp(module): return isinstance(module, FSDP)`, with `AVAILABLE and` before it or without."""
     returned = returns(file.tree, function)
     if len(returned) != 1:
@@ -116,11 +116,11 @@ def _is_class_test(file: FileFacts, function: cst.FunctionDef) -> bool:
     return _is_isinstance(file, test, name)
 
 
-def object_of(dotted: str | None) -> Holds:
+def object_of(dotted: str | None) -> ModelKind:
     """What an object of a library's class is; of any other class, it is not said."""
     if dotted is None:
-        return Holds.UNKNOWN
-    return Holds.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else Holds.OTHER
+        return ModelKind.UNKNOWN
+    return ModelKind.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else ModelKind.OTHER
 
 
 def _parts(test: cst.BaseExpression, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import libcst as cst
 
+from codemods.api import Context, ModelKind, Origin
 from codemods.reading.manual import context_of
 from codemods.tables.names import WRAPPER
-from codemods.vocabulary import File, Holds, Origin
 
 from .class_tests import object_of
 
 
-def held_by(origin: Origin) -> Holds:
+def kind_of(origin: Origin) -> ModelKind:
     """Something else only where that is seen: what a library returns, or an object of one of the program's classes."""
     node = origin.node
     if isinstance(node, cst.Call):
         return _held_by_call(origin.file, node)
     seen = (cst.BaseNumber, cst.BaseString, cst.BaseComp, cst.Dict, cst.List, cst.Tuple, cst.Set, cst.Lambda)
     if isinstance(node, (*seen, cst.FunctionDef, cst.ClassDef)) or origin.is_none:
-        return Holds.OTHER
+        return ModelKind.OTHER
     if isinstance(node, (cst.Name, cst.Attribute)) and origin.file.dotted(node) is not None:
-        return Holds.OTHER
-    return Holds.UNKNOWN
+        return ModelKind.OTHER
+    return ModelKind.UNKNOWN
 
 
-def _held_by_call(file: File, call: cst.Call) -> Holds:
+def _held_by_call(file: Context, call: cst.Call) -> ModelKind:
     if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
-        return Holds.FSDP
+        return ModelKind.FSDP
     if file.fsdp1(call.func) == "wrap":
-        return Holds.FSDP if file.wraps else Holds.UNKNOWN
+        return ModelKind.FSDP if file.wraps else ModelKind.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
         return object_of(made)
     origins = file.origins(call.func)
     if any(_is_wrapper(origin) for origin in origins):
-        return Holds.FSDP if len(origins) == 1 else Holds.UNKNOWN
+        return ModelKind.FSDP if len(origins) == 1 else ModelKind.UNKNOWN
     for origin in origins:
         if (
             isinstance(origin.node, cst.Call)
             and origin.node.args
             and origin.file.fsdp1(origin.node.args[0].value) == WRAPPER
         ):
-            return Holds.FSDP
+            return ModelKind.FSDP
         if isinstance(origin.node, cst.ClassDef):
-            return Holds.OTHER
-    return Holds.UNKNOWN
+            return ModelKind.OTHER
+    return ModelKind.UNKNOWN
 
 
 def _is_wrapper(origin: Origin) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from codemods.vocabulary import Reference
+from codemods.api import Reference
 
 from .definitions import last_name
 from .flow import reaching

@@ -33,10 +33,10 @@ _SAME_MODULE = frozenset(
 _MAPPING = frozenset({"items", "keys", "pop", "update", "values"})
 """Methods of a `ModuleDict`, whose items are attributes as well."""
 
-FARTHEST = 200
+MAX_STEPS = 200
 """Over how many steps a value is followed. In seven large repositories, the longest way that led anywhere took 42."""
 
-MOST = 5000
+MAX_EXPRESSIONS = 5000
 """How many expressions one question looks at: ways that part and meet again would be followed without end."""
 
 _TOO_MANY = "too many ways lead to its value"
@@ -74,7 +74,7 @@ class Values:
     def origins(self, tree: Tree, expression: cst.BaseExpression) -> tuple[Origin, ...]:
         """Where the value of `expression` can be made. Empty when it only depends on itself (a cycle)."""
         self._steps = self._steps + 1 if self._active else 0
-        if self._steps > MOST:
+        if self._steps > MAX_EXPRESSIONS:
             self._cut += 1
             return (Origin(tree, None, _TOO_MANY),)
         if expression in self._memo:
@@ -84,7 +84,7 @@ class Values:
         if expression in self._active:
             self._cut += 1
             return ()
-        if len(self._active) >= FARTHEST:
+        if len(self._active) >= MAX_STEPS:
             self._cut += 1
             return (Origin(tree, None, "its value is made too many steps away"),)
         cut_before = self._cut
@@ -99,7 +99,7 @@ class Values:
             # Inside a cycle this is part of the truth; the rest is found by the question that is being answered.
             self._partial[expression] = found
         if not self._active:
-            if self._steps > MOST:
+            if self._steps > MAX_EXPRESSIONS:
                 # Asked one by one, each of these would lead as far again.
                 lost = Origin(tree, None, _TOO_MANY)
                 self._memo.update((part, (*others, lost)) for part, others in self._partial.items())

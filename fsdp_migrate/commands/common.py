@@ -35,7 +35,7 @@ def has_work(program: Program, options: Config) -> bool:
 def answer_nothing(program: Program) -> int:
     """Say that there is no FSDP, and which files could not be read."""
     for problem in program.problems:
-        err(f"{shown(problem.path, Path.cwd())}: error {problem.message}\n    {problem.cure}\n")
+        err(f"{shown(problem.path, Path.cwd())}: error {problem.message}\n    {problem.hint}\n")
     out(
         " ".join(
             filter(None, (nothing_found(program.files, errors=len(program.problems)), not_done(len(program.problems))))

@@ -30,7 +30,7 @@ def run(script: Path, options: Config) -> int:
         try:
             sides = choose(script, options, Path(scratch).resolve())
         except BaselineError as error:
-            err(f"error: {error}\n    {error.cure}\n")
+            err(f"error: {error}\n    {error.hint}\n")
             return 2
         except OSError as error:
             err(f"error: no copy of the program could be made: {error}\n    free space there, or set TMPDIR\n")
@@ -160,4 +160,4 @@ def _show(report: ParityReport, options: Config) -> int:
 
 
 def _tell(failure: Failure) -> None:
-    err(f"{failure.traceback or failure.log}\nerror: {failure.message}\n    {failure.cure}\n".lstrip("\n"))
+    err(f"{failure.traceback or failure.log}\nerror: {failure.message}\n    {failure.hint}\n".lstrip("\n"))

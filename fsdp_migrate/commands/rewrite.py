@@ -112,5 +112,5 @@ def _diff_name(view: View, path: Path) -> str:
 def _with_error(view: View, error: UnwritableError) -> View:
     from fsdp_migrate.findings import FileError
 
-    problem = FileError(error.path, error.message, error.cure)
+    problem = FileError(error.path, error.message, error.hint)
     return replace(view, report=replace(view.report, errors=(*view.report.errors, problem)))

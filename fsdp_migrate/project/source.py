@@ -15,13 +15,13 @@ BOM = b"\xef\xbb\xbf"
 
 
 class FileProblem(Exception):
-    """Something is wrong with one file. The run goes on without it; the user is told `message` and `cure`."""
+    """Something is wrong with one file. The run goes on without it; the user is told `message` and `hint`."""
 
-    def __init__(self, path: Path, message: str, cure: str) -> None:
+    def __init__(self, path: Path, message: str, hint: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
         self.message = message
-        self.cure = cure
+        self.hint = hint
 
 
 class UnreadableError(FileProblem):
@@ -46,8 +46,8 @@ class Source:
 def read_source(path: Path) -> Source:
     """Read one file. Raises `UnreadableError`, and nothing else, whatever the path leads to."""
     if path.suffix == ".ipynb":
-        cure = "export it with `jupyter nbconvert --to script`, and name the script"
-        raise UnreadableError(path, "is a notebook, and its cells are not read", cure)
+        hint = "export it with `jupyter nbconvert --to script`, and name the script"
+        raise UnreadableError(path, "is a notebook, and its cells are not read", hint)
     return source_of(path, _read_bytes(path))
 
 
@@ -76,8 +76,8 @@ def encode(source: Source, text: str) -> bytes:
     try:
         body = text.encode(source.encoding)
     except (UnicodeError, ValueError) as error:
-        cure = f"save the file as UTF-8, or use only characters that {source.encoding} has"
-        raise UnwritableError(source.path, f"the new text does not fit into {source.encoding}: {error}", cure) from None
+        hint = f"save the file as UTF-8, or use only characters that {source.encoding} has"
+        raise UnwritableError(source.path, f"the new text does not fit into {source.encoding}: {error}", hint) from None
     return BOM + body if source.bom else body
 
 
@@ -89,8 +89,8 @@ def check_syntax(source: Source) -> None:
             ast.parse(source.text)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
-        cure = "mend the syntax first; the file was left as it is"
-        raise UnreadableError(source.path, f"{where}{error.msg}", cure) from None
+        hint = "mend the syntax first; the file was left as it is"
+        raise UnreadableError(source.path, f"{where}{error.msg}", hint) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UnreadableError(source.path, f"cannot be parsed: {error}", "leave it out with --exclude") from None
 
@@ -118,8 +118,8 @@ def _declared_encoding(path: Path, data: bytes) -> str:
     except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
         if not _starts_as_utf8(data):
             return "utf-8"  # decoding says which byte is wrong
-        cure = "declare an encoding that Python knows, or save the file as UTF-8"
-        raise UnreadableError(path, f"declares an encoding that cannot be used ({error})", cure) from None
+        hint = "declare an encoding that Python knows, or save the file as UTF-8"
+        raise UnreadableError(path, f"declares an encoding that cannot be used ({error})", hint) from None
     return "utf-8" if encoding == "utf-8-sig" else encoding
 
 
@@ -142,7 +142,7 @@ def _not_decodable(path: Path, body: bytes, encoding: str, start: int) -> Unread
     byte = f"byte 0x{body[start]:02x}" if start < len(body) else "the end"
     message = f"line {line}: {byte} is not {encoding.upper()}"
     if encoding != "utf-8":
-        cure = "correct the declaration, or save the file as UTF-8"
-        return UnreadableError(path, message + ", which the file declares", cure)
-    cure = "save it as UTF-8, or declare its encoding in the first line, as in  # -*- coding: latin-1 -*-"
-    return UnreadableError(path, message + ", and no other encoding is declared", cure)
+        hint = "correct the declaration, or save the file as UTF-8"
+        return UnreadableError(path, message + ", which the file declares", hint)
+    hint = "save it as UTF-8, or declare its encoding in the first line, as in  # -*- coding: latin-1 -*-"
+    return UnreadableError(path, message + ", and no other encoding is declared", hint)

@@ -152,5 +152,5 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        cure = "make room and run it again" if "space" in reason.lower() else "check the permissions of its folder"
-        raise UnwritableError(path, f"could not be written: {reason}", cure) from error
+        hint = "make room and run it again" if "space" in reason.lower() else "check the permissions of its folder"
+        raise UnwritableError(path, f"could not be written: {reason}", hint) from error

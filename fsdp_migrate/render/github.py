@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from .view import View
 
@@ -13,12 +13,12 @@ def render(view: View) -> str:
     """One command a finding or unreadable file."""
     lines = []
     for finding in view.report.findings:
-        text = f"{finding.message}. {finding.cure}" if finding.cure else finding.message
+        text = f"{finding.message}. {finding.hint}" if finding.hint else finding.message
         place = f"file={_property(view.uri(finding.path))},line={finding.line},col={finding.column}"
         title = _property(f"{finding.rule} {view.name(finding.rule)}")
         lines.append(f"::{KINDS[finding.level]} {place},title={title}::{_data(text)}")
     for error in view.report.errors:
-        text = f"{error.message}. {error.cure}" if error.cure else error.message
+        text = f"{error.message}. {error.hint}" if error.hint else error.message
         lines.append(f"::error file={_property(view.uri(error.path))},title=fsdp-migrate::{_data(text)}")
     return "".join(line + "\n" for line in lines)
 

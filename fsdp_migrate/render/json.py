@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 from fsdp_migrate import __version__
 
 from .view import View
@@ -33,14 +33,14 @@ def _document(view: View) -> dict[str, Any]:
                 "line": finding.line,
                 "column": finding.column,
                 "message": finding.message,
-                "cure": finding.cure,
+                "hint": finding.hint,
                 "through_support": finding in report.through_support,
             }
             for finding in report.findings
         ],
         "changed": [view.uri(change.path) for change in report.changes],
         "errors": [
-            {"path": view.uri(error.path), "message": error.message, "cure": error.cure} for error in report.errors
+            {"path": view.uri(error.path), "message": error.message, "hint": error.hint} for error in report.errors
         ],
         "summary": {
             "files": report.files_read,

@@ -25,10 +25,10 @@ def render(view: View) -> str:
         case = _case(suite, finding.rule, path, finding.line)
         message = _clean(finding.message)
         failure = ElementTree.SubElement(case, "failure", type=view.word(finding.level), message=message)
-        failure.text = _clean(f"{path}:{finding.line}:{finding.column}: {finding.message}\n{finding.cure}".rstrip())
+        failure.text = _clean(f"{path}:{finding.line}:{finding.column}: {finding.message}\n{finding.hint}".rstrip())
     for error in errors:
         case = _case(suite, "unreadable", view.uri(error.path), 0)
-        ElementTree.SubElement(case, "error", message=_clean(error.message)).text = _clean(error.cure)
+        ElementTree.SubElement(case, "error", message=_clean(error.message)).text = _clean(error.hint)
     if not findings and not errors:
         ElementTree.SubElement(suite, "testcase", name="no findings", classname="fsdp-migrate")
     root = ElementTree.Element("testsuites", name="fsdp-migrate")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 
 from .text import closing
 from .view import Command, View
@@ -28,7 +28,7 @@ def render(view: View) -> str:
                 lines += ["", *_proof(view, files)]
     if view.report.errors:
         lines += ["", "**Not read**", ""]
-        lines += [f"- [ ] `{view.uri(error.path)}`: {error.message}. {error.cure}" for error in view.report.errors]
+        lines += [f"- [ ] `{view.uri(error.path)}`: {error.message}. {error.hint}" for error in view.report.errors]
     return "\n".join(lines) + "\n"
 
 
@@ -53,8 +53,8 @@ def _section(
 
 
 def _task(view: View, finding: Finding) -> str:
-    cure = f"\n  {finding.cure}" if finding.cure else ""
-    return f"- [ ] {_place(view, finding)} {finding.message}{cure}"
+    hint = f"\n  {finding.hint}" if finding.hint else ""
+    return f"- [ ] {_place(view, finding)} {finding.message}{hint}"
 
 
 def _item(view: View, finding: Finding) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate import __version__
 from fsdp_migrate.findings import FileError
 
@@ -48,7 +48,7 @@ def _rule(view: View, code: str) -> dict[str, Any]:
 
 
 def _result(view: View, finding: Finding, index: int) -> dict[str, Any]:
-    text = f"{finding.message}. {finding.cure}" if finding.cure else finding.message
+    text = f"{finding.message}. {finding.hint}" if finding.hint else finding.message
     return {
         "ruleId": finding.rule,
         "ruleIndex": index,
@@ -68,6 +68,6 @@ def _result(view: View, finding: Finding, index: int) -> dict[str, Any]:
 def _notification(view: View, error: FileError) -> dict[str, Any]:
     return {
         "level": "error",
-        "message": {"text": f"{error.message}. {error.cure}" if error.cure else error.message},
+        "message": {"text": f"{error.message}. {error.hint}" if error.hint else error.message},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": quote(view.uri(error.path))}}}],
     }

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate.findings import FileError
 
 from .nothing import not_done, nothing_found
-from .view import NEEDS_NOBODY, Command, View, is_construct, is_contract
+from .view import NEEDS_NOBODY, Command, View, is_construct, is_fsdp2_lint
 
 Paint = Callable[[str, str], str]
 Detail = Literal["full", "concise", "quiet"]
@@ -35,21 +35,21 @@ def coloured(text: str, style: str) -> str:
 def render(view: View, detail: Detail = "full", paint: Paint = plain, done: Sequence[str] = ()) -> str:
     """Findings, then what was `done` with files, then the line that counts. Quiet leaves out what needs nobody."""
     lines: list[str] = []
-    cure = ""
+    hint = ""
     for finding in view.report.findings:
         if detail == "quiet" and finding.level in NEEDS_NOBODY and view.command is Command.REWRITE:
             continue
         lines.append(_line(view, finding, paint))
-        if detail != "concise" and finding.cure not in {"", cure}:
-            lines.append(f"    {finding.cure}")
-        cure = finding.cure
+        if detail != "concise" and finding.hint not in {"", hint}:
+            lines.append(f"    {finding.hint}")
+        hint = finding.hint
     return "\n".join([*lines, *([] if detail == "quiet" else done), closing(view)]) + "\n"
 
 
 def error_line(view: View, error: FileError, paint: Paint) -> str:
     """One line for standard error: what is wrong with a file, and what to do."""
     head = f"{paint(view.shown(error.path), 'bold')}: {paint('error', 'bold red')} {error.message}"
-    return f"{head}\n    {error.cure}" if error.cure else head
+    return f"{head}\n    {error.hint}" if error.hint else head
 
 
 def closing(view: View) -> str:
@@ -66,8 +66,8 @@ def _line(view: View, finding: Finding, paint: Paint) -> str:
 
 def _counts(view: View) -> list[str]:
     findings = view.report.findings
-    constructs, contract = sum(map(is_construct, findings)), sum(map(is_contract, findings))
-    broken = sum(is_contract(finding) and finding.level is Level.MANUAL for finding in findings)
+    constructs, contract = sum(map(is_construct, findings)), sum(map(is_fsdp2_lint, findings))
+    broken = sum(is_fsdp2_lint(finding) and finding.level is Level.MANUAL for finding in findings)
     said = [_constructs(view)] if constructs else []
     if broken:
         verb = "breaks" if broken == 1 else "break"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate.findings import Report
 
 from .nothing import Remains, shown
@@ -75,7 +75,7 @@ def is_construct(finding: Finding) -> bool:
     return finding.rule[2:3] in "1234"
 
 
-def is_contract(finding: Finding) -> bool:
+def is_fsdp2_lint(finding: Finding) -> bool:
     """Whether a finding is about FSDP2 used wrongly."""
     return finding.rule.startswith("FM5")
 
@@ -91,4 +91,4 @@ def _fails(finding: Finding, command: Command, strict: bool) -> bool:
     if finding.level is Level.MANUAL or strict:
         return finding.level not in NEEDS_NOBODY or command is Command.CHECK
     # For the gate, FSDP1 that could be rewritten is FSDP1 that is left; advice on FSDP2 code is not.
-    return command is Command.CHECK and not is_contract(finding)
+    return command is Command.CHECK and not is_fsdp2_lint(finding)

@@ -15,13 +15,13 @@ _GOOD_ENDS = ("max_steps", "finished")
 _LOG_TAIL_LINES = 40
 _CANNOT_WRITE = 74
 """Exit code of a probe that cannot write its records, see fsdp_migrate/probe/writer.py."""
-SPACE_CURE = "free space there, or choose another folder with --keep DIR or TMPDIR"
+SPACE_HINT = "free space there, or choose another folder with --keep DIR or TMPDIR"
 _LEAST_ROOM = 2**16
 _NO_SPACE = ("No space left on device", "Disk quota exceeded", "File too large")
 _PORT_TAKEN = ("EADDRINUSE", "address already in use", "Address already in use")
-_PORT_CURE = "end the process that holds the port, or do not give a fixed one (MASTER_PORT, --master-port)"
+_PORT_HINT = "end the process that holds the port, or do not give a fixed one (MASTER_PORT, --master-port)"
 _PEER_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
-_SIGNAL_CURES = {
+_SIGNAL_HINTS = {
     9: "SIGKILL is mostly the out-of-memory killer: use fewer processes, or a smaller batch or model",
     11: "a segmentation fault in native code: run the program by itself to see whether it is the program's",
 }
@@ -116,11 +116,11 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
         if code == _CANNOT_WRITE:
             return _no_space(name, rank, watched)
     if any(words in watched.log for words in _PORT_TAKEN):
-        return Failure(name, f"the {name} program wanted a port that is in use", _PORT_CURE, log=_tail(watched.log))
+        return Failure(name, f"the {name} program wanted a port that is in use", _PORT_HINT, log=_tail(watched.log))
     if watched.room < _LEAST_ROOM:  # then not even the output could be written
         silent = sorted({*range(world)} - {rank.rank for rank in watched.ranks if rank.end is not None})
         message = f"rank {', '.join(map(str, silent))} of the {name} program ended without a word: the disk is full"
-        return Failure(name, message, SPACE_CURE, silent[0], log=_tail(watched.log))
+        return Failure(name, message, SPACE_HINT, silent[0], log=_tail(watched.log))
     missing = world - sum(rank.end is not None for rank in watched.ranks)
     return Failure(
         name,
@@ -138,16 +138,16 @@ def _killed(name: str, watched: Watched) -> Failure | None:
     signalled = [rank for rank in silent if codes.get(rank, 0) < 0 and -codes[rank] != signal.SIGTERM]
     if signalled:
         number = -codes[signalled[0]]
-        return _killed_by(name, signalled[0], f"was killed by signal {number}", _SIGNAL_CURES.get(number, ""), watched)
+        return _killed_by(name, signalled[0], f"was killed by signal {number}", _SIGNAL_HINTS.get(number, ""), watched)
     raised = [_end_of(rank) for rank in watched.ranks if rank.end and rank.end["reason"] == "exception"]
     if len(silent) == 1 and raised and all(_lost_its_peer(end["message"]) for end in raised):
         return _killed_by(name, silent[0], "vanished, and the others lost their connection to it", "", watched)
     return None
 
 
-def _killed_by(name: str, rank: int, what: str, cure: str, watched: Watched) -> Failure:
+def _killed_by(name: str, rank: int, what: str, hint: str, watched: Watched) -> Failure:
     return Failure(
-        name, f"rank {rank} of the {name} program {what}", cure or _SIGNAL_CURES[9], rank, log=_tail(watched.log)
+        name, f"rank {rank} of the {name} program {what}", hint or _SIGNAL_HINTS[9], rank, log=_tail(watched.log)
     )
 
 
@@ -164,7 +164,7 @@ def _no_space(name: str, rank: int, watched: Watched) -> Failure:
     return Failure(
         name,
         f"rank {rank} could not write its records (disk full?)",
-        SPACE_CURE,
+        SPACE_HINT,
         rank,
         log=_tail(watched.log),
     )
@@ -213,9 +213,9 @@ def _cure(kind: str, message: str, traceback: str, name: str) -> str:
     if "fsdp_migrate/probe/" in (re.findall(r'File "([^"]+)"', traceback) or [""])[-1]:
         return "this is a fault of fsdp-migrate, or of it with this torch: please report it with the traceback"
     if any(words in message for words in _PORT_TAKEN):
-        return _PORT_CURE
+        return _PORT_HINT
     if any(words in message for words in _NO_SPACE):
-        return SPACE_CURE
+        return SPACE_HINT
     if "nccl" in message.lower() or "cuda" in message.lower():
         return "the program needs CUDA: use --run-gpus, or --run-cpus with redirection on"
     if kind in ("FileNotFoundError", "ModuleNotFoundError"):

@@ -87,7 +87,7 @@ def objection(request: CheckRequest, machine: Machine) -> Failure | None:
 
 
 def _nodes_apart(request: CheckRequest) -> tuple[str, str] | None:
-    """(message, cure) if the nodes of a cluster job could not work together."""
+    """(message, hint) if the nodes of a cluster job could not work together."""
     if not request.joins_others:
         return None
     if request.keep is None:

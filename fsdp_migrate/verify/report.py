@@ -65,7 +65,7 @@ class Failure:
 
     side: str
     message: str
-    cure: str
+    hint: str
     rank: int | None = None
     traceback: str = ""
     log: str = ""

@@ -162,7 +162,7 @@ def _failure(report: ParityReport) -> str:
     if report.failure is None:
         return ""
     text = report.failure.traceback or report.failure.log
-    return f"<p><b>What to do:</b> {escape(report.failure.cure)}</p><pre>{escape(text)}</pre>"
+    return f"<p><b>What to do:</b> {escape(report.failure.hint)}</p><pre>{escape(text)}</pre>"
 
 
 def _verdict_class(verdict: Verdict) -> str:

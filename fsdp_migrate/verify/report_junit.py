@@ -19,7 +19,7 @@ def to_junit(report: ParityReport) -> str:
     if report.failure is not None:
         case = Tree.SubElement(suite, "testcase", classname=_SUITE, name="run")
         error = Tree.SubElement(case, "error", message=_text(report.failure.message), type=report.verdict.value)
-        error.text = _text(f"{report.failure.cure}\n\n{report.failure.traceback or report.failure.log}")
+        error.text = _text(f"{report.failure.hint}\n\n{report.failure.traceback or report.failure.log}")
     cases = list(suite)
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(case.find("failure") is not None for case in cases)))

@@ -58,4 +58,4 @@ def _render_failure(report: ParityReport, console: Console) -> None:
         console.print(escape(failure.traceback.rstrip()), highlight=False, soft_wrap=True)
     elif failure.log:
         console.print(f"[dim]{escape(failure.log)}[/]", highlight=False, soft_wrap=True)
-    console.print(f"[bold]what to do[/]: {escape(failure.cure)}", soft_wrap=True)
+    console.print(f"[bold]what to do[/]: {escape(failure.hint)}", soft_wrap=True)

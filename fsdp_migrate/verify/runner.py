@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fsdp_migrate.verify.launch import Run, command, environment
 from fsdp_migrate.verify.observation import Observation
-from fsdp_migrate.verify.outcome import SPACE_CURE, outcome, worth_a_retry
+from fsdp_migrate.verify.outcome import SPACE_HINT, outcome, worth_a_retry
 from fsdp_migrate.verify.records import RankRecords, read_run
 from fsdp_migrate.verify.report import Failure
 from fsdp_migrate.verify.request import CheckRequest, Side
@@ -35,7 +35,7 @@ class CouldNotRun(Exception):
 
 def cannot_write(place: Path, error: OSError) -> Failure:
     """What is said when the parent side itself has no room or no right to write."""
-    return Failure("preflight", f"{place} could not be written: {error}", SPACE_CURE)
+    return Failure("preflight", f"{place} could not be written: {error}", SPACE_HINT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from tempfile import TemporaryDirectory
 
 import libcst as cst
 
-from fsdp_migrate.analysis.facts import Facts, FileFacts
 from fsdp_migrate.analysis.program import Program
+from fsdp_migrate.analysis.program_model import FileContext, ProgramModel
 from fsdp_migrate.project.imports import resolve_module, roots_of
 
 from ..helpers import code
 
 
 @contextmanager
-def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileFacts]]:
+def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileContext]]:
     """What the analysis knows about each file of a program."""
     texts = {"train.py": files} if isinstance(files, str) else files
     with TemporaryDirectory() as name:
@@ -30,13 +30,13 @@ def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileFacts]]:
             {folder / file: code(text) for file, text in texts.items()},
             lambda importing, module, level: resolve_module(importing, module, level, roots_of(importing)),
         )
-        facts = Facts(program)
+        facts = ProgramModel(program)
         facts.constructors = 1  # as in any program that the rules look at
         trees = {file: program.tree(folder / file) for file in texts}
         yield {file: facts.file(tree) for file, tree in trees.items() if tree is not None}
 
 
-def marked(file: FileFacts) -> cst.BaseExpression:
+def marked(file: FileContext) -> cst.BaseExpression:
     """The argument of the call `ask(expression)`."""
     (call,) = [call for call in file.tree.nodes(cst.Call) if file.code(call.func) == "ask"]
     return call.args[0].value
@@ -53,7 +53,7 @@ def held(files: Mapping[str, str] | str) -> set[str]:
     """What the marked expression of train.py can hold."""
     with facts_of(files) as facts:
         file = facts["train.py"]
-        return {holds.name for holds in file.holds(marked(file))}
+        return {holds.name for holds in file.kinds(marked(file))}
 
 
 def dotted(files: Mapping[str, str] | str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 from fsdp_migrate.engine import Options
 
 from ..helpers import SUPPORT, rewrite_files

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
@@ -61,7 +61,7 @@ BESIDE = "FM110"
 
 
 @dataclass
-class Outcome:
+class Fix:
     """What became of a program's constructor calls outside of tests."""
 
     calls: int = 0
@@ -137,9 +137,9 @@ def speaks_of_fsdp1(text: str) -> bool:
     return "torch.distributed.fsdp" in text
 
 
-def outcome(report: Report, before: Mapping[Path, str], root: Path) -> Outcome:
+def outcome(report: Report, before: Mapping[Path, str], root: Path) -> Fix:
     """Compare the program before and after with what the report says."""
-    found = Outcome()
+    found = Fix()
     after = {**before, **{change.path: change.after for change in report.changes}}
     failed = {error.path for error in report.errors}
     for path, text in before.items():
@@ -164,7 +164,7 @@ def outcome(report: Report, before: Mapping[Path, str], root: Path) -> Outcome:
     return found
 
 
-def row(folder: Path) -> tuple[str, Outcome]:
+def row(folder: Path) -> tuple[str, Fix]:
     """One line of the table. Raises SyntaxError should a rewritten file not be Python."""
     program = gather([folder], Config())
     start = time.process_time()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from codemods.api import Level
 from codemods.tables.names import FSDP2
-from codemods.vocabulary import Level
 
 from ..helpers import FSDP1, Result, rewrite_files
 from ..support.launch import by_case, run

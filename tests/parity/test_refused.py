@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import Result, rewrite_files
 from ..support.launch import run

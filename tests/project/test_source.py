@@ -1,4 +1,4 @@
-"""Reading keeps every byte, and whatever cannot be read is refused with a message and a cure."""
+"""Reading keeps every byte, and whatever cannot be read is refused with a message and a hint."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_byte_order_mark_is_not_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message", "cure"),
+    ("data", "message", "hint"),
     [
         (b"x = 1\ny = '\xe9'\n", "line 2: byte 0xe9 is not UTF-8", "latin-1"),
         (b"# \xe9\n", "line 1: byte 0xe9 is not UTF-8", "latin-1"),
@@ -73,11 +73,11 @@ def test_the_byte_order_mark_is_not_text() -> None:
         (b"# coding: utf-7\nx = 1 # +AGE-\n", "byte for byte", "UTF-8"),
     ],
 )
-def test_what_cannot_be_read_says_why_and_what_to_do(data: bytes, message: str, cure: str) -> None:
+def test_what_cannot_be_read_says_why_and_what_to_do(data: bytes, message: str, hint: str) -> None:
     with pytest.raises(UnreadableError) as caught:
         source_of(HERE, data)
     assert message in caught.value.message
-    assert cure in caught.value.cure
+    assert hint in caught.value.hint
 
 
 def test_a_notebook_is_no_program_although_its_text_parses(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_notebook_is_no_program_although_its_text_parses(tmp_path: Path) -> No
     notebook.write_text('{"cells": []}')
     with pytest.raises(UnreadableError) as caught:
         read_source(notebook)
-    assert "nbconvert" in caught.value.cure
+    assert "nbconvert" in caught.value.hint
 
 
 def test_a_missing_path(tmp_path: Path) -> None:

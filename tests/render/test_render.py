@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codemods.vocabulary import Finding, Level
+from codemods.api import Finding, Level
 from fsdp_migrate.findings import Change, FileError, Report
 from fsdp_migrate.render import github, junit, sarif, text
 from fsdp_migrate.render import json as as_json
@@ -21,7 +21,7 @@ TRAIN = HOME / "src" / "train.py"
 DONE = Finding("FM101", Level.REWRITTEN, TRAIN, 3, 9, "constructor call becomes fully_shard")
 LOOK = Finding("FM201", Level.REVIEW, TRAIN, 5, 1, "no_sync becomes a flag", "see that the loop ends in step")
 YOURS = Finding("FM203", Level.MANUAL, TRAIN, 8, 1, "summon_full_params: 100%, a\nb", "use full_tensor()")
-CONTRACT = Finding("FM501", Level.MANUAL, TRAIN, 9, 1, "only the root is sharded", "shard the blocks too")
+FSDP2_LINT = Finding("FM501", Level.MANUAL, TRAIN, 9, 1, "only the root is sharded", "shard the blocks too")
 ADVICE = Finding("FM503", Level.REVIEW, TRAIN, 9, 1, "advice")
 UNUSED = Finding("FM001", Level.REVIEW, TRAIN, 1, 1, "this comment silences nothing")
 BROKEN = FileError(HOME / "broken.py", "line 3: invalid syntax", "mend it")
@@ -66,7 +66,7 @@ def test_full_text() -> None:
 
 def test_what_to_do_about_several_in_a_row_is_said_once() -> None:
     lines = text.render(view(YOURS, replace(YOURS, line=9), LOOK, YOURS)).splitlines()
-    assert [line.strip() for line in lines if line.startswith("    ")] == [YOURS.cure, LOOK.cure, YOURS.cure]
+    assert [line.strip() for line in lines if line.startswith("    ")] == [YOURS.hint, LOOK.hint, YOURS.hint]
 
 
 def test_concise_text_is_one_line_a_finding() -> None:
@@ -90,15 +90,15 @@ def test_quiet_text_leaves_out_what_is_done() -> None:
             Command.CHECK,
             "Found 2 FSDP1 constructs: `fsdp-migrate rewrite` can do 1, 1 needs review, 0 need you.",
         ),
-        ((CONTRACT,), Command.CHECK, "Found 1 place that breaks the FSDP2 contract."),
+        ((FSDP2_LINT,), Command.CHECK, "Found 1 place that breaks the FSDP2 contract."),
         (
-            (YOURS, CONTRACT, ADVICE),
+            (YOURS, FSDP2_LINT, ADVICE),
             Command.REWRITE,
             "Found 1 FSDP1 construct: 0 rewritten, 0 need review, 1 needs you."
             " Found 1 place that breaks the FSDP2 contract. 1 hint on FSDP2 code.",
         ),
         (
-            (CONTRACT, CONTRACT, ADVICE),
+            (FSDP2_LINT, FSDP2_LINT, ADVICE),
             Command.CHECK,
             "Found 2 places that break the FSDP2 contract. 1 hint on FSDP2 code.",
         ),
@@ -137,7 +137,7 @@ def test_paths_outside_the_folder_are_absolute() -> None:
         ((), Command.CHECK, True, 0),
         ((DONE,), Command.CHECK, False, 1),
         ((LOOK,), Command.CHECK, False, 1),
-        ((CONTRACT,), Command.CHECK, False, 1),
+        ((FSDP2_LINT,), Command.CHECK, False, 1),
         ((ADVICE,), Command.CHECK, False, 0),
         ((ADVICE,), Command.CHECK, True, 1),
         ((UNUSED,), Command.CHECK, False, 1),
@@ -158,7 +158,7 @@ def test_json_holds_everything() -> None:
         "line": 8,
         "column": 1,
         "message": YOURS.message,
-        "cure": "use full_tensor()",
+        "hint": "use full_tensor()",
         "through_support": False,
     }
     assert document["changed"] == ["src/train.py"]

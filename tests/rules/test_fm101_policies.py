@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import check_transformed, code, contract, rewrite
 
@@ -484,7 +484,7 @@ def test_other_policies_are_run_by_the_support_module(policy: str, name: str) ->
     result = rewrite((IMPORTS + body).replace("=POLICY", f"={policy}"))
     assert f"    return shard_model(model, auto_wrap_policy={policy})\n" in result.text
     assert result.support >= {"shard_model", *filter(None, [name])}
-    assert "shard_model logs how many" in result.findings[0].cure
+    assert "shard_model logs how many" in result.findings[0].hint
     assert "torch.distributed.fsdp" not in result.text
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
 
@@ -51,7 +51,7 @@ ANNOTATIONS = [
     "def ask(model: {}) -> {}:\n    return model",
     "def ask(model: Optional[{}], *models: {}, **more: List[{}]):\n    return model",
     "def ask(model: {} | None = None, other: Union[int, {}] = 1):\n    return model",
-    "class Holder:\n    model: {}\n    models: dict[str, list[{}]]",
+    "class PrewrapReference:\n    model: {}\n    models: dict[str, list[{}]]",
     "model: {} = None",
 ]
 
@@ -129,7 +129,7 @@ def test_file_that_only_asks_waits_for_the_one_that_wraps() -> None:
     text = HEAD + "def ask(model):\n    return isinstance(model, FSDP)\n"
     result = check_marked(text, "FM105", Level.MANUAL, "not rewritten")
     assert result.text == text
-    assert "script that wraps the model" in result.findings[0].cure
+    assert "script that wraps the model" in result.findings[0].hint
 
 
 def test_identity_of_classes_is_left_to_a_person() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.render.view import Command, exit_code
@@ -230,7 +230,7 @@ def test_switch_is_recognised(text: str) -> None:
     assert result.text == before
     assert {(finding.rule, finding.level) for finding in result.findings} == {("FM110", Level.KEPT)}
     (call,) = (finding for finding in result.findings if "constructor call" in finding.message)
-    assert "pyproject" in call.cure or "tool.fsdp-migrate" in call.cure
+    assert "pyproject" in call.hint or "tool.fsdp-migrate" in call.hint
 
 
 LIBRARY = {

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import check_marked, check_noop, code, rewrite, rewrite_files
 

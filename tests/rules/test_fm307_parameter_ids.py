@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import check_noop, rewrite
 
@@ -59,5 +59,5 @@ def test_file_by_parameter_ids_needs_a_person(text: str) -> None:
     result = rewrite(HEAD + text)
     (found,) = [finding for finding in result.findings if finding.rule == "FM307"]
     assert found.level is Level.MANUAL
-    assert "FSDP.optim_state_dict" in found.cure
+    assert "FSDP.optim_state_dict" in found.hint
     assert result.text.endswith(text)

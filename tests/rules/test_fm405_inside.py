@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import code, rewrite, rewrite_files
 from .test_fm405_optimizer_order import HEAD, body
@@ -26,14 +26,14 @@ FINE = {
     ),
     "an object of the model": (
         """
-        class Holder:
+        class PrewrapReference:
             def __init__(self, model):
                 self.model = model
 
             def parameters(self):
                 return list(self.model.parameters())
         """,
-        "made = Holder(net)",
+        "made = PrewrapReference(net)",
     ),
     "an object that copies the parameters it is given": (
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import code, rewrite, rewrite_files
 
@@ -745,7 +745,7 @@ def test_one_that_trained_nothing_so_far_needs_a_person(argument: str) -> None:
     (found,) = [finding for finding in result.findings if finding.rule == "FM405"]
     assert found.level is Level.MANUAL
     assert "never trained" in found.message
-    assert found.cure
+    assert found.hint
 
 
 def test_list_of_old_parameters_used_below_needs_a_person() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import check_marked, check_noop, code, rewrite, rewrite_files
 
@@ -120,4 +120,4 @@ def test_class_in_a_file_that_is_kept_needs_a_person() -> None:
     (found,) = [finding for finding in result.findings if finding.rule == "FM425"]
     assert found.level is Level.MANUAL
     assert found.path.name == "net.py"
-    assert "the module first, which FSDP1 takes too" in found.cure
+    assert "the module first, which FSDP1 takes too" in found.hint

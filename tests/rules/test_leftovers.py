@@ -1,10 +1,10 @@
-"""What no rule rewrites is named, with a cure, and raises where FSDP2 would ignore it: FM1xx, FM2xx, FM3xx, FM4xx."""
+"""What no rule rewrites is named, with a hint, and raises where FSDP2 would ignore it: FM1xx, FM2xx, FM3xx, FM4xx."""
 
 from __future__ import annotations
 
 import pytest
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import check_marked, code, rewrite
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codemods.vocabulary import Level
+from codemods.api import Level
 
 from ..helpers import rewrite
 

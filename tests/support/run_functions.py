@@ -450,7 +450,7 @@ def random_values_of_shards_are_not_those_of_whole_tensors() -> None:
 
 @check()
 def a_compressing_hook_is_a_reduce_dtype() -> None:
-    """The cure of FM211. FSDP1's hooks keep memory for a stream, and the CPU has none."""
+    """The hint of FM211. FSDP1's hooks keep memory for a stream, and the CPU has none."""
     for hook, dtype in (
         (default_hooks.bf16_compress_hook, torch.bfloat16),
         (default_hooks.fp16_compress_hook, torch.float16),

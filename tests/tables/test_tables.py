@@ -146,7 +146,7 @@ def test_leftover(name: str) -> None:
     wrapping = "" if name in MANUAL_WRAPPING else "model = FSDP(net)\n"  # where there is a model, they are rewritten
     result = rewrite(head + f"{wrapping}kept = {use}\n")
     (found,) = [finding for finding in result.findings if finding.rule == row.code]
-    assert (found.level.value, found.message, found.cure) == ("manual", row.message, row.cure)
+    assert (found.level.value, found.message, found.hint) == ("manual", row.message, row.hint)
     assert ("raise NotImplementedError" in result.text) == (name in SILENT_ON_FSDP2)
 
 
@@ -175,5 +175,5 @@ ROWS = [*LEFTOVERS.values(), *(row for row in vars(leftovers).values() if isinst
 def test_row_reads_well(row: Leftover) -> None:
     assert re.fullmatch(r"FM[1-5]\d\d", row.code)
     assert row.message
-    assert row.cure
+    assert row.hint
     assert not row.message.endswith(".")

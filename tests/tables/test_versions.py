@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
+from codemods.api import Level
 from codemods.tables.versions import OLDEST, SINCE, exists
-from codemods.vocabulary import Level
 from fsdp_migrate.config import Config
 from fsdp_migrate.engine import Options
 
@@ -68,7 +68,7 @@ def test_parameters_without_a_gradient_on_an_older_torch() -> None:
     (found,) = result.findings
     assert found.level is Level.MANUAL, "weight decay stops, and ranks that use different parameters hang"
     assert "only torch 2.13 can treat as FSDP1 did" in found.message
-    assert "torch 2.13 or newer" in found.cure
+    assert "torch 2.13 or newer" in found.hint
 
 
 def test_parameters_without_a_gradient_where_only_run_time_knows_the_rest() -> None:

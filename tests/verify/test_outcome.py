@@ -105,11 +105,11 @@ def test_a_fault_of_the_probe_is_not_blamed_on_the_program() -> None:
     raised = ended("exception", type="AttributeError", message="_handle", traceback=frames)
     found = outcome("original", watched(rank(0, raised), rank(1)), 2)
     assert isinstance(found, Failure)
-    assert "fault of fsdp-migrate" in found.cure
+    assert "fault of fsdp-migrate" in found.hint
     user = {**raised, "traceback": frames + '  File "train.py", line 1, in f\n'}
     found = outcome("original", watched(rank(0, user), rank(1)), 2)
     assert isinstance(found, Failure)
-    assert "run the program by itself" in found.cure
+    assert "run the program by itself" in found.hint
 
 
 def test_a_rank_that_vanished_is_the_cause_of_lost_connections() -> None:
@@ -144,7 +144,7 @@ def test_a_full_disk_is_named() -> None:
     found = outcome("original", watched(rank(0), rank(1), log=DISK_FULL), 2)
     assert isinstance(found, Failure)
     assert "disk full" in found.message
-    assert "TMPDIR" in found.cure
+    assert "TMPDIR" in found.hint
 
 
 def test_a_disk_with_no_room_for_the_output_either_is_named() -> None:
@@ -152,7 +152,7 @@ def test_a_disk_with_no_room_for_the_output_either_is_named() -> None:
     assert isinstance(found, Failure)
     assert found.rank == 1
     assert found.message == "rank 1 of the original program ended without a word: the disk is full"
-    assert "TMPDIR" in found.cure
+    assert "TMPDIR" in found.hint
 
 
 def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_what_is_no_pair(tmp_path: Path, before: Recording, after: Recording, me
     assert report.exit_code == 2
     assert message in report.reason
     assert report.failure is not None
-    assert report.failure.cure
+    assert report.failure.hint
 
 
 def test_a_folder_without_a_recording(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_weights_that_were_not_kept_are_said_before_anything_runs(tmp_path: Path
     script.touch()
     failure = record(CheckRequest(script, script, 1), tmp_path / "after", init_from=put(tmp_path / "before", BEFORE))
     assert isinstance(failure, Failure)
-    assert "--save-init" in failure.cure
+    assert "--save-init" in failure.hint
 
 
 def test_nodes_meet_at_an_id_for_each_run() -> None:
@@ -89,7 +89,7 @@ def test_nodes_need_a_folder_that_they_share() -> None:
     assert objection(NODES, MACHINE) is None
     failure = objection(replace(NODES, keep=None), MACHINE)
     assert failure is not None
-    assert "--keep DIR" in failure.cure
+    assert "--keep DIR" in failure.hint
     assert objection(replace(NODES, keep=None, launcher="srun {probe}"), MACHINE) is None
     spawning = objection(replace(NODES, spawns="yes"), MACHINE)
     assert spawning is not None

@@ -56,7 +56,7 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, "kill")
     assert failure.rank == 1
     assert "killed by signal 9" in failure.message or "vanished" in failure.message  # what torchrun saw first
-    assert "memory" in failure.cure
+    assert "memory" in failure.hint
 
 
 def test_a_crash_that_does_not_come_again_is_told_and_no_failure(tmp_path: Path) -> None:
@@ -73,21 +73,21 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
         busy.listen()
         failure = failure_of(tmp_path, "port", BUSY_PORT=str(busy.getsockname()[1]))
     assert "port" in failure.message
-    assert "port" in failure.cure
+    assert "port" in failure.hint
 
 
 def test_a_rank_that_leaves_early_is_named(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, "leave early")
     assert failure.rank == 1
     assert "ended after 2 steps, while rank 0 went on" in failure.message
-    assert "same number of steps" in failure.cure
+    assert "same number of steps" in failure.hint
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     failure = failure_of(tmp_path, "disk")
     assert failure.rank == 1
     assert "disk full" in failure.message
-    assert "TMPDIR" in failure.cure
+    assert "TMPDIR" in failure.hint
 
 
 def test_a_disk_that_cannot_be_written_at_all_is_no_traceback(tmp_path: Path) -> None:
@@ -97,18 +97,18 @@ def test_a_disk_that_cannot_be_written_at_all_is_no_traceback(tmp_path: Path) ->
     assert report.exit_code == 2
     assert report.failure is not None
     assert "could not be written" in report.failure.message
-    assert "--keep" in report.failure.cure
+    assert "--keep" in report.failure.hint
 
 
 @pytest.mark.parametrize(
-    ("options", "message", "cure"),
+    ("options", "message", "hint"),
     [
         (("--run-cpus", "2", "--python", "{no_torch}"), "torch cannot be imported", "fsdp-migrate[verify]"),
         (("--run-gpus", "8"), "--run-gpus 8 needs 8 CUDA devices; this machine shows 0", "Use --run-cpus 8"),
         (("--run-cpus", "2", "--nnodes", "2"), "the 2 nodes have no folder to meet in", "--keep DIR"),
     ],
 )
-def test_what_this_machine_cannot_do(tmp_path: Path, options: tuple[str, ...], message: str, cure: str) -> None:
+def test_what_this_machine_cannot_do(tmp_path: Path, options: tuple[str, ...], message: str, hint: str) -> None:
     tree = make_tree(tmp_path / "tree", trouble="raise")
     no_torch = tmp_path / "python"
     no_torch.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
@@ -118,7 +118,7 @@ def test_what_this_machine_cannot_do(tmp_path: Path, options: tuple[str, ...], m
     out = " ".join(parent.communicate(timeout=60)[0].split())
     assert parent.returncode == 2
     assert message in out
-    assert cure in out
+    assert hint in out
     assert time.monotonic() - began < 30
 
 

@@ -43,18 +43,18 @@ def test_too_few_gpus_says_what_to_do_instead() -> None:
     assert failure.message == (
         "--run-gpus 8 needs 8 CUDA devices; this machine shows 1 (CUDA_VISIBLE_DEVICES=3, torch 2.13.0+cu130)."
     )
-    assert failure.cure.startswith("Use --run-gpus 1, or --run-cpus 8 (")
-    assert "--launcher" in failure.cure
+    assert failure.hint.startswith("Use --run-gpus 1, or --run-cpus 8 (")
+    assert "--launcher" in failure.hint
 
 
 def test_no_gpu_does_not_offer_zero_gpus() -> None:
     failure = objection(GPUS, Machine("2.13.0+cpu", 0, True))
     assert failure is not None
-    assert failure.cure.startswith("Use --run-cpus 8")
+    assert failure.hint.startswith("Use --run-cpus 8")
 
 
 @pytest.mark.parametrize(
-    ("machine", "message", "cure"),
+    ("machine", "message", "hint"),
     [
         (Machine(None, 0, False, "No module named 'torch'"), "torch cannot be imported", "fsdp-migrate[verify]"),
         (Machine("2.5.1", 8, True), "no public fully_shard", "2.6"),
@@ -62,11 +62,11 @@ def test_no_gpu_does_not_offer_zero_gpus() -> None:
         (Machine("2.13.0", 0, False), "without gloo", "gloo"),
     ],
 )
-def test_a_machine_that_cannot_run_it_is_told_why(machine: Machine, message: str, cure: str) -> None:
+def test_a_machine_that_cannot_run_it_is_told_why(machine: Machine, message: str, hint: str) -> None:
     failure = objection(replace(GPUS, device="cpu"), machine)
     assert failure is not None
     assert message in failure.message
-    assert cure in failure.cure
+    assert hint in failure.hint
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_missing_script_and_a_python_without_torch_could_not_run(tmp_path: Pat
     report = run_check(CheckRequest(script, script, 2, python=str(tmp_path / "no-python")))
     assert report.exit_code == 2
     assert report.failure is not None
-    assert "fsdp-migrate[verify]" in report.failure.cure
+    assert "fsdp-migrate[verify]" in report.failure.hint
 
 
 def test_large_files_are_linked_to_and_named(tmp_path: Path) -> None:

@@ -1,0 +1,386 @@
+"""The words a codemod speaks: what it is handed, and what it gives back.
+
+A codemod is pure. It is handed a node of a parsed file and what the analysis knows about the program
+(`Context`), and it answers with an `Fix`: text edits, findings, and the imports the new text needs. It
+prints nothing, reads no file, and imports no other codemod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import libcst as cst
+
+
+class NotStatic(Exception):
+    """A value is not seen in the source, or not of a kind that can be translated; the message names it."""
+
+
+class Level(str, Enum):
+    """How far the tool got with one construct."""
+
+    REWRITTEN = "rewritten"
+    """Replaced by FSDP2 code that trains the same."""
+    REVIEW = "review"
+    """Replaced; what differs does not change what is trained (memory, speed, logging, checkpoint dtype)."""
+    MANUAL = "manual"
+    """Not replaced, or what trains may differ, or only a person can decide."""
+    KEPT = "kept"
+    """Not replaced, because the program keeps it on purpose beside an FSDP2 path of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One FSDP1 construct, or one broken FSDP2 rule, and what became of it."""
+
+    rule: str
+    """`FM` and three digits; `fsdp-migrate explain FM101` tells the rest."""
+    level: Level
+    path: Path
+    line: int
+    """1-based, in the file as it was read."""
+    column: int
+    """1-based, in characters."""
+    message: str
+    """What is there, in one sentence without a full stop."""
+    hint: str = ""
+    """What the person should do; empty when there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Replace the characters `[start, end)` of the file as it was read by `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Import:
+    """`from module import name`; without a name, `import module` or `import module as alias`."""
+
+    module: str
+    name: str = ""
+    alias: str = ""
+
+    @property
+    def local(self) -> str:
+        """The name that the importing file uses."""
+        return self.alias or self.name or self.module
+
+
+N = TypeVar("N", bound=cst.CSTNode)
+
+Reference = cst.Name | cst.Attribute
+"""An expression that can name something: `FSDP`, `fsdp.FullyShardedDataParallel`."""
+
+SUPPORT = "fsdp2_support"
+"""Stands for the program's support module in an `Import`; the engine knows where it lies."""
+
+
+class ModelKind(Enum):
+    """What an expression can hold at run time."""
+
+    FSDP = "an FSDP model"
+    DDP = "a DDP model"
+    OTHER = "something else"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One place where a value is made. No node: only run time knows, and `reason` says why."""
+
+    file: Context
+    node: cst.CSTNode | None
+    reason: str = ""
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the value is the literal None."""
+        return isinstance(self.node, cst.Name) and self.node.value == "None"
+
+    @property
+    def text(self) -> str:
+        """The value's source on one line, cut to sixty characters; the reason when there is none."""
+        if self.node is None:
+            return self.reason
+        text = " ".join(self.file.code(self.node).split())
+        return text if len(text) <= 60 else text[:57] + "..."
+
+
+class Emission(Enum):
+    """How a constructor call is rewritten."""
+
+    NATIVE = "native"
+    """`fully_shard` calls, as a person would write them."""
+    SUPPORT = "support"
+    """`shard_model` of the support module, which decides at run time."""
+    SKIP = "skip"
+    """Not at all: it stays FSDP1."""
+
+
+@dataclass(frozen=True)
+class KeepReason:
+    """Why FSDP1 stays where it is.
+
+    Either what chooses between it and an FSDP2 path of the program's own (a condition, the subject of a `match`, a
+    table of functions), or a subclass of FSDP.
+    """
+
+    file: Context
+    node: cst.CSTNode
+
+    @property
+    def place(self) -> str:
+        """The file and line, for a message."""
+        return f"{self.file.path.name}:{self.file.position(self.node)[0]}"
+
+    @property
+    def text(self) -> str:
+        """The source on one line, cut to sixty characters."""
+        return Origin(self.file, self.node).text
+
+
+class Context(Protocol):
+    """A parsed file of the program, with what the analysis knows about it."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def newline(self) -> str: ...
+
+    @property
+    def indent(self) -> str:
+        """One level of indentation, as most of the file has it."""
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """`[start, end)` in characters."""
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of a node, as the user wrote it."""
+
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        """1-based line and column."""
+
+    def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        """`[start, end)` of the lines that a statement stands on, newline included."""
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None: ...
+
+    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]: ...
+
+    def fsdp1(self, node: cst.BaseExpression) -> str | None:
+        """The FSDP1 construct a name means, whatever it was imported as: `FullyShardedDataParallel.state_dict_type`."""
+
+    def dotted(self, node: cst.BaseExpression) -> str | None:
+        """The library name behind an expression: `torch.nn.utils.clip_grad_norm_`."""
+
+    def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        """Where the value of an expression can be made, followed through the program."""
+
+    def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
+        """What the value of an expression can be, as far as wrapping is concerned."""
+
+    def emission(self, call: cst.Call) -> Emission:
+        """How a constructor call of the program is rewritten, as decided for the whole program."""
+
+    def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
+        """Whether a value made here changes because the constructor calls it reaches become `fully_shard` calls."""
+
+    @property
+    def state_dicts_at_run_time(self) -> bool:
+        """Whether the program's state-dict settings are followed at run time, by the support module."""
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the program wraps anything at all."""
+
+    @property
+    def wraps_in_sight(self) -> bool:
+        """Whether every `wrap` of the program stands inside of the `with enable_wrap` that it belongs to."""
+
+    @property
+    def saves_by_dcp(self) -> bool:
+        """Whether full checkpoints become those of `torch.distributed.checkpoint` (`--checkpoint-format dcp`)."""
+
+    @property
+    def compiles_modules(self) -> bool:
+        """Whether the program gives `torch.compile` a model or a part of one, whose names then hold `_orig_mod.`."""
+
+    @property
+    def wraps_several(self) -> bool:
+        """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
+
+    @property
+    def uses_shard_model(self) -> bool:
+        """Whether any constructor call of the program goes through the support module."""
+
+    def is_for_shard_model(self, node: cst.CSTNode) -> bool:
+        """Whether a value made here can reach the support module's `shard_model`, which takes FSDP1's own values."""
+
+    def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
+        """Whether the file binds a constructor call to the same text, in a method that this place does not see."""
+
+    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
+        """Whether some parameters of the model that an expression holds may stay plain tensors (`ignored_modules`)."""
+
+    def ignores_parameters(self, node: cst.BaseExpression) -> bool:
+        """Whether the constructor call of the model that an expression holds names what it ignores."""
+
+    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
+        """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
+
+    def is_sharded(self, node: cst.ClassDef) -> bool:
+        """Whether a constructor call of the program is seen to shard objects of this class, or of one below it."""
+
+    def switch(self, call: cst.Call) -> KeepReason | None:
+        """What chooses between a constructor call of this file and an FSDP2 path of the program's own, if anything."""
+
+    @property
+    def beside(self) -> KeepReason | None:
+        """The switch whose FSDP1 path this file serves, so that nothing in it is rewritten; None for most files."""
+
+    @property
+    def subclass(self) -> KeepReason | None:
+        """The subclass of FSDP whose models this file serves, so that nothing in it is rewritten."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nothing in this file is rewritten, for one of the reasons in `skipped`."""
+
+    def references(self) -> Iterable[tuple[Reference, str]]:
+        """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
+
+    def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterable[tuple[Context, Reference]]:
+        """Where the program names a function or class of this file, its own definition left out."""
+
+    def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
+        """The uses, in this file, of the names that a statement or definition binds."""
+
+    def named(self, item: Import, at: cst.CSTNode) -> Import:
+        """The import to use at a place: under an alias where its name means something else there."""
+
+    def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
+        """Whether every name in an expression would have the value it has there if it stood at another place."""
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The function, class or module that a node stands in."""
+
+    @property
+    def top(self) -> cst.Module:
+        """The file itself, as a scope."""
+
+    def is_imported(self, name: cst.Name) -> bool:
+        """Whether a name is bound by an import that names it, in the scope it is looked up in."""
+
+    def is_local(self, name: str, at: cst.CSTNode) -> bool:
+        """Whether a name is bound in the function that a node stands in."""
+
+    def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
+        """What the program's calls of the function around `node` pass for its parameter `name`."""
+
+    def callers(self, node: cst.CSTNode) -> Sequence[tuple[Context, cst.Call]]:
+        """The program's calls of the function around `node`."""
+
+    def runs(self, call: cst.Call) -> Sequence[tuple[Context, cst.FunctionDef]]:
+        """The functions of the program that a call can run."""
+
+    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
+        """The calls that stand in a function, class or module itself, in the order of the text."""
+
+    def nodes(self, kind: type[N]) -> Sequence[N]:
+        """All nodes of exactly this type in the file, in the order of the text."""
+
+    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """A node and everything within it, in the order of the text."""
+
+    def names(self, node: cst.CSTNode) -> frozenset[str]:
+        """Every name that is used or bound in the function (or module) a node stands in."""
+
+    def mentions(self, *words: str) -> bool:
+        """Whether any file of the program holds one of these identifiers."""
+
+    @property
+    def torch_version(self) -> tuple[int, int]:
+        """The oldest torch that the rewritten program has to run on."""
+
+    def passes(self, keyword: str, value: str) -> bool:
+        """Whether any call of the program passes this text for an argument of this name."""
+
+    def passing(self, keyword: str) -> Sequence[tuple[Context, cst.Call]]:
+        """The program's calls that pass an argument of this name."""
+
+    def gives(self, text: str, keyword: str, *callees: str) -> bool:
+        """Whether the program passes this string by a keyword, or to a function or method of one of these names."""
+
+    def has_attribute(self, *names: str) -> bool:
+        """Whether any file of the program reads or sets an attribute of one of these names."""
+
+    def sets_attribute(self, name: str) -> bool:
+        """Whether any file of the program assigns to an attribute of this name."""
+
+    def mentions_elsewhere(self, word: str) -> bool:
+        """Whether another file of the program holds this identifier."""
+
+    def others(self, word: str) -> Iterable[Context]:
+        """The other files of the program that hold this identifier."""
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What a codemod makes of one match."""
+
+    edits: Sequence[Edit] = ()
+    findings: Sequence[Finding] = ()
+    imports: Sequence[Import] = ()
+    elsewhere: Sequence[tuple[Context, Fix]] = ()
+    """What has to change in other files with it."""
+
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Rule(Generic[M]):
+    """One codemod. `match` looks, `edit` writes; the docstring of its module is what `explain` prints."""
+
+    code: str
+    name: str
+    docs: str
+    nodes: tuple[type[cst.CSTNode], ...]
+    methods: tuple[str, ...]
+    """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
+    match: Callable[[cst.CSTNode, Context], M | None]
+    edit: Callable[[M, Context], Fix]
+    functions: tuple[str, ...] = ()
+    """The same for functions of libraries that are given the model."""
+    assigned: tuple[str, ...] = ()
+    """The same for attributes of what the model has, where they are assigned to."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule that only looks, at a whole file: what it finds is for a person to decide."""
+
+    code: str
+    name: str
+    docs: str
+    words: tuple[str, ...]
+    """Identifiers: only files that hold one of them are looked at."""
+    find: Callable[[Context], Iterable[Finding]]
+
+
+def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "") -> Finding:
+    """A finding at the first character of `node`."""
+    line, column = ctx.position(node)
+    return Finding(rule, level, ctx.path, line, column, message, hint)

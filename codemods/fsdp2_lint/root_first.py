@@ -1,0 +1,75 @@
+"""**What it does.** Finds a model that is sharded before the modules inside of it.
+
+**Why.** A `fully_shard` call takes all parameters that are not sharded yet into its group. After the root has taken
+them, a call for a block has nothing left, or raises, with part of the model converted.
+
+## Example
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    fully_shard(model)
+    for layer in model.layers:
+        fully_shard(layer)
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+```
+
+## Fix safety
+
+Nothing is changed. Only calls in one function are compared, by the names they are written with.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.places import place
+from codemods.reading.sharding import WORDS, fully_shard_calls, sharded_above
+
+CODE = "FM503"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each call that comes too late."""
+    for call, where in fully_shard_calls(ctx):
+        parts = where.split(".")
+        outer = {".".join(parts[:n]) for n in range(1, len(parts))}
+        if _is_loop_variable(ctx, call, where):
+            outer.add(where)
+        if any(sharded_above(ctx, call, each) for each in outer):
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                ctx,
+                call,
+                "the model around this module is sharded already, with this module's parameters in its own group",
+                "shard the inner modules first, and the model last",
+            )
+
+
+def _is_loop_variable(ctx: Context, call: cst.Call, where: str) -> bool:
+    given = place(call.args[0].value)
+    return given is not None and given != where
+
+
+CHECK = Check(CODE, "root-sharded-first", __doc__, words=WORDS, find=find)

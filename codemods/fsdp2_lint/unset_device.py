@@ -1,0 +1,85 @@
+"""**What it does.** Finds a model that is moved to a GPU chosen by rank and then sharded, in a program that never sets
+the current device.
+
+**Why.** `fully_shard` moves parameters to the current device of the mesh. It is set from LOCAL_RANK only while CUDA is
+not in use yet; after `model.to(rank)` it is, and every rank shards its parameters onto the first GPU.
+
+## Example
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, local_rank):
+    model.cuda(local_rank)
+    fully_shard(model)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, local_rank):
+    torch.cuda.set_device(local_rank)
+    model.cuda()
+    fully_shard(model)
+```
+
+## Fix safety
+
+Nothing is changed. A program that calls `set_device` anywhere is left alone.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_device.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.current_device import device_calls, is_set_elsewhere
+from codemods.reading.places import base
+from codemods.reading.sharding import WORDS, fully_shard_calls
+from codemods.reading.wrapped import calls_above
+
+CODE = "FM507"
+
+_RANK = re.compile(r"(?:\w+\.)*(?:local_|global_)?rank", re.IGNORECASE)
+_NAMED = re.compile(r"f[\"']cuda:\{[^}]*\}[\"']")
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each model."""
+    if any(device_calls(ctx)) or is_set_elsewhere(ctx):
+        return
+    for call, place in fully_shard_calls(ctx):
+        for other in calls_above(ctx, call, place):
+            if _moves_by_rank(ctx, other, place):
+                yield finding(
+                    CODE,
+                    Level.MANUAL,
+                    ctx,
+                    other,
+                    "the model is moved to a GPU of its own and then sharded, but the current device is never set",
+                    "call torch.cuda.set_device(local_rank) before CUDA is used",
+                )
+
+
+def _moves_by_rank(ctx: Context, call: cst.Call, place: str) -> bool:
+    if not isinstance(call.func, cst.Attribute) or not call.args or base(call.func.value) != place:
+        return False
+    device = ctx.code(call.args[0].value)
+    if call.func.attr.value == "cuda":
+        return _RANK.fullmatch(device) is not None
+    return call.func.attr.value == "to" and any(kind.fullmatch(device) for kind in (_NAMED, _RANK))
+
+
+CHECK = Check(CODE, "device-not-set", __doc__, words=WORDS, find=find)

@@ -1,0 +1,83 @@
+"""**What it does.** Finds an optimizer with `fused=True` or `foreach=True` for all parameters of a model that ignores
+some of them.
+
+**Why.** Ignored parameters stay plain tensors, and the others are DTensors. A fused or foreach step takes all of one
+group together, and raises for such a mixture (AdamW and SGD, torch 2.13). FSDP1's parameters were all plain tensors.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, ignored_modules=[net.embed])
+    return torch.optim.AdamW(model.parameters(), fused=True)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, ignored_modules=[net.embed])
+    ignored = set(net.embed.parameters())
+    others = [p for p in model.parameters() if p not in ignored]
+    return torch.optim.AdamW([{"params": others}, {"params": list(ignored)}], fused=True)
+```
+
+## Fix safety
+
+Nothing is changed: the groups of an optimizer are in its checkpoints too.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.optimizers import is_optimizer
+
+CODE = "FM124"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each optimizer."""
+    for call in ctx.nodes(cst.Call):
+        if not is_optimizer(ctx, call) or not any(_is_joint(argument) for argument in call.args):
+            continue
+        given = [argument.value for argument in call.args[:1]]
+        if any(_parameters_of_ignoring(ctx, value) for value in given):
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                ctx,
+                call,
+                "one fused or foreach step for sharded and ignored parameters raises: DTensors and plain tensors mix",
+                "put the ignored parameters into a group of their own",
+            )
+
+
+def _is_joint(argument: cst.Arg) -> bool:
+    named = argument.keyword is not None and argument.keyword.value in {"foreach", "fused"}
+    return named and not (isinstance(argument.value, cst.Name) and argument.value.value in {"False", "None"})
+
+
+def _parameters_of_ignoring(ctx: Context, value: cst.BaseExpression) -> bool:
+    """`model.parameters()` of a model whose constructor call ignores something."""
+    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
+        return False
+    return value.func.attr.value == "parameters" and ctx.ignores_parameters(value.func.value)
+
+
+CHECK = Check(CODE, "fused-optimizer-of-ignored", __doc__, words=("foreach", "fused"), find=find)

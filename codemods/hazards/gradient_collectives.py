@@ -1,0 +1,78 @@
+"""**What it does.** Finds functions that put gradients, or their norms, through a collective by hand.
+
+**Why.** Under FSDP1 a gradient is this rank's flat shard, and such code adds the shards up. An FSDP2 gradient is a
+DTensor: a norm of it can be global already, and adding it up over the ranks again makes it larger by the square root
+of their number (4.73994970 became 6.703302 on 2 ranks, measured on torch 2.13). Some forms stay right, some raise,
+some are silently wrong.
+
+## Example
+
+```python
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def gradient_norm(parameters):
+    total = torch.stack([p.grad.norm() ** 2 for p in parameters]).sum()
+    dist.all_reduce(total)
+    return total.sqrt()
+
+
+def build(net):
+    return FSDP(net)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def gradient_norm(parameters):
+    return torch.nn.utils.get_total_norm([p.grad for p in parameters]).full_tensor()
+
+
+def build(net):
+    return FSDP(net)
+```
+
+## Fix safety
+
+Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Compare the norms of both
+programs: `fsdp-migrate check --run-gpus` does.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.get_total_norm.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.gradients import added_up_by_hand, collectives_on_gradients
+
+CODE = "FM402"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each function that gives gradients, or what it computes from them, to a collective."""
+    for function in ctx.nodes(cst.FunctionDef):
+        calls = collectives_on_gradients(function, ctx)
+        if calls and not added_up_by_hand(function, ctx):
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                ctx,
+                calls[0],
+                "gradients, or what is made of them, in a collective: FSDP2's are DTensors, whose norms can be global",
+                "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms",
+            )
+
+
+CHECK = Check(CODE, "collective-on-gradients", __doc__, words=("grad",), find=find)

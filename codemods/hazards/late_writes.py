@@ -1,0 +1,115 @@
+"""**What it does.** Finds weights that are initialised, and modules that are replaced, in a model that is wrapped
+already.
+
+**Why.** Under FSDP2 each rank writes into DTensors: a random initialisation is another one than on a whole tensor.
+A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error. Weights
+that are tied afterwards come apart when the units put their own parameters back.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net)
+    model.head = torch.nn.Linear(8, 2)
+    return model
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    net.head = torch.nn.Linear(8, 2)
+    return FSDP(net)
+```
+
+## Fix safety
+
+Nothing is changed: it is reported, for you to decide.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.tables.layers import BARE
+
+CODE = "FM416"
+
+_ADDED = "a module that is put into a sharded model belongs to no unit and is never synchronised"
+_TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
+_ADDS = frozenset({"add_module", "register_module", "append", "insert"})
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each write."""
+    for call in ctx.nodes(cst.Call):
+        if (ctx.dotted(call.func) or "").startswith("torch.nn.init.") and call.args:
+            if _is_of_model(ctx, call.args[0].value):
+                message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
+                yield finding(CODE, Level.MANUAL, ctx, call, message, "initialise before the model is sharded")
+        if _puts_in(ctx, call):
+            yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, "put it in before the model is sharded")
+    for node in ctx.nodes(cst.Assign):
+        target = node.targets[0].target
+        if not isinstance(target, cst.Attribute):
+            continue
+        if _is_module(ctx, node.value) and _is_of_model(ctx, target.value):
+            yield finding(CODE, Level.MANUAL, ctx, node, _ADDED, "put it in before the model is sharded")
+        tied = _is_weight(target) and _is_weight(node.value)
+        if tied and _is_of_model(ctx, target.value) and _is_of_model(ctx, node.value):
+            yield finding(CODE, Level.MANUAL, ctx, node, _TIED, "tie them before the model is sharded, in one unit")
+
+
+def _puts_in(ctx: Context, call: cst.Call) -> bool:
+    """`model.add_module("head", Head())`, `setattr(model, "head", Head())`, `model.layers.append(Head())`."""
+    if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
+        return _is_module(ctx, call.args[2].value) and _is_of_model(ctx, call.args[0].value)
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _ADDS or not call.args:
+        return False
+    return _is_module(ctx, call.args[-1].value) and _is_of_model(ctx, call.func.value)
+
+
+def _is_module(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether a module with parameters is made here, or a parameter: by torch, or by a class of the program."""
+    if not isinstance(node, cst.Call):
+        return False
+    owner, _, name = (ctx.dotted(node.func) or "").rpartition(".")
+    if owner:
+        return owner == "torch.nn" and name[:1].isupper() and not BARE.search(name)
+    classes = [o for o in ctx.origins(node.func) if isinstance(o.node, cst.ClassDef)]
+    return any(_is_module_class(o.file, cst.ensure_type(o.node, cst.ClassDef)) for o in classes)
+
+
+def _is_module_class(ctx: Context, node: cst.ClassDef) -> bool:
+    return any(ctx.dotted(base.value) == "torch.nn.Module" for base in node.bases)
+
+
+def _is_weight(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Attribute) and node.attr.value == "weight"
+
+
+def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
+    while True:
+        if ModelKind.FSDP in ctx.kinds(node):
+            return True
+        if not isinstance(node, (cst.Attribute, cst.Subscript)):
+            return False
+        node = node.value
+
+
+CHECK = Check(CODE, "write-after-sharding", __doc__, words=("init", "weight", "data", "nn"), find=find)

@@ -1,0 +1,68 @@
+"""**What it does.** Finds counts and sizes of a wrapped model's parameters.
+
+**Why.** FSDP1's parameters were this rank's shards: 339 and 344 elements on two ranks. FSDP2's say the size of the
+whole, 683 on both (torch 2.13). A factor of the number of ranks, or an all-reduce of the count, counts them twice.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def size(net, ranks):
+    model = FSDP(net)
+    return sum(p.numel() for p in model.parameters()) * ranks
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def size(net):
+    count = sum(p.numel() for p in net.parameters())
+    return FSDP(net), count
+```
+
+## Fix safety
+
+Nothing is changed: the number is only shown, as a rule. Count before the model is wrapped, or take the factor away. The
+size of one named parameter is not reported: FSDP1 gave that of a shard, so that working code asks before the wrap.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.tensor.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.model_parameters import READERS, readings
+
+CODE = "FM422"
+
+_SIZE = r"(\.data|\.detach\(\))?\.(numel\(\)|nelement\(\)|shape\b|size\(\))"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each loop over parameters."""
+    for reading in readings(ctx):
+        in_loop = isinstance(reading.node, cst.Call)
+        if in_loop and re.search(reading.param + _SIZE, ctx.code(reading.body)):
+            yield finding(
+                CODE,
+                Level.REVIEW,
+                ctx,
+                reading.node,
+                "sizes of parameters: FSDP1 counted this rank's shards, FSDP2 counts whole parameters",
+                "take a factor of the number of ranks, or an all-reduce of the count, away",
+            )
+
+
+CHECK = Check(CODE, "parameter-count", __doc__, words=READERS, find=find)

@@ -1,0 +1,108 @@
+"""**What it does.** Finds hooks on the parameters of a model that is wrapped: `register_hook` and
+`register_post_accumulate_grad_hook`.
+
+**Why.** With use_orig_params=True FSDP1 ran none of them, and with flat parameters each once a unit. FSDP2 runs
+`register_post_accumulate_grad_hook` once for each parameter, and `register_hook` never (measured on torch 2.13). Hooks
+from before the wrap run under neither.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, clamp):
+    model = FSDP(net, use_orig_params=True)
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(clamp)
+    return model
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, optimizer, clamp):
+    model = FSDP(net, use_orig_params=True)
+    optimizer.register_step_pre_hook(clamp)
+    return model
+```
+
+## Fix safety
+
+Nothing is changed. Where the hook ran under neither, taking it away changes nothing; where it runs now and did not
+before, the run trains otherwise.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.Tensor.register_post_accumulate_grad_hook.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.enclosing import enclosing
+from codemods.reading.manual import is_constructor
+from codemods.reading.model_parameters import READERS, readings
+from codemods.reading.places import base, same
+from codemods.reading.wrapped import calls_above, wrapped_place
+
+CODE = "FM424"
+
+_SINGLE = "register_hook"
+_ACCUMULATED = "register_post_accumulate_grad_hook"
+_HINT = "do it in the training loop, between backward and step, or with optimizer.register_step_pre_hook"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each loop, or named parameter."""
+    sharded = set()
+    for reading in readings(ctx):
+        hook = _hook(reading.param, ctx.code(reading.body))
+        if hook is None:
+            continue
+        sharded.add(reading.node)
+        message = "FSDP1 ran hooks of flat parameters, and FSDP2 runs register_hook of none"
+        if hook == _ACCUMULATED:
+            message = (
+                "FSDP2 runs a hook for each parameter, where FSDP1 ran one a unit, or none with use_orig_params=True"
+            )
+        yield finding(CODE, Level.MANUAL, ctx, reading.node, message, _HINT)
+    for node in _before(ctx):
+        if node not in sharded:
+            message = "hooks on parameters from before the wrap run neither under FSDP1 nor under FSDP2"
+            yield finding(CODE, Level.REVIEW, ctx, node, message, _HINT)
+
+
+def _before(ctx: Context) -> Iterator[cst.Call]:
+    """`for p in net.parameters(): p.register_hook(...)`, above the call that wraps `net`."""
+    found: dict[cst.Call, None] = {}
+    for call in filter(lambda call: is_constructor(ctx, call), ctx.nodes(cst.Call)):
+        model = wrapped_place(ctx, call)
+        for other in calls_above(ctx, call, model) if model is not None else ():
+            if not isinstance(other.func, cst.Attribute) or other.func.attr.value not in READERS:
+                continue
+            owner = base(other.func.value)
+            if owner is not None and model is not None and same(owner, model) and _loop_hooks(ctx, other):
+                found[other] = None
+    yield from found
+
+
+def _loop_hooks(ctx: Context, parameters: cst.Call) -> bool:
+    loop = enclosing(ctx, parameters, cst.For)
+    return loop is not None and _hook(r"\w", ctx.code(loop.body)) is not None
+
+
+def _hook(param: str, text: str) -> str | None:
+    found = re.search(rf"{param}\.({_SINGLE}|{_ACCUMULATED})\(", text)
+    return found.group(1) if found else None
+
+
+CHECK = Check(CODE, "hook-on-parameter", __doc__, words=(_SINGLE, _ACCUMULATED), find=find)

@@ -1,0 +1,108 @@
+"""**What it does.** Finds `optimizer.load_state_dict(torch.load(...))` for the optimizer of a wrapped model, and
+`torch.save(optimizer.state_dict(), ...)`.
+
+**Why.** FSDP1's optimizer had this rank's flat slices, under the ids of its parameters, and so has such a file. An
+FSDP2 optimizer cannot go on from them: it raises when it loads them, or at its first step (torch 2.13). What an FSDP2
+program saves like this are DTensors, which only as many ranks can read as wrote them, each from a file of its own.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, path):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.load_state_dict(torch.load(path))
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, path):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path))
+    optimizer.load_state_dict(state)
+```
+
+## Fix safety
+
+Nothing is changed. Save `FSDP.optim_state_dict(model, optimizer)` with the FSDP1 program before you migrate a run that
+has to go on: such a file has the names of parameters for keys, and the rewritten program reads it. A save that is made
+under a condition about FSDP is left alone: there the program makes the difference itself.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/fsdp.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.dcp_format import load_of, save_of
+
+CODE = "FM307"
+
+
+_ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each load of a file into an optimizer that holds a wrapped model's parameters, and each save."""
+    for call in ctx.nodes(cst.Call):
+        if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, ctx):
+            continue
+        if not _is_for_wrapped_model(call.func.value, ctx):
+            continue
+        if call.args:
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                ctx,
+                call,
+                "an optimizer state by parameter ids: FSDP1 saved flat slices, which FSDP2 cannot go on from",
+                "save FSDP.optim_state_dict(model, optimizer) with the FSDP1 program first, and load that",
+            )
+        else:
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                ctx,
+                call,
+                "each rank has only its own part of the optimizer's state, flat in FSDP1 and DTensors in FSDP2",
+                "let all ranks call FSDP.optim_state_dict(model, optimizer), and one of them save that",
+            )
+
+
+def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
+    if method == "load_state_dict":
+        return bool(call.args) and load_of(call.args[0].value, ctx) is not None
+    if method != "state_dict" or call.args or save_of(call, ctx) is None:
+        return False
+    outer = (node for node in ctx.ancestors(call) if isinstance(node, (cst.If, cst.IfExp)))
+    return not any(_ASKS_FOR_FSDP.search(ctx.code(node.test)) for node in outer)
+
+
+def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    for origin in ctx.origins(optimizer):
+        made = origin.node
+        if isinstance(made, cst.Call) and (origin.file.dotted(made.func) or "").startswith("torch.optim."):
+            parameters = made.args[0].value if made.args else None
+            if isinstance(parameters, cst.Call) and isinstance(parameters.func, cst.Attribute):
+                return ModelKind.FSDP in origin.file.kinds(parameters.func.value)
+    return False
+
+
+CHECK = Check(CODE, "parameter-ids", __doc__, words=("load_state_dict", "state_dict"), find=find)

@@ -1,0 +1,92 @@
+"""**What it does.** Finds optimizers that raise on DTensor parameters, or that compute with whole tensors where
+FSDP1 handed them flat shards.
+
+**Why.** `Adafactor`, `Rprop` and `Muon` of torch raise on the DTensors of FSDP2 (torch 2.13); the first two ran
+under FSDP1, on flat shards. The kernels of bitsandbytes and apex take plain tensors. LAMB, LARS and Shampoo use
+norms and shapes of whole parameters: on FSDP1's flat shards they computed something else.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return torch.optim.Adafactor(model.parameters())
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return torch.optim.AdamW(model.parameters())
+```
+
+## Fix safety
+
+Nothing is changed: it is reported, for you to decide. SGD, ASGD, Adam, AdamW, NAdam, RAdam, Adamax, RMSprop,
+Adadelta and Adagrad give the same losses as under FSDP1.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/optim.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+
+CODE = "FM407"
+
+_REFUSES = frozenset({"Adafactor", "Rprop", "Muon"})
+_WHOLE = frozenset({"lamb", "lars", "shampoo", "fusedlamb", "distributedshampoo", "lans"})
+_KERNELS = ("bitsandbytes.", "apex.")
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each optimizer."""
+    for call in ctx.nodes(cst.Call):
+        dotted = ctx.dotted(call.func) or ""
+        name = dotted.rsplit(".", 1)[-1]
+        if dotted.startswith(("torch.optim.", "transformers.")) and name in _REFUSES:
+            message = f"{name} raises on DTensor parameters"
+        elif dotted.startswith(_KERNELS) and "optim" in dotted and name[:1].isupper():
+            message = f"the kernels of {dotted.split('.')[0]} take plain tensors, and FSDP2's parameters are DTensors"
+        elif name.lower() in _WHOLE:
+            message = f"{name} computes with whole parameters, where FSDP1 gave it flat shards"
+        else:
+            continue
+        hint = "use an element-wise optimizer of torch, or one that supports DTensor, and compare the losses"
+        yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
+
+
+CHECK = Check(
+    CODE,
+    "optimizer-and-dtensors",
+    __doc__,
+    words=(
+        "Adafactor",
+        "Rprop",
+        "Muon",
+        "bitsandbytes",
+        "bnb",
+        "apex",
+        "torch_optimizer",
+        "LAMB",
+        "Lamb",
+        "LARS",
+        "Shampoo",
+    ),
+    find=find,
+)

@@ -1,0 +1,93 @@
+"""**What it does.** Finds tied weights in a program whose policy can put their owners into two units.
+
+**Why.** FSDP1 with use_orig_params=False silently untied them (the loss differed by 0.147 from a tied model), and
+so does FSDP2 up to torch 2.11; later versions raise at the first forward. Both owners in one unit stay tied.
+
+## Example
+
+```python
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def build(net):
+    net.head.weight = net.embed.weight
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Embedding, nn.Linear}))
+```
+
+## Use instead
+
+```python
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def build(net, Block):
+    net.head.weight = net.embed.weight
+    return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}))
+```
+
+## Fix safety
+
+Nothing is changed: it is reported, for you to decide. `fully_shard([model.embed, model.head])` makes one unit of
+both.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.class_layout import sharded_classes
+from codemods.reading.manual import is_constructor
+
+CODE = "FM409"
+
+_PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "always_wrap_policy")
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each constructor call."""
+    own = _ties_anything(ctx, ctx.top)
+    for call in ctx.nodes(cst.Call):
+        if not is_constructor(ctx, call):
+            continue
+        given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "auto_wrap_policy"]
+        texts = [o.file.code(o.node) for value in given for o in ctx.origins(value) if o.node is not None]
+        if not any(word in text for text in texts for word in _PICKS):
+            continue
+        if own or any(_ties_anything(where, owner) for where, owner in sharded_classes(ctx, call)):
+            yield finding(
+                CODE,
+                Level.MANUAL,
+                ctx,
+                call,
+                "weights are tied, and the policy can put their owners into two units, which unties them or raises",
+                "shard both owners with one call, fully_shard([embedding, head]), before the others",
+            )
+
+
+def _ties_anything(ctx: Context, scope: cst.CSTNode) -> bool:
+    """Whether a file, or a class of the model, ties weights: by `tie_weights`, or by `head.weight = embed.weight`."""
+    nodes: list[cst.CSTNode] = [node for node in ctx.nodes(cst.Assign) if _ties(node)]
+    nodes += [node for node in ctx.nodes(cst.Attribute) if node.attr.value == "tie_weights"]
+    nodes += [node for node in ctx.nodes(cst.FunctionDef) if node.name.value == "tie_weights"]
+    return any(outer is scope for node in nodes for outer in ctx.ancestors(node))
+
+
+def _ties(node: cst.Assign) -> bool:
+    """`head.weight = embed.weight`."""
+    target, value = node.targets[0].target, node.value
+    weights = [n for n in (target, value) if isinstance(n, cst.Attribute) and n.attr.value == "weight"]
+    return len(weights) == 2
+
+
+CHECK = Check(CODE, "tied-weights-in-two-units", __doc__, words=("auto_wrap_policy",), find=find)

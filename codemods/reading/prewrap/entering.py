@@ -1,0 +1,122 @@
+"""Into which functions of the program a call leads, and what a model is called there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.enclosing import enclosing
+from codemods.reading.places import place, same
+
+_BASES = 8
+"""How many classes, each the base of the one before, are asked for their `__init__`."""
+
+
+def entered(ctx: Context, other: cst.Call, model: str) -> Iterator[tuple[Context, cst.FunctionDef, frozenset[str]]]:
+    """The program's functions that a call runs, with what the model is called in each."""
+    receiver = place(other.func.value) if isinstance(other.func, cst.Attribute) else None
+    target = ctx.parent(other)
+    made = place(target.targets[0].target) if isinstance(target, cst.Assign) else None
+    given = [(index, a, place(a.value)) for index, a in enumerate(other.args) if not a.star]
+    passed = [(index, a, found) for index, a, found in given if found is not None and same(found, model)]
+    owners = [owner for owner in (receiver, made) if owner is not None]
+    results = list(_results(target, model)) if isinstance(target, cst.Assign) else []
+    if not passed and not results and not any(model.startswith(f"{owner}.") for owner in owners):
+        return
+    functions = [(where, function, receiver) for where, function in ctx.runs(other)]
+    own_base = ctx.code(other.func) == "super().__init__"
+    functions += [(where, function, "self" if own_base else made) for where, function in classes(ctx, other)]
+    for where, function, owner in functions:
+        names = [param.name.value for param in function.params.params]
+        first = names[:1] == ["self"]
+        own = set()
+        for index, argument, found in passed:
+            positional = ([*names[first:], ""])[min(index, len(names) - first)]
+            name = argument.keyword.value if argument.keyword is not None else positional
+            own.add(name + model[len(found) :] if model.startswith(f"{found}.") else name)
+        if first and owner is not None and model.startswith(f"{owner}."):
+            own.add(f"self{model[len(owner) :]}")
+        for position, rest in results:
+            own |= set(_returned(where, function, position, rest))
+        if own - {""}:
+            yield where, function, frozenset(own - {""})
+
+
+def _results(target: cst.Assign, model: str) -> Iterator[tuple[int | None, str]]:
+    """Which result of a call the model is, or lies in: 0 of `net, optimizer = build()`, None for the only one."""
+    left = target.targets[0].target
+    numbered: list[tuple[int | None, cst.BaseExpression]] = [(None, left)]
+    if isinstance(left, (cst.Tuple, cst.List)):
+        numbered = [(index, element.value) for index, element in enumerate(left.elements)]
+    for index, node in numbered:
+        found = place(node)
+        if found is not None and (model == found or model.startswith(f"{found}.")):
+            yield index, model[len(found) :]
+
+
+def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, rest: str) -> Iterator[str]:
+    """What a function calls one of its results, or what lies in it: `net` of `return State(net)` for `.model`."""
+    for node in ctx.inside(function.body):
+        if not isinstance(node, cst.Return) or node.value is None or ctx.scope(node) is not function:
+            continue
+        value: cst.BaseExpression | None = node.value
+        if position is not None:
+            several = list(value.elements) if isinstance(value, cst.Tuple) else []
+            value = several[position].value if position < len(several) else None
+        found = place(value) if value is not None else None
+        if found is not None:
+            yield f"{found}{rest}"
+        elif isinstance(value, cst.Call) and rest:
+            for where, init in classes(ctx, value):
+                names = [param.name.value for param in init.params.params][1:]
+                kept = aliases(where, init, frozenset({f"self{rest}"}))
+                for name, argument in zip(names, value.args, strict=False):
+                    name = argument.keyword.value if argument.keyword is not None else name
+                    given = place(argument.value)
+                    if name in kept and given is not None:
+                        yield given
+
+
+def classes(ctx: Context, call: cst.Call) -> list[tuple[Context, cst.FunctionDef]]:
+    """The `__init__` of the program's class that a call makes an object of; `super().__init__` is that of a base."""
+    if ctx.code(call.func) == "super().__init__":
+        around = enclosing(ctx, call, cst.ClassDef)
+        return _inits_of_bases(ctx, around) if around is not None else []
+    made = [origin for origin in ctx.origins(call.func) if isinstance(origin.node, cst.ClassDef)]
+    return [found for origin in made for found in _inits(origin.file, cst.ensure_type(origin.node, cst.ClassDef))]
+
+
+def _inits(ctx: Context, owner: cst.ClassDef, depth: int = _BASES) -> list[tuple[Context, cst.FunctionDef]]:
+    for node in owner.body.body:
+        if isinstance(node, cst.FunctionDef) and node.name.value == "__init__":
+            return [(ctx, node)]
+    return _inits_of_bases(ctx, owner, depth)
+
+
+def _inits_of_bases(ctx: Context, owner: cst.ClassDef, depth: int = _BASES) -> list[tuple[Context, cst.FunctionDef]]:
+    origins = [origin for argument in owner.bases for origin in ctx.origins(argument.value)] if depth else []
+    bases = [(origin.file, origin.node) for origin in origins if isinstance(origin.node, cst.ClassDef)]
+    return [found for where, above in bases for found in _inits(where, above, depth - 1)]
+
+
+def aliases(ctx: Context, function: cst.FunctionDef, places: frozenset[str]) -> frozenset[str]:
+    """`self.model` for `model`, and the other way round, after `self.model = model`."""
+    found = set()
+    for node in ctx.inside(function.body):
+        if isinstance(node, cst.Assign) and len(node.targets) == 1:
+            pair = {place(node.targets[0].target), place(node.value)}
+            if None not in pair and pair & places:
+                found |= {each for each in pair if each is not None}
+    return frozenset(found)
+
+
+def object_of(ctx: Context, function: cst.FunctionDef, other: cst.Call) -> str | None:
+    """The place of the object that a called method has for `self`."""
+    if ctx.code(other.func) == "super().__init__":
+        return "self"
+    target = ctx.parent(other)
+    if function.name.value == "__init__":
+        return place(target.targets[0].target) if isinstance(target, cst.Assign) else None
+    return place(other.func.value) if isinstance(other.func, cst.Attribute) else None

@@ -1,0 +1,118 @@
+"""Whether a value holds the parameters themselves: not a copy, a count or another function's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.places import bound, place, writes
+
+from .entering import classes
+
+_IGNORED = frozenset({"ignored_parameters", "ignored_states"})
+
+
+def is_kept(ctx: Context, value: cst.BaseExpression, parameters: cst.CSTNode) -> bool:
+    """Whether an assigned value holds the parameters themselves: not a copy, a count or another call's result."""
+    if value is parameters:
+        return True
+    if isinstance(value, cst.Call):
+        if ctx.code(value.func) not in {"dict", "list", "tuple", "filter", "set"}:
+            return _is_object(ctx, value)
+        return all(
+            not isinstance(argument.value, cst.BaseComp) or _keeps(ctx, argument.value) for argument in value.args
+        )
+    if isinstance(value, cst.BaseComp):
+        return _keeps(ctx, value)
+    return isinstance(value, (cst.List, cst.Dict, cst.Tuple))
+
+
+def _keeps(ctx: Context, loop: cst.BaseComp) -> bool:
+    """Whether a comprehension collects what it loops over, and not something that is made of it."""
+    variables = list(bound(loop.for_in.target))
+    if len(variables) == 2 and ctx.code(loop.for_in.iter).endswith(".named_parameters()"):
+        variables = variables[1:]
+    assert isinstance(loop, (cst.DictComp, cst.BaseSimpleComp))
+    collected = loop.value if isinstance(loop, cst.DictComp) else loop.elt
+    return any(
+        isinstance(node, cst.Name)
+        and node.value in variables
+        and not isinstance(ctx.parent(node), (cst.Attribute, cst.Arg))
+        for node in ctx.inside(collected)
+    )
+
+
+def _is_object(ctx: Context, call: cst.Call) -> bool:
+    """`Average(model.parameters())`: an object can keep what it is given; what a function returns is a value."""
+    own = classes(ctx, call)
+    if not own:
+        return ctx.code(call.func).rsplit(".", 1)[-1][:1].isupper()
+    for where, function in own:
+        names = frozenset(param.name.value for param in function.params.params[1:])
+        for node in where.inside(function.body):
+            if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute):
+                if any(is_kept(where, node.value, n) for n in where.inside(node.value) if place(n) in names):
+                    return True
+    return False
+
+
+def passes_on(ctx: Context, value: cst.BaseExpression, kept: frozenset[str], made: cst.BaseExpression) -> bool:
+    """Whether a value is, or holds, what is kept under one of these names, or what the call makes."""
+    return any((node is made or place(node) in kept) and is_kept(ctx, value, node) for node in ctx.inside(value))
+
+
+def written_by(ctx: Context, call: cst.BaseExpression) -> frozenset[str]:
+    """What the statement around a call binds or changes; of a loop, what it collects in."""
+    for node in ctx.ancestors(call):
+        if isinstance(node, cst.SimpleStatementLine):
+            return writes(node)
+        if isinstance(node, cst.For):
+            return frozenset(collected_in(ctx, node))
+    return frozenset()
+
+
+def collected_in(ctx: Context, loop: cst.For) -> Iterator[str]:
+    """Where a loop puts what it goes over: `decay` of `decay.append(p)`, `by_name` of `by_name[name] = p`."""
+    variables = list(bound(loop.target))
+    for node in ctx.inside(loop.body):
+        if isinstance(node, cst.Expr) and is_collecting(node.value):
+            seen = [n for n in ctx.inside(cst.ensure_type(node.value, cst.Call).args[0]) if place(n) in variables]
+            if not seen or any(place(n) == variables[-1] and _is_itself(ctx, n, node.value) for n in seen):
+                yield from writes(node)
+        if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Subscript):
+            if place(node.value) == variables[-1]:
+                yield from writes(node)
+
+
+def _is_itself(ctx: Context, name: cst.CSTNode, collecting: cst.CSTNode) -> bool:
+    """`p`, and not what is read or made of it: `p.shape`, `zeros_like(p)`."""
+    for node in ctx.ancestors(name):
+        if node is collecting:
+            return True
+        if isinstance(node, (cst.Attribute, cst.Call)):
+            return False
+    return False
+
+
+def are_ignored(ctx: Context, names: frozenset[str | None]) -> bool:
+    """Whether a collection is what the file has ignored, by name: those parameters stay as they are.
+
+    The name may stand in the constructor call, in `dict(ignored_states=frozen)`, or in a call that passes it on.
+    """
+    ignored = {place(a.value) for c in ctx.nodes(cst.Call) for a in c.args if a.keyword and a.keyword.value in _IGNORED}
+    for item in ctx.nodes(cst.DictElement):
+        if isinstance(item.key, cst.SimpleString) and item.key.evaluated_value in _IGNORED:
+            ignored.add(place(item.value))
+    return bool(names & (ignored - {None}))
+
+
+def is_collecting(call: cst.CSTNode) -> bool:
+    """`decay.append(p)`."""
+    return (
+        isinstance(call, cst.Call)
+        and isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in {"append", "extend", "add", "add_param_group"}
+        and bool(call.args)
+    )

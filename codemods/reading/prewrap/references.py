@@ -1,0 +1,170 @@
+"""What holds a model's parameters from before they are sharded: optimizers, parameter lists, groups.
+
+FSDP1 with use_orig_params=True goes on training the parameters that were there before. FSDP2 puts new ones in their
+place, and an optimizer that holds the old ones updates nothing, without an error (16 of 16 parameters, measured on
+torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.manual import is_constructor
+from codemods.reading.model_parameters import READERS
+from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer, names_optimizer
+from codemods.reading.places import base, bound, meets, place, reads, same, writes
+from codemods.reading.wrapped import calls_above, wrapped_module
+
+from .entering import aliases, entered
+from .inside import is_returned, kept_outside, only_reads
+from .keeping import are_ignored, collected_in, is_collecting, is_kept, written_by
+from .parts import other_names, parameters_above
+
+_DEPTH = 2
+"""Into how many functions, one called by the other, is looked for what builds an optimizer."""
+
+
+@dataclass(frozen=True)
+class PrewrapReference:
+    """A call above the wrap by which something gets hold of the parameters, or the name of one of them."""
+
+    call: cst.BaseExpression
+    is_optimizer: bool
+    """Whether it makes an optimizer; if not, it only keeps parameters, for an optimizer or for something else."""
+    name: str = ""
+    """Where the optimizer is kept when that is not what the call returns: `trainer.optimizer`."""
+    can_move: bool = True
+    """Whether the functions that it runs only read the model, as far as they are the program's own."""
+
+
+def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapReference, ...]:
+    """The holders of one model's parameters above a call."""
+    parts = dict(other_names(ctx, site, model))
+    found: list[PrewrapReference] = [PrewrapReference(value, False) for value in parameters_above(ctx, site, model)]
+    for other in calls_above(ctx, site, model):
+        found += _holder(ctx, other, model)
+        for name, is_all in parts.items():
+            if is_all or (isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS):
+                found += _holder(ctx, other, name)
+        if _is_one_of_several(ctx, site) and is_optimizer(ctx, other) and _is_of_one_of_several(ctx, other):
+            found.append(PrewrapReference(other, True))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_one_of_several(ctx: Context, site: cst.Call) -> bool:
+    """`for net, optimizer in runs: FSDP(net)`: which of the models it is, is not followed."""
+    module = wrapped_module(site)
+    return module is not None and _is_turn(ctx, module)
+
+
+def _is_of_one_of_several(ctx: Context, optimizer: cst.Call) -> bool:
+    """`[AdamW(net.parameters()) for net in nets]`."""
+    readers = (node for node in ctx.inside(optimizer) if isinstance(node, cst.Call))
+    return any(
+        isinstance(each.func, cst.Attribute) and each.func.attr.value in READERS and _is_turn(ctx, each.func.value)
+        for each in readers
+    )
+
+
+def _is_turn(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether a name is the variable of a loop or comprehension around it."""
+    name = base(node)
+    loops = (outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.BaseComp)))
+    targets = (outer.target if isinstance(outer, cst.For) else outer.for_in.target for outer in loops)
+    return any(name in set(bound(target)) for target in targets)
+
+
+def _holder(ctx: Context, other: cst.Call, model: str, depth: int = _DEPTH) -> Iterator[PrewrapReference]:
+    if is_constructor(ctx, other):
+        return
+    made = list(_made_inside(ctx, other, model, depth)) if depth else []
+    if is_optimizer(ctx, other) and (not any(holder.name for holder in made) or _is_bound(ctx, other)):
+        owner = base(other.func.value) if isinstance(other.func, cst.Attribute) else None
+        given = [place(argument.value) for argument in other.args]
+        if any(found is not None and same(found, model) for found in [*given, owner]):
+            yield PrewrapReference(other, True)
+    elif isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS:
+        owner = base(other.func.value)
+        if owner is not None and same(owner, model):
+            yield from _reader(ctx, other)
+    else:
+        yield from made
+
+
+def _reader(ctx: Context, parameters: cst.Call) -> Iterator[PrewrapReference]:
+    """`model.parameters()`, where an optimizer or a variable keeps them."""
+    outermost = parameters
+    for node in ctx.ancestors(parameters):
+        if isinstance(node, cst.Call):
+            if is_optimizer(ctx, node) or is_bound_to_optimizer(ctx, node):
+                yield PrewrapReference(node, True)
+                return
+            outermost = node
+        elif isinstance(node, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            if _keeps(ctx, node, parameters):
+                yield PrewrapReference(parameters if isinstance(node, cst.For) else outermost, False)
+            return
+
+
+def _keeps(ctx: Context, statement: cst.CSTNode, parameters: cst.Call) -> bool:
+    """Whether a statement puts the parameters that it reads where they stay."""
+    if isinstance(statement, cst.AugAssign):
+        return True
+    if isinstance(statement, cst.Return):
+        return statement.value is not None and is_kept(ctx, statement.value, parameters)
+    if isinstance(statement, (cst.Assign, cst.AnnAssign)):
+        kept = statement.value is not None and is_kept(ctx, statement.value, parameters)
+        targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
+        return kept and not are_ignored(ctx, frozenset(map(place, targets)))
+    if isinstance(statement, cst.Expr):
+        return is_collecting(statement.value) and not are_ignored(ctx, writes(statement))
+    if isinstance(statement, cst.For):
+        collected = frozenset(collected_in(ctx, statement))
+        kept = bool(collected) and not are_ignored(ctx, collected)
+        return kept or any(isinstance(inner, cst.Yield) for inner in ctx.inside(statement.body))
+    return False
+
+
+def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Iterator[PrewrapReference]:
+    """`optimizer, scheduler = set_up(model)`, `trainer = Trainer(model)`, `self.configure()`: what the program's own
+    functions build from the parameters, and return or keep in their object."""
+    for where, function, own in entered(ctx, other, model):
+        places = own | aliases(where, function, own)
+        can_move = only_reads(where, function, places)
+        for inner in _built_in(where, function, places, depth):
+            kept = frozenset({inner.name}) if inner.name else written_by(where, inner.call)
+            outer = kept_outside(where, function, inner.call, kept, ctx, other)
+            if outer is None:
+                continue
+            if outer:
+                named = inner.is_optimizer and (bool(inner.name) or _is_bound(where, inner.call))
+                yield PrewrapReference(other, named, outer, can_move and inner.can_move)
+            elif inner.is_optimizer and is_returned(where, function, inner.call, kept):
+                yield PrewrapReference(other, True, "", can_move and inner.can_move)
+            else:
+                yield from (replace(h, can_move=can_move and inner.can_move) for h in _reader(ctx, other))
+
+
+def _built_in(ctx: Context, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[PrewrapReference]:
+    """What one function builds from the parameters, and the optimizers that it builds from that."""
+    text = ctx.code(function.body)
+    if depth == 1 and "parameters" not in text and not names_optimizer(text):
+        return []
+    calls = ctx.calls(function)
+    found = [h for call in calls for model in sorted(places) for h in _holder(ctx, call, model, depth - 1)]
+    kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(ctx, holder.call))
+    known = {holder.call for holder in found if holder.is_optimizer}
+    found += [PrewrapReference(call, True) for call in calls if call not in known and _is_made_of(ctx, call, kept)]
+    return found
+
+
+def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:
+    return is_optimizer(ctx, call) and meets(reads(call), kept)
+
+
+def _is_bound(ctx: Context, call: cst.BaseExpression) -> bool:
+    return isinstance(ctx.parent(call), (cst.Assign, cst.AnnAssign))

@@ -1,0 +1,1 @@
+"""The rules that rewrite, a construct a file."""

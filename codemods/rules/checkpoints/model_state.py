@@ -1,0 +1,218 @@
+"""**What it does.** Rewrites `model.state_dict()` and `model.load_state_dict(...)` of a wrapped model outside a
+`state_dict_type` context.
+
+**Why.** FSDP1's default is the full state dict on every rank. On an FSDP2 model `state_dict()` returns sharded
+DTensors without a word, and a checkpoint saved from rank 0 would hold that rank's shard only.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    torch.save(model.state_dict(), path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, path):
+    model = fully_shard(net)
+    torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), path)
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values (torch 2.13). All ranks have to take part, as in FSDP1. Functions of the support
+module stand in for torch's where those would give something else:
+
+- The program compiles a model or a part of one: torch takes the `_orig_mod.` out of the names, which FSDP1 left there.
+- With NO_SHARD there is nothing to gather, and torch returns the parameters themselves, which go on training. What is
+  not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
+- The program sets state-dict types for code that is not seen, or the model can be a DDP model:
+  `model_state_dict(model)` decides at run time.
+
+Torch puts the model's own DTensors into what it loads: a state dict that the program reads again, such as one for two
+models, is loaded as a `dict` of its own.
+
+The state dict of the module inside of the wrapper (`wrapped = FSDP(model)`, then `model.state_dict()`) is reported:
+FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole. Where one rank alone
+reads the state dict of an FSDP model the program raises: gathering it would wait for the others.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.reading.call_layout import call_text
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
+from codemods.reading.enclosing import is_inside
+from codemods.reading.inner_module import is_inner_module
+from codemods.reading.layout import insert_raise
+from codemods.reading.model_loading import loading
+from codemods.reading.one_rank import is_on_one_rank
+from codemods.tables.names import SUMMON
+from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
+
+CODE = "FM304"
+
+_WRAPPED = re.compile(r"(\.(module|_fsdp_wrapped_module|_orig_mod))+$")
+_METHODS = {"state_dict": "get_model_state_dict", "load_state_dict": "set_model_state_dict"}
+_MODEL = re.compile(
+    r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Match:
+    """`model.state_dict()` or `model.load_state_dict(state)`."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    method: str
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    model, method = node.func.value, node.func.attr.value
+    if method not in _METHODS:
+        return None
+    if is_inside(node, SUMMON, _WRAPPED.sub("", ctx.code(model)), ctx):
+        return None  # parameters are whole there, on this rank alone if so chosen
+    in_context = is_inside(node, CONTEXT, ctx.code(model), ctx)
+    if in_context:
+        return Match(node, model, method) if ctx.state_dicts_at_run_time else None
+    held = ctx.kinds(model)
+    if ModelKind.FSDP in held or (method == "state_dict" and is_inner_module(model, node, ctx)):
+        return Match(node, model, method)
+    return (
+        Match(node, model, method) if ModelKind.UNKNOWN in held and _may_be_silent(node, model, method, ctx) else None
+    )
+
+
+def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, ctx: Context) -> bool:
+    """Whether it could be an FSDP model whose shards are saved without a word. Loading into one raises by itself."""
+    if method == "load_state_dict" or "FullyShardedDataParallel" not in ctx.text:
+        return False
+    return bool(_MODEL.search(ctx.code(model))) and not ctx.is_wrapped_elsewhere(model)
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    held = ctx.kinds(found.model)
+    if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
+        return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
+    if ModelKind.FSDP not in held and not ctx.state_dicts_at_run_time:
+        return _manual(found, ctx, "it cannot be seen whether this model is wrapped")
+    if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
+        return _on_one_rank(found, held, ctx)
+    if ctx.state_dicts_at_run_time or ModelKind.DDP in held:
+        return _through_support(found, ctx)
+    try:
+        return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
+    except NotStatic as undecided:
+        return _manual(found, ctx, str(undecided))
+
+
+def _read(found: Match, ctx: Context) -> Fix:
+    if found.call.args:
+        raise NotStatic("it takes arguments that the new function does not have")
+    if ctx.compiles_modules:
+        return _compiled(found, ctx, is_saved_by_dcp(found.call, ctx), "full_state_dict")
+    options = "" if is_saved_by_dcp(found.call, ctx) else "full_state_dict=True"
+    if options and may_alias(found.call, ctx):
+        return _through_support(found, ctx, "full_state_dict")
+    return _rewritten(found, ctx, "get_model_state_dict", "", options)
+
+
+def _load(found: Match, ctx: Context) -> Fix:
+    load = loading(found.call, ctx)
+    state = f", {ctx.code(load.state)}"
+    if ctx.compiles_modules:
+        return _compiled(found, ctx, is_loaded_by_dcp(load.state, ctx), "load_full_state_dict")
+    if load.is_lenient and load.result_is_used:
+        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+        return _through_support(found, ctx, "load_full_state_dict")
+    strict = f"strict={ctx.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    full = "" if is_loaded_by_dcp(load.state, ctx) else FULL_LOAD
+    if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
+        state = f", dict({ctx.code(load.state)})"
+    return _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
+
+
+def _compiled(found: Match, ctx: Context, is_sharded: bool, name: str) -> Fix:
+    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there."""
+    return Fix() if is_sharded else _through_support(found, ctx, name)
+
+
+def _rewritten(found: Match, ctx: Context, function: str, state: str, options: str) -> Fix:
+    imports = [ctx.named(Import(DCP, function), found.call)]
+    arguments = f"{ctx.code(found.model)}{state}"
+    if options:
+        imports.append(ctx.named(Import(DCP, "StateDictOptions"), found.call))
+        arguments += f", options={imports[1].local}({options})"
+    text = call_text(ctx, found.call, imports[0].local, arguments)
+    message = f"{found.method} becomes {function}"
+    return Fix([Edit(*ctx.span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports)
+
+
+def _through_support(found: Match, ctx: Context, name: str = "") -> Fix:
+    """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
+    name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
+    item = ctx.named(Import(SUPPORT, name), found.call)
+    arguments = [ctx.code(found.model), *(ctx.code(argument) for argument in found.call.args)]
+    text = call_text(ctx, found.call, item.local, ", ".join(text.rstrip(", \n") for text in arguments))
+    return Fix(
+        edits=[Edit(*ctx.span(found.call), text)],
+        findings=[
+            finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {name} of the support module")
+        ],
+        imports=[item],
+    )
+
+
+def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: Context) -> Fix:
+    """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks.
+
+    It raises where the model is wrapped; what may be a DDP model, or none at all, is read as before.
+    """
+    message = f"{ctx.code(found.model)}.state_dict() is read on one rank alone: gathering it would wait for the others"
+    asking = [
+        finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")
+    ]
+    if held == {ModelKind.FSDP}:
+        return Fix(insert_raise(ctx, found.call, CODE, message), asking)
+    return replace(_through_support(found, ctx), findings=asking)
+
+
+def _manual(found: Match, ctx: Context, reason: str) -> Fix:
+    message = f"{ctx.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
+    hint = f"use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)])
+
+
+RULE: Rule[Match] = Rule(
+    CODE,
+    "model-state-dict",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=("state_dict", "load_state_dict"),
+    match=match,
+    edit=edit,
+)

@@ -1,0 +1,194 @@
+"""**What it does.** Rewrites FSDP1's static methods that read or load an optimizer's state into functions of the same
+names in the support module.
+
+**Why.** They read flat parameters, which an FSDP2 model does not have. Torch's own `get_optimizer_state_dict` and
+`set_optimizer_state_dict` train on differently: the one counts a step on an optimizer that has not stepped yet, the
+other lets parameters share the one `step` tensor that FSDP1 saved for a unit, and refuses parameters without a state.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, optimizer, path):
+    model = FSDP(net)
+    saved = torch.load(path) if torch.distributed.get_rank() == 0 else None
+    optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved, model, optim=optimizer))
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import scatter_full_optim_state_dict
+
+
+def resume(net, optimizer, path):
+    model = fully_shard(net)
+    saved = torch.load(path) if torch.distributed.get_rank() == 0 else None
+    optimizer.load_state_dict(scatter_full_optim_state_dict(saved, model, optim=optimizer))
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks).
+Without `use_orig_params` FSDP1 had another order of the keys, which `flat_order=True` keeps; `shard_model` of the
+support module sees it by itself. A file whose keys are parameter ids raises.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/fsdp.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import libcst as cst
+
+from codemods.api import (
+    SUPPORT,
+    Context,
+    Edit,
+    Emission,
+    Fix,
+    Import,
+    Level,
+    ModelKind,
+    NotStatic,
+    Rule,
+    finding,
+)
+from codemods.reading.call_layout import argument_removal, renaming, space_behind
+from codemods.reading.dcp_format import is_saved_by_dcp
+from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
+from codemods.reading.state_dict_settings import context_of, default, settings
+from codemods.tables.leftovers import LEFTOVERS
+from codemods.tables.state_dicts import OPTIMIZER_CALLS
+
+CODE = "FM303"
+
+_PREFIX = "FullyShardedDataParallel."
+_READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
+_MODEL = re.compile(r"model|module|net\b", re.IGNORECASE)
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    if not isinstance(node, cst.Call):
+        return None
+    name = ctx.fsdp1(node.func) or ""
+    return node if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OPTIMIZER_CALLS else None
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    name = (ctx.fsdp1(call.func) or "").removeprefix(_PREFIX)
+    try:
+        return _rewrite(call, name, ctx)
+    except NotStatic as undecided:
+        row = LEFTOVERS[_PREFIX + name]
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)])
+
+
+def _rewrite(call: cst.Call, name: str, ctx: Context) -> Fix:
+    given = _by_name(call, name, ctx)
+    function, more = _read(call, given, ctx) if name == "optim_state_dict" else (name, "")
+    if function in _READERS and _has_flat_order(given["model"].value, ctx):
+        more += ", flat_order=True"
+    left_out = OPTIMIZER_CALLS[name].dropped
+    if function == "full_optim_state_dict" and is_saved_by_dcp(call, ctx):
+        function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")
+    item = ctx.named(Import(SUPPORT, function), call)
+    dropped = [given[key] for key in left_out if key in given]
+    edits = renaming(ctx, call, item.local, dropped)
+    for argument in dropped:
+        edits += argument_removal(ctx, call, argument)
+    if more:
+        last = [argument for argument in call.args if argument not in dropped][-1]
+        end = ctx.span(last.value)[1]
+        more = f",{space_behind(ctx, last)}{more.removeprefix(', ')}"
+        behind = next((removal for removal in edits if removal.start == end), Edit(end, end, ""))
+        edits = [*(other for other in edits if other != behind), Edit(end, behind.end, more)]
+    if name == "optim_state_dict_to_load":
+        edits += _in_order(given, ctx)
+    message = f"{ctx.code(call.func)} becomes {function} of the support module"
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+
+
+def _by_name(call: cst.Call, name: str, ctx: Context) -> Mapping[str, cst.Arg]:
+    """The arguments by FSDP1's names. Raises NotStatic for one that the support module's function cannot do without."""
+    row = OPTIMIZER_CALLS[name]
+    found = {}
+    for index, argument in enumerate(call.args):
+        if argument.star or (argument.keyword is None and index >= len(row.parameters)):
+            raise NotStatic("its arguments are not followed")
+        found[argument.keyword.value if argument.keyword is not None else row.parameters[index]] = argument
+    for key, argument in found.items():
+        if key in row.dropped and not _is_needless(key, argument.value, found, ctx):
+            raise NotStatic(f"its {key} is `{ctx.code(argument.value)}`")
+    return found
+
+
+def _is_needless(key: str, value: cst.BaseExpression, given: Mapping[str, cst.Arg], ctx: Context) -> bool:
+    """Whether an argument says no more than what holds without it."""
+    text = ctx.code(value)
+    if text in {"None", "False"} or (key == "group" and ctx.dotted(value) == "torch.distributed.group.WORLD"):
+        return True
+    optimizer = ctx.code(given["optim"].value) if "optim" in given else ""
+    if key == "optim_input":
+        return bool(optimizer) or text == f"{ctx.code(given['model'].value)}.parameters()"
+    return key == "optim_state_dict" and text == f"{optimizer}.state_dict()"
+
+
+def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: Context) -> tuple[str, str]:
+    """The support module's function that reads what `optim_state_dict` would, and what to add to the arguments."""
+    if not {"model", "optim"} <= set(given):
+        raise NotStatic("the model or the optimizer is not among its arguments")
+    if ctx.state_dicts_at_run_time:
+        return "optim_state_dict", ""
+    context = context_of(call, ctx)
+    if context is None:
+        return default(given["model"].value).optimizer_reading
+    chosen = settings(context, ctx)
+    if ctx.code(chosen.model) != ctx.code(given["model"].value):
+        raise NotStatic(f"the context around it is for `{ctx.code(chosen.model)}`")
+    return chosen.optimizer_reading
+
+
+def _has_flat_order(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether FSDP1 is seen to have flat parameters; `shard_model` of the support module sees that by itself."""
+    calls = constructor_calls(model, ctx)
+    return had_flat_parameters(model, ctx) and all(
+        where.emission(call) is not Emission.SUPPORT for where, call in calls
+    )
+
+
+def _in_order(given: Mapping[str, cst.Arg], ctx: Context) -> list[Edit]:
+    """Before torch 2.1 the arguments were `(optim_state_dict, model, optim)`."""
+    first, second = given.get("model"), given.get("optim")
+    if first is None or second is None or first.keyword is not None or second.keyword is not None:
+        return []
+    third = given["optim_state_dict"]
+    if _is_model(first, ctx):
+        return []
+    if third.keyword is not None or not _is_model(second, ctx):
+        raise NotStatic("it cannot be seen which of its arguments is the model: torch 2.1 changed their order")
+    texts = [ctx.code(argument.value) for argument in (second, third, first)]
+    return [Edit(*ctx.span(argument.value), text) for argument, text in zip((first, second, third), texts, strict=True)]
+
+
+def _is_model(argument: cst.Arg, ctx: Context) -> bool:
+    held = ctx.kinds(argument.value)
+    if ModelKind.FSDP in held or ModelKind.UNKNOWN not in held:
+        return ModelKind.FSDP in held
+    text = ctx.code(argument.value)
+    return bool(_MODEL.search(text)) and "state" not in text
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

@@ -1,0 +1,76 @@
+"""**What it does.** Rewrites `load_sharded_optimizer_state_dict` of `torch.distributed.checkpoint` into
+`load_sharded_optim_state_dict` of the support module, which takes the same arguments.
+
+**Why.** Torch's function returns ShardedTensors, which an FSDP2 optimizer cannot take. Loading into a fresh
+optimizer's own state instead would make it take a step first, and needs a state for every parameter.
+
+## Example
+
+```python
+import torch.distributed.checkpoint as dist_cp
+from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def resume(net, optimizer, path):
+    model = FSDP(net)
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        saved = load_sharded_optimizer_state_dict(model.state_dict(), "optim", dist_cp.FileSystemReader(path))
+    optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved["optim"]))
+```
+
+## Use instead
+
+```python
+import torch.distributed.checkpoint as dist_cp
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import load_sharded_optim_state_dict, optim_state_dict_to_load
+
+
+def resume(net, optimizer, path):
+    model = fully_shard(net)
+    saved = load_sharded_optim_state_dict(get_model_state_dict(model), "optim", dist_cp.FileSystemReader(path))
+    optimizer.load_state_dict(optim_state_dict_to_load(model, optimizer, saved["optim"]))
+```
+
+## Fix safety
+
+Reads what FSDP1 saved, with and without a device mesh and `use_orig_params`, on the same and on another number of
+ranks, and trains on as FSDP1 did (torch 2.13, from 2 ranks to 2 and 4).
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Fix, Import, Level, Rule, finding
+from codemods.reading.call_layout import renaming
+
+CODE = "FM305"
+
+_NAMES = frozenset(
+    f"torch.distributed.{package}.load_sharded_optimizer_state_dict"
+    for package in ("checkpoint", "checkpoint.optimizer", "_shard.checkpoint", "_shard.checkpoint.optimizer")
+)
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    return node if isinstance(node, cst.Call) and ctx.dotted(node.func) in _NAMES else None
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    item = ctx.named(Import(SUPPORT, "load_sharded_optim_state_dict"), call)
+    message = f"load_sharded_optimizer_state_dict becomes {item.name} of the support module"
+    edits = renaming(ctx, call, item.local)
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "sharded-optimizer-load", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

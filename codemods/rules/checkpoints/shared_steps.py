@@ -1,0 +1,122 @@
+"""**What it does.** Gives each parameter a `step` of its own where torch's `set_optimizer_state_dict` or
+`set_state_dict` loads the full optimizer state of a wrapped model.
+
+**Why.** FSDP1 without `use_orig_params=True` saved one `step` tensor for all parameters of a unit. Torch takes such a
+number over as it is, an FSDP2 optimizer has a state for each parameter, and each of them advances the one they share:
+after three steps it says 21. Adam's bias correction is wrong from then on, without an error.
+
+## Example
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def resume(net, path):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    options = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(model, optimizer, torch.load(path), options=options)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import with_own_steps
+
+
+def resume(net, path):
+    model = fully_shard(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    options = StateDictOptions(full_state_dict=True)
+    set_optimizer_state_dict(model, optimizer, with_own_steps(torch.load(path)), options=options)
+```
+
+## Fix safety
+
+Trains on as FSDP1 did (torch 2.13, from 2 ranks to 2 and 4). Nothing else of torch's own functions has to change: what
+they read and load has the same keys and values for both. A state that is loaded without `full_state_dict` came through
+`torch.distributed.checkpoint.load`, which shares nothing.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.flat_parameters import had_original_parameters
+from codemods.tables.state_dicts import DCP
+
+CODE = "FM313"
+
+_STATE = "optim_state_dict"
+_PARAMETERS = {
+    f"{DCP}.set_optimizer_state_dict": ("model", "optimizers", _STATE),
+    f"{DCP}.set_state_dict": ("model", "optimizers"),
+}
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or not ctx.wraps or ctx.dotted(node.func) not in _PARAMETERS:
+        return None
+    given = _given(node, ctx)
+    if given is None or not {"model", _STATE, "options"} <= set(given):
+        return None
+    model, state = given["model"].value, given[_STATE].value
+    if not ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} or had_original_parameters(model, ctx):
+        return None
+    is_done = isinstance(state, cst.Call) and ctx.code(state.func).endswith("with_own_steps")
+    return node if not is_done and _may_be_full(given["options"].value, ctx) else None
+
+
+def _given(call: cst.Call, ctx: Context) -> dict[str, cst.Arg] | None:
+    parameters = _PARAMETERS[ctx.dotted(call.func) or ""]
+    found = {}
+    for index, argument in enumerate(call.args):
+        if argument.star or (argument.keyword is None and index >= len(parameters)):
+            return None
+        found[argument.keyword.value if argument.keyword is not None else parameters[index]] = argument
+    return found
+
+
+def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
+    for origin in ctx.origins(options):
+        if not isinstance(origin.node, cst.Call) or "**" in origin.file.code(origin.node):
+            return not origin.is_none
+        given = {a.keyword.value: origin.file.code(a.value) for a in origin.node.args if a.keyword is not None}
+        if given.get("full_state_dict", "False") != "False":
+            return True
+    return False
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    state = (_given(call, ctx) or {})[_STATE].value
+    item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
+    start, end = ctx.span(state)
+    message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
+    return Fix(
+        [Edit(start, start, f"{item.local}("), Edit(end, end, ")")],
+        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        [item],
+    )
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE,
+    "shared-steps",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=(),
+    match=match,
+    edit=edit,
+    functions=("set_optimizer_state_dict", "set_state_dict"),
+)

@@ -1,0 +1,251 @@
+"""**What it does.** Takes `with FSDP.state_dict_type(model, ...)` away and reads or loads the state dicts in its
+body with `torch.distributed.checkpoint.state_dict`.
+
+**Why.** On an FSDP2 model the context does nothing, and says nothing: `model.state_dict()` inside it returns sharded
+DTensors, and a checkpoint saved from rank 0 would hold only that rank's shard.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(net, rank, path):
+    model = FSDP(net)
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+    if rank == 0:
+        torch.save(state, path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, rank, path):
+    model = fully_shard(net)
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_model_state_dict(model, options=options)
+    if rank == 0:
+        torch.save(state, path)
+```
+
+## Fix safety
+
+Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also
+finds missing keys. Where the program compiles a model or a part of one, functions of the support module keep the
+`_orig_mod.` in the names, which torch's own take out. Where the body hands the model to other code, which may call
+`state_dict()` in turn, the context stays, as one of the support module.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.reading.block_layout import replace_head
+from codemods.reading.call_layout import WIDTH, append_argument
+from codemods.reading.layout import insert_raise, removal
+from codemods.reading.state_dict_settings import settings
+from codemods.tables.state_dicts import CONTEXT, SETTINGS
+
+from .calls import PREFIX, Body, rewrite_calls
+
+CODE = "FM301"
+
+_OTHER = re.compile(r"(optim|sched|scaler|loader|sampler)\w*\W*$", re.IGNORECASE)
+"""What is named like this is no model, whatever it is."""
+
+
+_HINT = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    if isinstance(node, cst.Call) and ctx.fsdp1(node.func) in {CONTEXT, *SETTINGS}:
+        return node
+    return None
+
+
+def is_settled_at_run_time(node: cst.Call, ctx: Context) -> bool:
+    """Whether a call sets a state-dict type for code that is not seen where it is set.
+
+    Then what `state_dict()` returns is decided at run time everywhere in the program.
+    """
+    name = ctx.fsdp1(node.func)
+    if name != CONTEXT:
+        return name in SETTINGS
+    if _is_local(node, ctx):
+        return False
+    try:
+        _rewrite(node, ctx)
+    except NotStatic:
+        return True
+    return False
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    if _is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT:
+        return _without_counterpart(call, ctx)
+    if ctx.state_dicts_at_run_time:
+        return _at_run_time(call, ctx)
+    return _rewrite(call, ctx)
+
+
+def _is_local(call: cst.Call, ctx: Context) -> bool:
+    return any(ctx.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in call.args)
+
+
+def _without_counterpart(call: cst.Call, ctx: Context) -> Fix:
+    """Left as it is the call would be a silent no-op: reaching it raises instead."""
+    message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
+    edits = insert_raise(ctx, call, CODE, message)
+    return Fix(edits, [finding(CODE, Level.MANUAL, ctx, call, message, _HINT)])
+
+
+def _rewrite(call: cst.Call, ctx: Context) -> Fix:
+    block = _block(call, ctx)
+    chosen = settings(call, ctx)
+    written = rewrite_calls(block, chosen, ctx)
+    _check_rest(block, chosen.model, ctx, written)
+    message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
+    return Fix(
+        edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
+        findings=[finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        imports=sorted(written.imports),
+    )
+
+
+def _block(call: cst.Call, ctx: Context) -> cst.With:
+    item = ctx.parent(call)
+    block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(block, cst.With) or not isinstance(block.body, cst.IndentedBlock):
+        raise NotStatic("it is not entered by a `with` of its own")
+    if len(block.items) != 1 or block.items[0].asname is not None:
+        raise NotStatic("it shares its `with`")
+    return block
+
+
+def _edits(written: Body, ctx: Context, block: cst.With) -> list[Edit]:
+    """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
+    shared = _shared_options(written, ctx)
+    variable = _fresh("options", block, ctx)
+    options = []
+    for node, text in written.options:
+        argument = f"options={text if shared is None else variable}"
+        options.append(append_argument(ctx, node, argument, block))
+    named = shared is not None and not _is_named_above(shared, block, ctx)
+    return [*replace_head(ctx, block, f"{variable} = {shared}" if named else ""), *written.edits, *options]
+
+
+def _shared_options(written: Body, ctx: Context) -> str | None:
+    """The options that get a name of their own."""
+    texts = {text for _, text in written.options}
+    several = len(written.options) > 1
+    if len(texts) == 1 and (several or any(_is_long(ctx, node, text) for node, text in written.options)):
+        return texts.pop()
+    return None
+
+
+def _is_named_above(options: str, block: cst.With, ctx: Context) -> bool:
+    """Whether the last context before this one, in the same block, gives the same options the same name."""
+    holder = ctx.parent(block)
+    siblings = holder.body if isinstance(holder, (cst.IndentedBlock, cst.Module)) else ()
+    for sibling in reversed([statement for statement in siblings if ctx.span(statement)[0] < ctx.span(block)[0]]):
+        call = sibling.items[0].item if isinstance(sibling, cst.With) else None
+        if isinstance(sibling, cst.With) and isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT:
+            if _is_local(call, ctx):
+                return False
+            above = _shared_options(rewrite_calls(sibling, settings(call, ctx), ctx), ctx)
+            if above is not None:
+                return above == options
+    return False
+
+
+def _fresh(name: str, block: cst.With, ctx: Context) -> str:
+    """A name that the user gave to nothing else; one that the tool gave to options above is as good as new."""
+    mine = f"{name} = StateDictOptions("
+    if name not in ctx.names(block) or mine in ctx.code(ctx.scope(block)):
+        return name
+    return f"state_dict_{name}"
+
+
+def _is_long(ctx: Context, node: cst.Call, options: str) -> bool:
+    """Whether the line would pass the limit; a body is one level further in before than after."""
+    offset = ctx.span(node)[1]
+    line_start = ctx.text.rfind("\n", 0, offset) + 1
+    return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > WIDTH
+
+
+def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, written: Body) -> None:
+    """No other code may see the model inside the context: it could call `state_dict()` in turn."""
+    name = ctx.code(model)
+    for call in _calls(block.body):
+        for where, function in ctx.runs(call):
+            if any(_depends_on_context(inner, where) for inner in _calls(function.body)):
+                raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
+    for node in _names(block.body):
+        holder = ctx.parent(node)
+        if ctx.code(node) != name or not isinstance(holder, cst.Arg):
+            continue
+        start, end = ctx.span(node)
+        if any(change.start <= start and end <= change.end for change in written.edits):
+            continue
+        user = ctx.parent(holder)
+        if not isinstance(user, cst.Call) or not (ctx.fsdp1(user.func) or "").startswith(PREFIX):
+            raise NotStatic(f"its body passes `{name}` to other code")
+
+
+def _depends_on_context(call: cst.Call, ctx: Context) -> bool:
+    """Whether what a call returns or loads can depend on the kind of state dict that is set."""
+    if ctx.fsdp1(call.func) == f"{PREFIX}optim_state_dict":
+        return True
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in {"state_dict", "load_state_dict"}:
+        return False
+    owner = call.func.value
+    held = ctx.kinds(owner)
+    return ModelKind.FSDP in held or (ModelKind.UNKNOWN in held and not _OTHER.search(ctx.code(owner)))
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    if isinstance(node, cst.Call):
+        yield node
+    for child in node.children:
+        yield from _calls(child)
+
+
+def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        yield node
+    for child in node.children:
+        yield from _names(child)
+
+
+def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
+    """The support module keeps the settings for each model, as FSDP1 did."""
+    name = (ctx.fsdp1(call.func) or "").removeprefix(PREFIX)
+    item = ctx.named(Import(SUPPORT, name), call)
+    edits = [Edit(*ctx.span(call.func), item.local)]
+    message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
+    level, hint = Level.REWRITTEN, ""
+    if _is_local(call, ctx):
+        level, hint = Level.REVIEW, _HINT
+        message += "; FSDP2 has no LOCAL_STATE_DICT, and what is saved or loaded while it is set raises"
+    return Fix(edits, [finding(CODE, level, ctx, call, message, hint)], [item])
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "state-dict-type-context", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

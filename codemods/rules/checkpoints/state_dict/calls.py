@@ -1,0 +1,106 @@
+"""The model's calls in the body of a `state_dict_type` context, and what each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
+from codemods.reading.call_layout import argument_removal
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
+from codemods.reading.model_loading import loading
+from codemods.reading.state_dict_settings import Settings
+from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
+
+PREFIX = "FullyShardedDataParallel."
+
+
+@dataclass
+class Body:
+    """The rewritten calls of one body."""
+
+    edits: list[Edit] = field(default_factory=list)
+    imports: set[Import] = field(default_factory=set)
+    options: list[tuple[cst.Call, str]] = field(default_factory=list)
+    """Calls that take `options=`, and its value."""
+
+    def name(self, item: Import, node: cst.Call, ctx: Context) -> str:
+        """What an import is called where `node` stands."""
+        named = ctx.named(item, node)
+        self.imports.add(named)
+        return named.local
+
+    def take_options(self, node: cst.Call, options: str, ctx: Context) -> None:
+        if options:
+            self.options.append((node, f"{self.name(Import(DCP, 'StateDictOptions'), node, ctx)}({options})"))
+
+
+def rewrite_calls(block: cst.With, chosen: Settings, ctx: Context) -> Body:
+    """Raises NotStatic when the body does something with state dicts that has no counterpart.
+
+    FSDP1's static methods that deal in optimizers are left to their own rule.
+    """
+    written = Body()
+    for node in _calls(block.body):
+        static = (ctx.fsdp1(node.func) or "").removeprefix(PREFIX)
+        if static and static not in OPTIMIZER_CALLS:
+            raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
+        if isinstance(node.func, cst.Attribute) and ctx.code(node.func.value) == ctx.code(chosen.model):
+            _rewrite_method(node, node.func.attr.value, chosen, ctx, written)
+    return written
+
+
+def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
+    for child in node.children:
+        yield from _calls(child)
+    if isinstance(node, cst.Call):
+        yield node
+
+
+def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: Context, written: Body) -> None:
+    model = ctx.code(chosen.model)
+    start, end = ctx.span(node)
+    if method == "state_dict" and not node.args:
+        options = "" if is_saved_by_dcp(node, ctx) else chosen.reading
+        if ctx.compiles_modules and not options and options is not None:
+            return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
+        if ctx.compiles_modules and not chosen.is_full:
+            raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model")
+        is_alias = options == "full_state_dict=True" and may_alias(node, ctx)
+        if options is None or is_alias or ctx.compiles_modules:
+            name = written.name(Import(SUPPORT, "full_state_dict"), node, ctx)
+            written.edits.append(Edit(start, end - 1, f"{name}({model}{chosen.full_arguments}"))
+        else:
+            name = written.name(Import(DCP, "get_model_state_dict"), node, ctx)
+            written.edits.append(Edit(start, end - 1, f"{name}({model}"))
+            written.take_options(node, options, ctx)
+    elif method == "load_state_dict":
+        _load(node, chosen, ctx, written)
+    elif method == "state_dict":
+        raise NotStatic(f"`{model}.state_dict` takes arguments of its own")
+
+
+def _load(node: cst.Call, chosen: Settings, ctx: Context, written: Body) -> None:
+    model = ctx.code(chosen.model)
+    load = loading(node, ctx)
+    is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
+    start, first = ctx.span(node)[0], ctx.span(load.state)[0]
+    if ctx.compiles_modules and not is_full:
+        return
+    if is_full and (ctx.compiles_modules or (load.is_lenient and load.result_is_used)):
+        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+        name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
+        written.edits.append(Edit(start, first, f"{name}({model}, "))
+        return
+    name = written.name(Import(DCP, "set_model_state_dict"), node, ctx)
+    copies = is_full and load.is_read_again  # torch puts the model's own DTensors into what it loads
+    written.edits.append(Edit(start, first, f"{name}({model}, {'dict(' if copies else ''}"))
+    if copies:
+        end = ctx.span(load.state)[1]
+        written.edits.append(Edit(end, end, ")"))
+    if load.strict is not None:
+        written.edits += argument_removal(ctx, node, load.strict)
+    strict = f"strict={ctx.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    written.take_options(node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])), ctx)

@@ -1,0 +1,248 @@
+"""**What it does.** Gives `torch.autocast(...)` the argument `cache_enabled=False` where a wrapped model runs several
+times inside of it.
+
+**Why.** autocast keeps the low-precision copy of a parameter until its block ends, for parameters that are leaves of
+the graph. FSDP1's were views and never kept; FSDP2's are leaves. Where the optimizer steps inside of the block, FSDP2
+goes on with the copies of the first step (losses 0.435, 0.598, 0.422, 0.047 before, 0.435, 1.167, 0.749, 0.337 after,
+torch 2.13). Where an evaluation comes first, the copies have no gradient, and the parameters get none. All without an
+error.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, optimizer, batches):
+    model = FSDP(net)
+    with torch.autocast("cuda", torch.bfloat16):
+        for batch in batches:
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def train(net, optimizer, batches):
+    model = fully_shard(net)
+    with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+        for batch in batches:
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+```
+
+## Fix safety
+
+Losses and gradients are those of FSDP1, to the last bit. One forward a block is left as it is, and so is a block whose
+forwards are all without gradients and without a step between them, and a model whose `MixedPrecision` is a low
+precision already: there the copies change nothing. Where the context is not seen to be an autocast, it is reported.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/amp.html#torch.autocast
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.reading.forwards import is_without_grad, model_of_forward
+from codemods.reading.precision import is_low
+
+CODE = "FM212"
+
+_AUTOCAST = re.compile(r"torch\.(\w+\.)*autocast")
+_OF_DEVICE = re.compile(r"torch\.(cpu|cuda)\.")
+"""Those that are not given the device have one argument less in front of `cache_enabled`."""
+_LIKE_AUTOCAST = re.compile(r"autocast|\bamp\b", re.IGNORECASE)
+_STEP = re.compile(r"(optim\w*(\[\w+\])?|scaler)\.step\(", re.IGNORECASE)
+_DEPTH = 4
+"""How many functions deep a forward is looked for."""
+
+_WRITTEN = "autocast gets cache_enabled=False: it would keep casts of FSDP2's parameters from one forward to the next"
+_NOT_WRITTEN = "this autocast keeps casts of FSDP2's parameters from one forward to the next, and kept none of FSDP1's"
+_HINT = "give it cache_enabled=False, or enter it anew for each forward"
+
+
+@dataclass(frozen=True)
+class Match:
+    """A context that is an autocast, or may be one, around several forwards of a wrapped model."""
+
+    context: cst.BaseExpression
+    autocasts: Sequence[tuple[Context, cst.Call]]
+    """The calls that make it; none where they are not followed."""
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """A forward of a wrapped model that some code comes to."""
+
+    model: cst.BaseExpression
+    file: Context
+    is_repeated: bool
+    has_grad: bool
+    branches: dict[cst.CSTNode, bool] = field(default_factory=dict)
+    """The conditions on the way to it, and whether they hold."""
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, (cst.With, cst.FunctionDef)) or not ctx.mentions("autocast"):
+        return None
+    given = node.items if isinstance(node, cst.With) else node.decorators
+    for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
+        autocasts, is_followed = _autocasts(context, ctx)
+        if (autocasts or not is_followed) and _keeps_casts(node, ctx):
+            return Match(context, autocasts if is_followed else ())
+    return None
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    changes = [(where, _edit(call, where)) for where, call in found.autocasts]
+    if not changes or any(change is None for _, change in changes):
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.context, _NOT_WRITTEN, _HINT)])
+    written = [(where, change) for where, change in changes if change is not None and change.text]
+    if not written:
+        return Fix()
+    return Fix(
+        findings=[finding(CODE, Level.REWRITTEN, ctx, found.context, _WRITTEN)],
+        elsewhere=[(where, Fix([change])) for where, change in written],
+    )
+
+
+def _edit(call: cst.Call, ctx: Context) -> Edit | None:
+    """An empty one where the argument is there already; None where it says something else, or cannot be put."""
+    given = {argument.keyword.value: argument for argument in call.args if argument.keyword is not None}
+    end = ctx.span(call)[1] - 1
+    if "cache_enabled" in given:
+        return Edit(end, end, "") if ctx.code(given["cache_enabled"].value) == "False" else None
+    before = 2 if _OF_DEVICE.match(ctx.dotted(call.func) or "") else 3
+    if any(argument.star for argument in call.args) or len(call.args) - len(given) > before:
+        return None
+    if not call.args:
+        return Edit(end, end, "cache_enabled=False")
+    behind = ctx.span(call.args[-1].value)[1]
+    return Edit(behind, behind, ", cache_enabled=False")
+
+
+def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Context, cst.Call]], bool]:
+    """The calls that make a context, where they are autocasts, and whether all that can make one is seen."""
+    if isinstance(context, cst.Call) and ctx.dotted(context.func) is not None and not _is_autocast(context.func, ctx):
+        return [], True
+    is_like = _LIKE_AUTOCAST.search(ctx.code(context)) is not None
+    found = []
+    for origin in ctx.origins(context):
+        made = origin.node
+        if not isinstance(made, cst.Call):
+            return [], not is_like
+        if _is_autocast(made.func, origin.file):
+            found.append((origin.file, made))
+        elif origin.file.dotted(made.func) is None:
+            stored = [(o.file, o.node) for o in origin.file.origins(made.func)]
+            if not all(_is_autocast(_called(node), where) for where, node in stored):
+                return [], not is_like
+            found += [(where, node) if isinstance(node, cst.Call) else (origin.file, made) for where, node in stored]
+    return found, True
+
+
+def _called(node: cst.CSTNode | None) -> cst.CSTNode | None:
+    """The function behind one that is kept: `f` of `partial(f, ...)`, or `f` itself."""
+    return node.args[0].value if isinstance(node, cst.Call) and node.args else node
+
+
+def _is_autocast(function: cst.CSTNode | None, ctx: Context) -> bool:
+    if not isinstance(function, (cst.Name, cst.Attribute)):
+        return False
+    return _AUTOCAST.fullmatch(ctx.dotted(function) or "") is not None
+
+
+def _keeps_casts(code: cst.With | cst.FunctionDef, ctx: Context) -> bool:
+    """Whether a cast that one forward leaves is used by another where FSDP1 made a new one, and it is not the same."""
+    forwards = [f for f in _forwards(code, ctx, {}, ()) if not is_low(f.model, f.file)]
+    pairs = ((one, other) for index, one in enumerate(forwards) for other in forwards[:index])
+    several = any(f.is_repeated for f in forwards) or any(_share_casts(one, other) for one, other in pairs)
+    has_grad = any(f.has_grad for f in forwards) and not is_without_grad(ctx.ancestors(code), ctx)
+    return several and (has_grad or _STEP.search(ctx.code(code)) is not None)
+
+
+def _forwards(
+    code: cst.CSTNode, ctx: Context, outer: dict[cst.CSTNode, bool], through: tuple[cst.CSTNode, ...]
+) -> Iterator[_Forward]:
+    """The forwards in some code, and in the functions of the program that it calls."""
+    start, end = ctx.span(code)
+    for call in ctx.nodes(cst.Call):
+        if not start <= ctx.span(call)[0] < end:
+            continue
+        around = []
+        for node in ctx.ancestors(call):
+            around.append(node)
+            if node is code:
+                break
+        is_repeated = any(isinstance(node, (cst.For, cst.While, cst.BaseComp)) for node in around)
+        has_grad = not is_without_grad(around, ctx)
+        branches = outer | _branches([call, *around])
+        model = model_of_forward(call, ctx)
+        if model is not None:
+            yield _Forward(model, ctx, is_repeated, has_grad, branches)
+        elif len(through) < _DEPTH:
+            for where, function in _run_by(call, ctx):
+                if function not in through:
+                    for inner in _forwards(function, where, branches, (*through, function)):
+                        yield _Forward(
+                            inner.model,
+                            inner.file,
+                            is_repeated or inner.is_repeated,
+                            has_grad and inner.has_grad,
+                            inner.branches,
+                        )
+
+
+def _run_by(call: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+    """The functions of the program that a call can run, `step = lambda x: model(x)` included."""
+    yield from ctx.runs(call)
+    for origin in ctx.origins(call.func) if isinstance(call.func, (cst.Name, cst.Attribute)) else ():
+        if isinstance(origin.node, cst.Lambda):
+            yield origin.file, origin.node
+
+
+def _branches(way: Sequence[cst.CSTNode]) -> dict[cst.CSTNode, bool]:
+    """The conditions around a node, given with all that is around it."""
+    return {
+        outer: inner is outer.body
+        for inner, outer in pairwise(way)
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test
+    }
+
+
+def _share_casts(one: _Forward, other: _Forward) -> bool:
+    """Whether two forwards can both happen, and can be of one model."""
+    if any(other.branches.get(condition, holds) is not holds for condition, holds in one.branches.items()):
+        return False
+    if one.file is other.file and one.file.scope(one.model) is other.file.scope(other.model):
+        return one.file.code(one.model) == other.file.code(other.model)
+    made = {origin.node for origin in one.file.origins(one.model)}
+    return any(origin.node in made for origin in other.file.origins(other.model))
+
+
+RULE: Rule[Match] = Rule(
+    CODE,
+    "autocast-cache",
+    __doc__,
+    nodes=(cst.With, cst.FunctionDef),
+    methods=("autocast",),
+    match=match,
+    edit=edit,
+)

@@ -1,0 +1,137 @@
+"""**What it does.** Rewrites `model.clip_grad_norm_(max_norm)` into `torch.nn.utils.clip_grad_norm_`.
+
+**Why.** An FSDP2 model has no such method; on DTensor gradients the function of `torch.nn.utils` computes the
+global norm. It returns a DTensor: where the value is used, `.full_tensor()` makes it the plain tensor that FSDP1
+returned.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, batch):
+    model = FSDP(net)
+    model(batch).sum().backward()
+    return model.clip_grad_norm_(1.0)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def step(net, batch):
+    model = fully_shard(net)
+    model(batch).sum().backward()
+    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+```
+
+## Fix safety
+
+Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank
+with an empty shard, for a norm type that only run time knows, and for a model with ignored or offloaded parameters, the
+support module's `clip_grad_norm_` is called. It is called as well where the model runs between the backward and the
+clipping: until it is resharded, `parameters()` of an FSDP2 model has copies without gradients, and nothing is clipped.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.call_layout import call_text
+from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, has_plain_norm, needs_support
+from codemods.reading.forwards import clips_after_forward
+from codemods.tables.names import WRAPPER
+
+CODE = "FM202"
+
+_FUNCTION = "clip_grad_norm_"
+_THROUGH_SUPPORT = f"{_FUNCTION} becomes {_FUNCTION} of the support module"
+
+
+_WRAPPERS = f"{WRAPPER}.{_FUNCTION}"
+
+
+@dataclass(frozen=True)
+class Match:
+    """One `model.clip_grad_norm_`, or the wrapper's `FSDP.clip_grad_norm_` with the model as its first argument."""
+
+    attribute: cst.Attribute
+    model: cst.BaseExpression
+    held: frozenset[ModelKind]
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.Attribute) or node.attr.value != _FUNCTION:
+        return None
+    if ctx.fsdp1(node) == _WRAPPERS:
+        call = ctx.parent(node)
+        given = call.args[0] if isinstance(call, cst.Call) and call.func is node and call.args else None
+        if given is None or given.star or given.keyword is not None:
+            return None
+        return Match(node, given.value, frozenset({ModelKind.FSDP}))
+    if ctx.dotted(node) is not None:
+        return None
+    held = ctx.kinds(node.value)
+    return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    call = ctx.parent(found.attribute)
+    model = ctx.code(found.model)
+    if ModelKind.FSDP not in found.held:
+        return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
+    item = ctx.named(Import(SUPPORT, _FUNCTION), found.attribute)
+    if not isinstance(call, cst.Call) or call.func is not found.attribute:
+        partial = ctx.named(Import("functools", "partial"), found.attribute)
+        edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {model})")]
+        return Fix(edits, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item, partial])
+    start, end = ctx.span(call)
+    by_class = found.model is not found.attribute.value
+    inside = ctx.text[ctx.span(found.attribute)[1] : end].lstrip()[1:]
+    arguments = inside.lstrip()
+    gap = inside[: len(inside) - len(arguments)]  # a line break, where the arguments have lines of their own
+    between = f",{gap or ' '}"
+    given = arguments if by_class else f"{model}{between}{arguments}"
+    through_support = [Edit(start, end, f"{item.local}({gap}{given}")]
+    for applies, what, hint in (
+        (clips_after_forward(call, found.model, ctx), STALE, STALE_HINT),
+        (ctx.ignores_parameters(found.model), IGNORED, IGNORED_HINT),
+    ):
+        if applies:
+            message = f"{_THROUGH_SUPPORT}; {what}"
+            found_here = finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)
+            return Fix(through_support, [found_here], [item])
+    if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx):
+        return Fix(through_support, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item])
+    torch = ctx.named(Import("torch"), call)
+    function = f"{torch.local}.nn.utils.{_FUNCTION}"
+    suffix = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()"
+    if by_class:
+        arguments = arguments[len(model) :].lstrip(", ")
+    written = call_text(ctx, call, function, f"{gap}{model}.parameters(){between}{arguments[:-1]}", suffix)
+    return Fix([Edit(start, end, written)], [_becomes(found, ctx, f"{_FUNCTION} becomes {function}")], [torch])
+
+
+def _becomes(found: Match, ctx: Context, message: str) -> Finding:
+    return finding(CODE, Level.REWRITTEN, ctx, found.attribute, message)
+
+
+def _manual(found: Match, ctx: Context, message: str) -> Fix:
+    hint = "for an FSDP2 model call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)])
+
+
+RULE: Rule[Match] = Rule(
+    CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), methods=(_FUNCTION,), match=match, edit=edit
+)

@@ -1,0 +1,89 @@
+"""**What it does.** Rewrites `_free_storage(unit._handle.flat_param.data)` into `free_shards(unit)` of the support
+module.
+
+**Why.** An FSDP2 model has no flat parameters. What such a line is for, to give the memory of a model back that is
+not needed any more, is still wanted: its sharded parameters can be held by an optimizer or a reference cycle.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.utils import _free_storage
+
+
+def encode(net, batch):
+    model = FSDP(net)
+    encoded = model(batch)
+    for unit in model.modules():
+        if isinstance(unit, FSDP):
+            _free_storage(unit._handle.flat_param.data)
+    return encoded
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from fsdp2_support import free_shards
+
+
+def encode(net, batch):
+    model = fully_shard(net)
+    encoded = model(batch)
+    for unit in model.modules():
+        if isinstance(unit, FSDPModule):
+            free_shards(unit)
+    return encoded
+```
+
+## Fix safety
+
+The same memory is freed, and the model cannot be used afterwards either. Only what frees a flat parameter is
+rewritten; any other use of a handle is reported.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, finding
+
+CODE = "FM440"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`_free_storage(unit._handle.flat_param.data)` and its `unit`."""
+
+    call: cst.Call
+    unit: cst.BaseExpression
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.Call) or len(node.args) != 1 or not isinstance(ctx.parent(node), cst.Expr):
+        return None
+    if not (ctx.dotted(node.func) or "").endswith("._free_storage"):
+        return None
+    tensor = node.args[0].value
+    flat = tensor.value if isinstance(tensor, cst.Attribute) and tensor.attr.value == "data" else tensor
+    handle = flat.value if isinstance(flat, cst.Attribute) and flat.attr.value == "flat_param" else None
+    if not isinstance(handle, cst.Attribute) or handle.attr.value != "_handle":
+        return None
+    return Match(node, handle.value)
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    item = ctx.named(Import(SUPPORT, "free_shards"), found.call)
+    text = f"{item.local}({ctx.code(found.unit)})"
+    message = "freeing a flat parameter becomes free_shards of the support module"
+    return Fix([Edit(*ctx.span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item])
+
+
+RULE: Rule[Match] = Rule(CODE, "freed-flat-parameter", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

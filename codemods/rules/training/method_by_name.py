@@ -1,0 +1,143 @@
+"""**What it does.** Rewrites methods of FSDP1's wrapper that are looked up by their name: `hasattr(model, "no_sync")`,
+`getattr(model, "clip_grad_norm_")`.
+
+**Why.** An FSDP2 model has none of these methods: the program would take the way of a model that is not sharded,
+without a word.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(net, loss):
+    model = FSDP(net)
+    loss.backward()
+    if hasattr(model, "clip_grad_norm_"):
+        model.clip_grad_norm_(1.0)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def step(net, loss):
+    model = fully_shard(net)
+    loss.backward()
+    if isinstance(model, FSDPModule):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+```
+
+## Fix safety
+
+The same way is taken. `getattr` becomes the support module's function for this model. Where the model may be another
+one too, or what is looked up has no counterpart (the wrapper's state-dict methods, handles and flat parameters), the
+place is reported, and raises. A `no_sync` whose default does nothing is the support module's for any model.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.layout import insert_raise
+from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
+from codemods.tables.names import PACKAGE
+
+CODE = "FM205"
+
+_MESSAGE = "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it"
+_HINT = "ask isinstance(model, FSDPModule) instead, and call what replaces the method"
+_FUNCTIONS = frozenset({"clip_grad_norm_", "no_sync"})
+# Taking the wrapper off is right on FSDP2: there is none to take off.
+_LOOKED_UP = (BY_NAME | STATIC | INTERNALS | OF_WRAPPER | {"register_comm_hook"}) - {"_fsdp_wrapped_module"}
+
+
+@dataclass(frozen=True)
+class Match:
+    """`getattr(model, "no_sync", ...)` or `hasattr(model, "no_sync")`."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+    name: str
+    held: frozenset[ModelKind]
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or len(node.args) < 2:
+        return None
+    name = node.args[1].value
+    if node.func.value not in {"getattr", "hasattr"} or not isinstance(name, cst.SimpleString):
+        return None
+    if name.evaluated_value not in _LOOKED_UP:
+        is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not ctx.sets_attribute(str(name.evaluated_value))
+        if not is_wrappers:
+            return None
+    held = ctx.kinds(node.args[0].value)
+    asked = {ModelKind.FSDP, ModelKind.UNKNOWN} if name.evaluated_value in BY_NAME else {ModelKind.FSDP}
+    return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    if ModelKind.FSDP not in found.held:
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])
+    is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"
+    if found.name in BY_NAME and is_test:
+        return _class_test(found, ctx)
+    if found.name in _FUNCTIONS and (found.held == {ModelKind.FSDP} or _passes_over(found, ctx)):
+        return _function(found, ctx)
+    stopped = [] if found.name in SPEED_ONLY and is_test else insert_raise(ctx, found.call, CODE, _MESSAGE)
+    return Fix(stopped, [finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])
+
+
+def _passes_over(found: Match, ctx: Context) -> bool:
+    """Whether a model that is not wrapped is seen to get a context that does nothing, and nothing goes backward."""
+    if found.name != "no_sync" or len(found.call.args) != 3 or ctx.mentions("backward"):
+        return False
+    return _does_nothing(found.call.args[2].value, ctx)
+
+
+def _does_nothing(default: cst.BaseExpression, ctx: Context) -> bool:
+    return all(_only_yields(origin.node, origin.file) for origin in ctx.origins(default))
+
+
+def _only_yields(node: cst.CSTNode | None, ctx: Context) -> bool:
+    if isinstance(node, (cst.Name, cst.Attribute)):
+        return (ctx.dotted(node) or "").endswith(".nullcontext")
+    if not isinstance(node, cst.FunctionDef) or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    return [ctx.code(statement).strip() for statement in node.body.body] == ["yield"]
+
+
+def _class_test(found: Match, ctx: Context) -> Fix:
+    item = ctx.named(Import(PACKAGE, "FSDPModule"), found.call)
+    text = f"isinstance({ctx.code(found.model)}, {item.local})"
+    if found.name == "no_sync" and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
+        text = f"({text} or {ctx.code(found.call)})"  # a DDP model has this method too
+    return Fix(
+        [Edit(*ctx.span(found.call), text)],
+        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"hasattr of `{found.name}` becomes a class test")],
+        [item],
+    )
+
+
+def _function(found: Match, ctx: Context) -> Fix:
+    item = ctx.named(Import(SUPPORT, found.name), found.call)
+    partial = ctx.named(Import("functools", "partial"), found.call)
+    return Fix(
+        [Edit(*ctx.span(found.call), f"{partial.local}({item.local}, {ctx.code(found.model)})")],
+        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {found.name} of the support module")],
+        [item, partial],
+    )
+
+
+RULE: Rule[Match] = Rule(CODE, "method-by-name", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

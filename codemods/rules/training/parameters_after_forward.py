@@ -1,0 +1,140 @@
+"""**What it does.** Puts `reshard_all(model)` of the support module in front of statements that take a model's
+parameters after an evaluation.
+
+**Why.** After a forward without a backward, FSDP2 leaves the root's parameters whole: until the next backward or
+`reshard()`, `model.parameters()` has temporary copies of them, without gradients. `model.zero_grad()` leaves the root's
+gradients as they are then, an optimizer that is built there never updates 4 of 16 parameters, and what is written to
+the copies is lost, all without an error (torch 2.13). FSDP1 had its own parameters there.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def prepare(net, batch):
+    model = FSDP(net)
+    with torch.no_grad():
+        model(batch)
+    return model, torch.optim.AdamW(model.parameters())
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_all
+
+
+def prepare(net, batch):
+    model = fully_shard(net)
+    with torch.no_grad():
+        model(batch)
+    reshard_all(model)
+    return model, torch.optim.AdamW(model.parameters())
+```
+
+## Fix safety
+
+The same parameters as under FSDP1, and for a loop that writes to them better ones: FSDP1 went on with stale weights
+of its root in the next forward, so that is reported. An evaluation is seen in the same function only, and for
+`model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
+Between a forward and its backward `model.zero_grad()` needs the same, and in a program with evaluations so does a loop
+that writes to parameters of a model that is not seen to be trained just before, such as an average: FSDP2 raises there.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule.reshard
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.forwards import reads_after_forward, trains_before
+from codemods.reading.layout import insertion
+from codemods.reading.model_parameters import READERS, is_summoned, parameter_of
+from codemods.reading.unsynced import follows_step
+
+CODE = "FM209"
+
+_METHODS = (*READERS, "zero_grad")
+_OPTIMIZER = re.compile(r"(^|\.)(\w*optim\w*|Adam\w*|SGD|Lion|Adagrad|RMSprop|LAMB|Adafactor)$", re.IGNORECASE)
+_IN_PLACE = re.compile(r"\.(?!requires_grad_)[a-z]\w*_\(|\.data\s*[-+*/]?=(?!=)")
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    model, method = node.func.value, node.func.attr.value
+    if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
+        return None
+    if ModelKind.FSDP not in ctx.kinds(model):
+        return None
+    calls = [ctx.code(outer.func) for outer in ctx.ancestors(node) if isinstance(outer, cst.Call)]
+    trained = any(_OPTIMIZER.search(function) for function in calls)
+    evaluates = ctx.mentions("no_grad", "inference_mode")
+    if method == "zero_grad":
+        seen = reads_after_forward(node, model, ctx, trained=True)
+        return node if seen or (evaluates and not follows_step(node, ctx)) else None
+    if not trained and not evaluates:
+        return None
+    after = reads_after_forward(node, model, ctx, trained) or _is_averaged(node, model, ctx)
+    is_clipped = any("clip_grad" in function for function in calls)  # clipping has a rule of its own
+    return node if after and not is_clipped else None
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    model = cst.ensure_type(call.func, cst.Attribute).value
+    text = ctx.code(model)
+    item = ctx.named(Import(SUPPORT, "reshard_all"), call)
+    message = f"reshard_all(`{text}`) in front: after a forward without a backward the root's parameters are copies"
+    level, hint = Level.REWRITTEN, ""
+    loop = _loop_over(call, ctx)
+    if loop is not None and _IN_PLACE.search(ctx.code(loop.body)) and reads_after_forward(call, model, ctx):
+        level = Level.MANUAL
+        message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
+        hint = "write in front of that forward, where both train alike"
+    elif loop is not None and _is_written(loop, call, ctx):
+        level = Level.REVIEW
+        message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
+        hint = "compare the losses of its evaluations with those of new runs only"
+    return Fix(
+        [insertion(ctx, call, f"{item.local}({text})")], [finding(CODE, level, ctx, call, message, hint)], [item]
+    )
+
+
+def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a loop that writes to parameters can come to those of a model that was only evaluated: an average's."""
+    loop = _loop_over(call, ctx)
+    if loop is None or not _IN_PLACE.search(ctx.code(loop.body)) or is_summoned(call, ctx):
+        return False
+    return not trains_before(call, model, ctx)
+
+
+def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
+    """The loop over what the call returns."""
+    inner: cst.CSTNode = call
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.For):
+            return outer if inner is outer.iter else None
+        inner = outer
+    return None
+
+
+def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:
+    """Whether the loop writes to the parameters of this very call, and not to those beside them."""
+    name = re.escape(ctx.code(parameter_of(call, loop)))
+    written = rf"(?<![\w.]){name}(\.data)?(\.[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
+    return re.search(written, ctx.code(loop.body)) is not None
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), methods=_METHODS, match=match, edit=edit
+)

@@ -1,0 +1,76 @@
+"""**What it does.** Rewrites `FullyShardedDataParallel` as a value (a variable, a table of wrappers, an argument, a
+default) into `shard_model` of the support module, where all that is done with the value is to call it.
+
+**Why.** What is called is only known at run time, and `shard_model` takes the arguments that FSDP1's constructor took.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+WRAPPERS = {"ddp": DDP, "fsdp": FSDP}
+
+
+def wrap_model(net, kind, **kwargs):
+    return WRAPPERS[kind](net, **kwargs)
+```
+
+## Use instead
+
+```python
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from fsdp2_support import shard_model
+
+WRAPPERS = {"ddp": DDP, "fsdp": shard_model}
+
+
+def wrap_model(net, kind, **kwargs):
+    return WRAPPERS[kind](net, **kwargs)
+```
+
+## Fix safety
+
+Each way that the value takes is followed to its calls. One that is not (a class test, a base class, an attribute, a
+file that imports the table) is reported, and the value stays.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
+from codemods.reading.passed_on import calls_of
+from codemods.tables.names import WRAPPER
+
+CODE = "FM109"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Reference | None:
+    if not isinstance(node, (cst.Name, cst.Attribute)) or not ctx.wraps or ctx.fsdp1(node) != WRAPPER:
+        return None
+    holder = ctx.parent(node)
+    if isinstance(holder, (cst.ImportAlias, cst.AsName, cst.Attribute)):
+        return None
+    if isinstance(holder, cst.Call) and holder.func is node:
+        return None
+    calls = calls_of(ctx, node)
+    return (
+        node if calls is not None and all(where.emission(call) is Emission.SUPPORT for where, call in calls) else None
+    )
+
+
+def edit(found: Reference, ctx: Context) -> Fix:
+    item = ctx.named(Import(SUPPORT, "shard_model"), found)
+    message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
+    return Fix([Edit(*ctx.span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+RULE: Rule[Reference] = Rule(
+    CODE, "fsdp-class-as-value", __doc__, nodes=(cst.Name, cst.Attribute), methods=(), match=match, edit=edit
+)

@@ -1,0 +1,78 @@
+"""**What it does.** Rewrites tests that know an FSDP1 model by the name of its class:
+`type(model).__name__ == "FullyShardedDataParallel"`.
+
+**Why.** `fully_shard` gives each sharded module's class a name of its own (`FSDPBlock`), and the test would be False
+for ever, without a word.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def units(net):
+    model = FSDP(net)
+    return [m for m in model.modules() if type(m).__name__ == "FullyShardedDataParallel"]
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def units(net):
+    model = fully_shard(net)
+    return [m for m in model.modules() if isinstance(m, FSDPModule)]
+```
+
+## Fix safety
+
+The same modules answer True. A test of another form that holds the class's name is reported, and raises.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.reading.layout import insert_raise
+from codemods.tables.names import PACKAGE, WRAPPER
+
+CODE = "FM210"
+
+_MESSAGE = "an FSDP1 model is known by the name of its class, and an FSDP2 model's class has another one"
+_HINT = "ask isinstance(model, FSDPModule) instead"
+_OF_TYPE = re.compile(r"type\((?P<a>[\w.]+)\)\.__name__|(?P<b>[\w.]+)\.__class__\.__name__")
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Comparison | None:
+    if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1 or WRAPPER not in ctx.text:
+        return None
+    text = ctx.code(node)
+    by_name = f'"{WRAPPER}' in text or f"'{WRAPPER}" in text
+    return node if by_name and ("__name__" in text or "type(" in text or "__class__" in text) else None
+
+
+def edit(found: cst.Comparison, ctx: Context) -> Fix:
+    target = found.comparisons[0]
+    known = _OF_TYPE.fullmatch(ctx.code(found.left))
+    is_name = isinstance(target.comparator, cst.SimpleString) and target.comparator.evaluated_value == WRAPPER
+    if known is None or not is_name or not isinstance(target.operator, (cst.Equal, cst.NotEqual)) or found.lpar:
+        return Fix(insert_raise(ctx, found, CODE, _MESSAGE), [finding(CODE, Level.MANUAL, ctx, found, _MESSAGE, _HINT)])
+    item = ctx.named(Import(PACKAGE, "FSDPModule"), found)
+    test = f"isinstance({known['a'] or known['b']}, {item.local})"
+    text = f"not {test}" if isinstance(target.operator, cst.NotEqual) else test
+    message = "a test of the class's name becomes a class test"
+    return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+RULE: Rule[cst.Comparison] = Rule(
+    CODE, "class-by-name", __doc__, nodes=(cst.Comparison,), methods=(), match=match, edit=edit
+)

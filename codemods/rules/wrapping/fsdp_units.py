@@ -1,0 +1,78 @@
+"""**What it does.** Rewrites `FSDP.fsdp_modules(model)` into a list of the modules that are an `FSDPModule`.
+
+**Why.** On an FSDP2 model the function returns an empty list, and says nothing: a loop over it does nothing.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def count_units(net):
+    model = FSDP(net)
+    return len(FSDP.fsdp_modules(model))
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+
+def count_units(net):
+    model = fully_shard(net)
+    return len([m for m in model.modules() if isinstance(m, FSDPModule)])
+```
+
+## Fix safety
+
+The same units in the same order, those without parameters left out: FSDP2 has no empty ones. What is then done with
+a unit's handle or flat parameter is reported by its own rule. With `root_only`, the call is reported and raises.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.FSDPModule
+"""
+
+from __future__ import annotations
+
+import re
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.tables.names import PACKAGE, WRAPPER
+
+CODE = "FM107"
+
+_METHOD = "fsdp_modules"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or len(node.args) != 1 or node.args[0].star:
+        return None
+    if not isinstance(node.func, cst.Attribute) or node.func.attr.value != _METHOD:
+        return None
+    if node.args[0].keyword is not None and node.args[0].keyword.value != "module":
+        return None
+    of_class = ctx.fsdp1(node.func) == f"{WRAPPER}.{_METHOD}"
+    return node if of_class or ModelKind.FSDP in ctx.kinds(node.func.value) else None
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    item = ctx.named(Import(PACKAGE, "FSDPModule"), call)
+    model = ctx.code(call.args[0].value)
+    unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
+    text = f"[{unit} for {unit} in {_owner(call, model)}.modules() if isinstance({unit}, {item.local})]"
+    message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
+    return Fix([Edit(*ctx.span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+
+
+def _owner(call: cst.Call, model: str) -> str:
+    simple = isinstance(call.args[0].value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
+    return model if simple else f"({model})"
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), methods=(_METHOD,), match=match, edit=edit
+)

@@ -1,0 +1,89 @@
+"""**What it does.** Takes `with enable_wrap(wrapper_cls=FSDP, ...)` away where every `wrap(module)` inside of it
+becomes `fully_shard(module)`; else both become the functions of the same names in the support module.
+
+**Why.** FSDP2 shards a module where it stands, so a call of `fully_shard` is all that `wrap` has to be. Where `wrap` is
+called in the constructors of the model's classes, only run time knows whether a context is open: outside of it `wrap`
+returns the module as it is, and one model class serves both.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+def build(net):
+    with enable_wrap(wrapper_cls=FSDP, use_orig_params=True):
+        net.encoder = wrap(net.encoder)
+        model = wrap(net)
+    return model
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    fully_shard(net.encoder)
+    model = fully_shard(net)
+    return model
+```
+
+## Fix safety
+
+The order of the calls is the order of the units, children first, as before. The arguments of `wrap` go before those
+of `enable_wrap`, as they did.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Emission, Fix, Import, Level, Rule, finding
+from codemods.reading.block_layout import replace_head
+from codemods.reading.configuration import move
+from codemods.reading.manual import block_of, class_given, context_of
+
+CODE = "FM106"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    """`enable_wrap(wrapper_cls=FSDP)`, and each `wrap` that does not become `fully_shard` by itself."""
+    if not isinstance(node, cst.Call) or not ctx.wraps:
+        return None
+    if class_given(ctx, node) is not None:
+        return node
+    is_wrap = ctx.fsdp1(node.func) == "wrap"
+    return node if is_wrap and (context_of(ctx, node) is None or ctx.emission(node) is Emission.SUPPORT) else None
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    given = class_given(ctx, call)
+    if given is None:
+        moved = move(call.func, "wrap", ctx)
+        message = "wrap becomes wrap of the support module, which shards inside of enable_wrap only"
+        return Fix(moved.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], moved.imports)
+    if ctx.emission(call) is Emission.SKIP:
+        message = "enable_wrap is left as it is, because a wrap inside of it is"
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")])
+    block = block_of(ctx, call)
+    if ctx.emission(call) is Emission.NATIVE and block is not None:
+        message = "enable_wrap goes: each module is sharded where wrap stands"
+        return Fix(replace_head(ctx, block), [finding(CODE, Level.REWRITTEN, ctx, call, message)])
+    moved = move(call.func, "enable_wrap", ctx)
+    item = ctx.named(Import(SUPPORT, "shard_model"), call)
+    message = "enable_wrap becomes enable_wrap of the support module, and wraps with shard_model"
+    return Fix(
+        [*moved.edits, Edit(*ctx.span(given), item.local)],
+        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        [*moved.imports, item],
+    )
+
+
+RULE: Rule[cst.Call] = Rule(CODE, "manual-wrapping", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

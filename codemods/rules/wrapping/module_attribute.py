@@ -1,0 +1,122 @@
+"""**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
+`model(...)`, and `model._fsdp_wrapped_module` too.
+
+**Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
+all-gathers hang on `model(...)`; calling `forward` directly would go past them.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def sample(net, batch):
+    model = FSDP(net)
+    return model.forward(batch), model.module.config
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def sample(net, batch):
+    model = fully_shard(net)
+    return model(batch), model.config
+```
+
+## Fix safety
+
+Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
+`unwrap(model)` of the support module decides at run time.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+
+CODE = "FM104"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`model.module`, or the `model.forward` of a call."""
+
+    attribute: cst.Attribute
+    held: frozenset[ModelKind]
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.Attribute) or node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
+        return None
+    if node.attr.value == "forward":
+        call = ctx.parent(node)
+        if not isinstance(call, cst.Call) or call.func is not node:
+            return None
+    elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_asked_for(node, ctx):
+        return None
+    held = ctx.kinds(node.value)
+    return Match(node, held) if ModelKind.FSDP in held else None
+
+
+def _is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
+    if ctx.sets_attribute("module"):
+        return False
+    inner: cst.CSTNode = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asks(outer.test, node, ctx):
+            return True
+        inner = outer
+    return False
+
+
+def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _asks(test.left, node, ctx) or _asks(test.right, node, ctx)
+    asked = f"hasattr({ctx.code(node.value)}, module)"
+    return ctx.code(test).replace('"', "").replace("'", "") == asked
+
+
+def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.module if state.is_ddp else model`: what the condition knows of the model is not seen."""
+    choice = ctx.parent(node)
+    if not isinstance(choice, cst.IfExp) or choice.body is not node:
+        return False
+    return ctx.code(choice.orelse) == ctx.code(node.value) and "FSDP" not in ctx.code(choice.test)
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    node = found.attribute
+    model, name = ctx.code(node.value), node.attr.value
+    if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
+        item = ctx.named(Import(SUPPORT, "unwrap"), node)
+        return Fix(
+            edits=[Edit(*ctx.span(node), f"{item.local}({model})")],
+            findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap of the support module")],
+            imports=[item],
+        )
+    return Fix(
+        edits=[Edit(ctx.span(node.value)[1], ctx.span(node)[1], "")],
+        findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
+    )
+
+
+RULE: Rule[Match] = Rule(
+    CODE,
+    "wrapped-module-attribute",
+    __doc__,
+    nodes=(cst.Attribute,),
+    methods=("module", "forward", "_fsdp_wrapped_module"),
+    match=match,
+    edit=edit,
+)

@@ -1,0 +1,124 @@
+"""**What it does.** Puts an optimizer that is built before the model is wrapped, and what is made of it, below the
+wrap. Where that cannot be proved to be the same, it hands the sharded parameters over with `rebind_optimizer` of the
+support module.
+
+**Why.** FSDP1 with use_orig_params=True goes on training the parameters that were there before. FSDP2 puts new ones
+in their place: an optimizer that holds the old ones updates nothing, without an error, and keeps the whole model in
+memory.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def set_up(model, loader):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, len(loader))
+    model = FSDP(model, use_orig_params=True)
+    return model, optimizer, scheduler
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def set_up(model, loader):
+    fully_shard(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, len(loader))
+    return model, optimizer, scheduler
+```
+
+## Fix safety
+
+Names and shapes of the parameters are those from before the wrap, so that parameter groups stay as they were.
+Statements are moved only when nothing between their old place and the new one reads what they make or changes what
+they read. Under FSDP1 without use_orig_params=True such an optimizer trained nothing; now it trains, and that is
+reported.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import libcst as cst
+
+from codemods.api import Context, Emission, Fix, Level, Rule, finding
+from codemods.reading.flat_parameters import makes_flat_parameters
+from codemods.reading.manual import is_constructor, is_factory
+from codemods.reading.prewrap import Early, Rebinding, early_holders, keeps_lists, moving, rebinding
+
+CODE = "FM405"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> tuple[cst.Call, list[Early]] | None:
+    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
+        return None
+    if ctx.emission(node) is Emission.SKIP:
+        return None
+    found = early_holders(ctx, node)
+    return (node, found) if found else None
+
+
+def edit(found: tuple[cst.Call, list[Early]], ctx: Context) -> Fix:
+    call, several = found
+    made = [outcome for early in several for outcome in _outcomes(early, call, ctx)]
+    made += _rebound(several)
+    own = [outcome for where, outcome in made if where.path == ctx.path]
+    return Fix(
+        edits=[edit for outcome in own for edit in outcome.edits],
+        findings=[each for outcome in own for each in outcome.findings],
+        imports=[item for outcome in own for item in outcome.imports],
+        elsewhere=[(where, outcome) for where, outcome in made if where.path != ctx.path],
+    )
+
+
+def _outcomes(early: Early, call: cst.Call, ctx: Context) -> Iterator[tuple[Context, Fix]]:
+    """What becomes of each file: the optimizer can be built in one, and rebound in another."""
+    moved = moving(early)
+    notes, hints = [], []
+    if makes_flat_parameters(ctx, call):
+        notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
+        hints.append("say whether that is meant")
+    if moved is not None:
+        yield early.file, Fix(edits=moved.edits())
+        message = "what is built from the parameters before the wrap moves below it"
+    else:
+        message = "the optimizer that is built before the wrap gets the sharded parameters from rebind_optimizer"
+        if keeps_lists(early):
+            notes.append(
+                "a list of the parameters from before the wrap is used below it, and they are not those trained"
+            )
+            hints.append("collect them below the wrap")
+    level = Level.MANUAL if notes else Level.REWRITTEN
+    at = early.holders[0].call
+    said = finding(CODE, level, early.file, at, "; ".join([message, *notes]), "; ".join(hints))
+    yield early.file, Fix(findings=[said])
+
+
+def _rebound(several: list[Early]) -> Iterator[tuple[Context, Fix]]:
+    """Each optimizer once, on however many ways it comes to the wrap."""
+    once: dict[tuple[cst.CSTNode, str], tuple[cst.Call, Rebinding]] = {}
+    for early in several:
+        for site, each in (rebinding(early) or ()) if moving(early) is None else ():
+            key = (each.line, each.optimizer)
+            _, other = once.get(key, (site, each))
+            once[key] = (site, replace(each, may_be_none=each.may_be_none or other.may_be_none))
+    for site, each in once.values():
+        edits, item = each.edits(site)
+        yield each.file, Fix(edits=edits, imports=[item])
+
+
+RULE: Rule[tuple[cst.Call, list[Early]]] = Rule(
+    CODE, "optimizer-before-sharding", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

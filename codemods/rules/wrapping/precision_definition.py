@@ -1,0 +1,101 @@
+"""**What it does.** Turns a `MixedPrecision(...)` that is kept in a variable or a constant into
+`MixedPrecisionPolicy(...)`.
+
+**Why.** The dtypes have the same names and the same meaning of None. `buffer_dtype` has no counterpart: the
+buffers are cast where the model is sharded. `cast_forward_inputs` is set there too, because FSDP1 casts inputs at
+the root only.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+BF16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+def shard(model):
+    return FSDP(model, mixed_precision=BF16)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+BF16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+def shard(model):
+    return fully_shard(model, mp_policy=BF16)
+```
+
+## Fix safety
+
+Equal losses with bf16 parameters and float32 or bf16 reduction (torch 2.13, 2 ranks). A definition that a call of
+the support module's `shard_model` can receive keeps FSDP1's form.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.MixedPrecisionPolicy
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
+from codemods.reading.call_layout import argument_removal
+from codemods.reading.precision import KEPT, POSITIONS, precision_fields
+from codemods.tables.names import PACKAGE, WRAPPER
+
+CODE = "FM103"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Origin | None:
+    if not isinstance(node, cst.Call) or ctx.fsdp1(node.func) != "MixedPrecision":
+        return None
+    if ctx.is_for_shard_model(node) or _is_constructor_argument(node, ctx):
+        return None
+    if ctx.uses_shard_model and not ctx.is_for_fully_shard(node):
+        # Which call it reaches is not seen: it keeps the form that `shard_model` takes.
+        return None
+    origin = Origin(ctx, node)
+    try:
+        precision_fields(origin)
+    except NotStatic:
+        return None
+    return origin
+
+
+def edit(found: Origin, ctx: Context) -> Fix:
+    call = cst.ensure_type(found.node, cst.Call)
+    policy = ctx.named(Import(PACKAGE, "MixedPrecisionPolicy"), call)
+    level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
+    if not ctx.is_for_fully_shard(call) and "buffer_dtype" in precision_fields(found):
+        level = Level.REVIEW
+        message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
+    return Fix(
+        edits=[Edit(*ctx.span(call.func), policy.local), *_removals(call, ctx)],
+        findings=[finding(CODE, level, ctx, call, message)],
+        imports=[policy],
+    )
+
+
+def _removals(call: cst.Call, ctx: Context) -> list[Edit]:
+    """Everything but the two dtypes that FSDP2 has too; what stays keeps the user's layout and comments."""
+    kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
+    return [edit for argument in call.args if argument not in kept for edit in argument_removal(ctx, call, argument)]
+
+
+def _is_constructor_argument(node: cst.Call, ctx: Context) -> bool:
+    """Written inside `FSDP(...)`: the constructor's own rule takes it."""
+    argument = ctx.parent(node)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and ctx.fsdp1(call.func) == WRAPPER
+
+
+RULE: Rule[Origin] = Rule(
+    CODE, "mixed-precision-definition", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+)

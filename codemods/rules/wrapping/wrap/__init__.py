@@ -1,0 +1,283 @@
+"""**What it does.** Rewrites `FullyShardedDataParallel(model, ...)` into `fully_shard` calls: one for each module
+that the auto-wrap policy would have picked, children first, and one for the model itself.
+
+**Why.** FSDP2 shards a module in place and has no wrapper, no policies and no flat parameters. Each argument of the
+constructor either has a counterpart (`mixed_precision`, `sharding_strategy`, `cpu_offload`, `device_mesh`), is a step
+before sharding (`sync_module_states`, `device_id`, `buffer_dtype`), or is not needed any more (`use_orig_params`,
+`limit_all_gathers`, `backward_prefetch`, `forward_prefetch`).
+
+## Example
+
+```python
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+def shard(model, Block):
+    return FSDP(model, auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, Block):
+    for module in model.modules():
+        if module is not model and isinstance(module, Block):
+            fully_shard(module)
+    return fully_shard(model)
+```
+
+## Fix safety
+
+The shard groups, the number of all-gathers and reduce-scatters and the losses are those of FSDP1, measured on
+torch 2.13. Where a value is only known at run time, the call becomes `shard_model(...)` of the support module,
+which takes the same arguments and decides there. `reshard_after_forward` is left out for FULL_SHARD because FSDP1
+keeps the root gathered after forward, as FSDP2 does by default. FSDP2 reads a mesh of two dimensions as (replicate,
+shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dimension is what is passed on.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+- https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from codemods.api import (
+    SUPPORT,
+    Context,
+    Edit,
+    Emission,
+    Finding,
+    Fix,
+    Import,
+    Level,
+    NotStatic,
+    Rule,
+    finding,
+)
+from codemods.reading.layout import insert_raise, is_stopped, removal
+from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
+from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
+from codemods.reading.prewrap import is_settled
+from codemods.reading.wrapped import wrapped_module
+from codemods.tables.arguments import DROPPED
+from codemods.tables.versions import exists
+
+from .draft import Draft
+from .emit import edits, factory, is_repeatable, place_of, root_call
+from .plan import draft, draft_factory, read_arguments
+from .unused import UNUSED, may_lack_gradients
+from .unused_settings import unused_settings
+
+CODE = "FM101"
+
+_UNITS = "which modules become units is seen at run time: shard_model logs how many, and check --run-gpus compares them"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How a constructor call could be rewritten, before the rest of the program is looked at."""
+
+    way: Emission
+    reason: str
+    """Why it is not idiomatic; empty when it is."""
+    rewrites: frozenset[cst.CSTNode]
+    """Definitions that change with the idiomatic form, where they stand."""
+    inlines: frozenset[cst.CSTNode]
+    """Definitions that it takes over and removes."""
+    reads: frozenset[cst.CSTNode]
+    """Places where the argument values are made, all of which must stay as they are for the support form."""
+
+
+def constructor_calls(ctx: Context, calls: list[cst.Call]) -> Iterator[cst.Call]:
+    """`FSDP(...)`, `partial(FSDP, ...)` and `enable_wrap(wrapper_cls=FSDP)`, in the order of the text."""
+    for call in calls:
+        if is_constructor(ctx, call) or is_factory(ctx, call) or class_given(ctx, call) is not None:
+            yield call
+
+
+def propose(ctx: Context, call: cst.Call) -> Proposal:
+    """Look at one constructor call by itself."""
+    reads = frozenset(
+        origin.node for argument in call.args for origin in ctx.origins(argument.value) if origin.node is not None
+    )
+    if not is_settled(ctx, call):
+        return Proposal(Emission.SKIP, "an optimizer is built before it", frozenset(), frozenset(), reads)
+    try:
+        made = _draft(ctx, call)
+    except NotStatic as undecided:
+        return Proposal(Emission.SUPPORT, str(undecided), frozenset(), frozenset(), reads)
+    return Proposal(Emission.NATIVE, "", frozenset(made.definitions), frozenset(made.inlined), reads)
+
+
+def is_left(ctx: Context, call: cst.Call) -> bool:
+    """Whether an earlier run left a constructor call as it is, and put a `raise` before it."""
+    return is_stopped(ctx, call, CODE)
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
+        return None
+    manual = context_of(ctx, node) is not None
+    return None if manual and ctx.emission(node) is Emission.SUPPORT else node
+
+
+def edit(call: cst.Call, ctx: Context) -> Fix:
+    way = ctx.emission(call)
+    if way is Emission.SKIP:
+        return _left(call, ctx)
+    outcome = _rewritten(call, ctx, way)
+    return _refused(outcome) if _is_wrapped_already(call, ctx) else outcome
+
+
+def _is_wrapped_already(call: cst.Call, ctx: Context) -> bool:
+    """Whether what is wrapped is, for sure, the result of another constructor call."""
+    module = wrapped_module(call) if is_constructor(ctx, call) else None
+    if not isinstance(module, cst.Name):  # what an attribute holds here is not followed to the statement
+        return False
+    made = [(origin.file, origin.node) for origin in ctx.origins(module)]
+    return all(isinstance(node, cst.Call) and node is not call and is_constructor(where, node) for where, node in made)
+
+
+def _refused(outcome: Fix) -> Fix:
+    """FSDP1 put a unit around a unit; `fully_shard` raises for a module that is sharded."""
+    message, hint = "the model is wrapped a second time, which fully_shard refuses", "drop one of the two calls"
+    found = (replace(each, level=Level.MANUAL, message=f"{each.message}; {message}") for each in outcome.findings)
+    return replace(outcome, findings=[replace(each, hint=each.hint or hint) for each in found])
+
+
+def _rewritten(call: cst.Call, ctx: Context, way: Emission) -> Fix:
+    if way is Emission.SUPPORT:
+        return _through_support(call, ctx)
+    made = _draft(ctx, call)
+    if is_constructor(ctx, call) and _needs_place(made, ctx, call):
+        written = edits(made, place_of(ctx, call))
+    else:
+        text = root_call(made) if is_constructor(ctx, call) else factory(made)
+        written = [Edit(*ctx.span(call), text)]
+    written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made))]
+    return Fix(
+        edits=written,
+        findings=[_finding(made, call, ctx)],
+        imports=sorted(made.imports),
+    )
+
+
+def _draft(ctx: Context, call: cst.Call) -> Draft:
+    """Raises NotStatic when the call cannot be written idiomatically where it stands."""
+    if is_factory(ctx, call):
+        return draft_factory(ctx, call)
+    if not is_constructor(ctx, call):
+        raise NotStatic("the constructor is passed on as a value")
+    context = context_of(ctx, call)
+    if context is not None:
+        return _draft_inside(context, call, ctx)
+    made = draft(ctx, call)
+    if not _needs_place(made, ctx, call):
+        return made
+    place = place_of(ctx, call)
+    if is_repeatable(made.module):
+        return made
+    model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
+    again = draft(ctx, call, model)
+    again.before.insert(0, f"{model} = {ctx.code(made.module)}")
+    return again
+
+
+def _draft_inside(context: cst.Call, call: cst.Call, ctx: Context) -> Draft:
+    """`wrap(module)` inside of an `enable_wrap` that is taken away: one line in the place of one line."""
+    if block_of(ctx, context) is None:
+        raise NotStatic("enable_wrap is not the only context of its `with`")
+    for argument in context.args:
+        made_each_time = isinstance(argument.value, cst.Call) and ctx.fsdp1(argument.value.func) is None
+        if made_each_time or not ctx.same_meaning(argument.value, call):
+            raise NotStatic(f"`{ctx.code(argument.value)}` is made once for several calls of wrap")
+    made = draft(ctx, call)
+    statement = next(node for node in ctx.ancestors(call) if isinstance(node, cst.BaseStatement))
+    if made.before or made.after or made.selector is not None or made.dead or "\n" in ctx.code(statement):
+        raise NotStatic("wrap needs more than a line in its place")
+    return made
+
+
+def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
+    """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
+    if made.before or made.after or made.selector is not None:
+        return True
+    assignment = ctx.parent(call)
+    if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
+        return False
+    # `model = FSDP(model)`: the assignment goes, since `fully_shard` works in place.
+    return is_repeatable(made.module) and ctx.code(assignment.targets[0].target) == made.model
+
+
+def _through_support(call: cst.Call, ctx: Context) -> Fix:
+    item = ctx.named(Import(SUPPORT, "shard_model"), call)
+    callee = call.func if is_constructor(ctx, call) else call.args[0].value
+    start, end = ctx.span(callee)
+    try:
+        reason = propose_reason(ctx, call)
+    except NotStatic as undecided:
+        reason = str(undecided)
+    renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value == "ignored_parameters"]
+    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
+    casts_buffers = any(has_buffer_dtype(origin) for value in given for origin in ctx.origins(value))
+    level, messages = Level.REWRITTEN, [f"constructor call becomes shard_model of the support module: {reason}"]
+    hints = [_UNITS] if reason.startswith("auto_wrap_policy") else []
+    if casts_buffers:
+        level = Level.REVIEW
+        messages.append(SAVED_BUFFERS)
+    if may_lack_gradients(ctx, call) and not exists("set_reduce_scatter_unused_params", ctx.torch_version):
+        level = Level.MANUAL  # an older torch trains otherwise, or hangs where ranks use different parameters
+        messages += [UNUSED] if reason != UNUSED else []
+        hints.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")
+    return Fix(
+        edits=[Edit(start, end, item.local), *(Edit(*ctx.span(name), "ignored_states") for name in renamed)],
+        findings=[finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))],
+        imports=[item],
+    )
+
+
+def propose_reason(ctx: Context, call: cst.Call) -> str:
+    """Why a call goes through the support module."""
+    return propose(ctx, call).reason or "it shares a value with a call that only run time decides"
+
+
+def _left(call: cst.Call, ctx: Context) -> Fix:
+    """Stays FSDP1; code that is FSDP2 now must not be reached with such a model."""
+    message = (
+        "constructor call is left as it is, because an optimizer is built before it,"
+        " or something else that holds the parameters"
+    )
+    hint = (
+        "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
+    )
+    return Fix(
+        edits=insert_raise(ctx, call, CODE, "build the optimizer below the wrap, then migrate this call"),
+        findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
+    )
+
+
+def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
+    """One finding a call, at the highest level that one of its arguments asks for."""
+    gone = sorted(set(read_arguments(ctx, call)) & set(DROPPED))
+    messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
+    if made.selector is None and not ctx.wraps_several:
+        messages.append("without a policy the whole model is one unit, as it was under FSDP1")
+    messages += [note.message for note in made.notes]
+    hints = [note.hint for note in made.notes if note.hint]
+    level = Level.REVIEW if made.notes else Level.REWRITTEN
+    return finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))
+
+
+RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

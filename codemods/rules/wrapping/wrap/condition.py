@@ -1,0 +1,128 @@
+"""Functions that choose units: the body of a lambda becomes the condition of the loop."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic, Origin
+
+from .draft import Draft, UnitSelector
+
+
+def function_targets(origin: Origin, function: cst.BaseExpression, draft: Draft) -> UnitSelector:
+    """The units that a function of one module chooses. Raises NotStatic for what is no lambda and has no name."""
+    if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
+        test, parameter = _substituted(origin.file, function), function.params.params[0].name.value
+        container = not _excludes_containers(origin.file, function.body, parameter)
+        return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
+    if isinstance(function, (cst.Name, cst.Attribute)):
+        test = f"{origin.file.code(function)}({{module}})"
+        container = not _definition_excludes_containers(origin.file, function)
+        return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
+    raise NotStatic(f"auto_wrap_policy: {origin.text}")
+
+
+def is_yes_or_no(function: cst.BaseExpression) -> bool:
+    """Whether it is a lambda that can only answer True or False."""
+    return isinstance(function, cst.Lambda) and len(function.params.params) == 1 and _is_bool(function.body)
+
+
+def escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _is_bool(node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.BooleanOperation):
+        return _is_bool(node.left) and _is_bool(node.right)
+    if isinstance(node, cst.UnaryOperation):
+        return isinstance(node.operator, cst.Not)
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name):
+        return node.func.value in {"all", "any", "bool", "hasattr", "isinstance", "issubclass"}
+    return isinstance(node, cst.Comparison) or (isinstance(node, cst.Name) and node.value in {"False", "True"})
+
+
+def _definition_excludes_containers(ctx: Context, function: cst.BaseExpression) -> bool:
+    """The same for `def is_unit(module): return …`, and for `if …: return True` followed by `return False`."""
+    origins = ctx.origins(function)
+    node = origins[0].node
+    if len(origins) != 1 or not isinstance(node, cst.FunctionDef) or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    statements = list(node.body.body)
+    parameters = node.params.params
+    if not parameters or not statements:
+        return False
+    condition = _returned(statements[-1])
+    if len(statements) == 2 and isinstance(statements[0], cst.If) and statements[0].orelse is None:
+        inner = statements[0].body.body
+        refuses = isinstance(condition, cst.Name) and condition.value == "False"
+        condition = statements[0].test if refuses and len(inner) == 1 and _returned(inner[0]) is not None else None
+    elif len(statements) != 1:
+        condition = None
+    return condition is not None and _excludes_containers(origins[0].file, condition, parameters[0].name.value)
+
+
+def _returned(statement: cst.BaseStatement | cst.BaseSmallStatement) -> cst.BaseExpression | None:
+    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+        return _returned(statement.body[0])
+    return statement.value if isinstance(statement, cst.Return) else None
+
+
+def _excludes_containers(ctx: Context, test: cst.BaseExpression, parameter: str) -> bool:
+    """Whether the test says no to a list or dict of modules, which has no weight and is of no layer's class."""
+    if isinstance(test, cst.BooleanOperation):
+        sides = [_excludes_containers(ctx, side, parameter) for side in (test.left, test.right)]
+        return any(sides) if isinstance(test.operator, cst.And) else all(sides)
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        operator = test.comparisons[0].operator
+        if _is(test.left, parameter):  # one of the modules that the user names
+            return isinstance(operator, (cst.In, cst.Is, cst.Equal))
+        none = test.comparisons[0].comparator
+        return isinstance(operator, cst.IsNot) and _is(none, "None") and _asks_for_weight(test.left, parameter)
+    if isinstance(test, cst.Call) and isinstance(test.func, cst.Name) and test.func.value == "isinstance":
+        classes = test.args[1].value if len(test.args) == 2 else None
+        return classes is not None and _is(test.args[0].value, parameter) and _are_layers(ctx, classes)
+    return _asks_for_weight(test, parameter)
+
+
+def _asks_for_weight(test: cst.BaseExpression, parameter: str) -> bool:
+    """`hasattr(module, "weight")`, `getattr(module, "weight", None)`."""
+    if not isinstance(test, cst.Call) or not isinstance(test.func, cst.Name) or len(test.args) < 2:
+        return False
+    name = test.args[1].value
+    asked = isinstance(name, cst.SimpleString) and name.evaluated_value == "weight"
+    return test.func.value in {"getattr", "hasattr"} and _is(test.args[0].value, parameter) and asked
+
+
+def _are_layers(ctx: Context, classes: cst.BaseExpression) -> bool:
+    """Whether these are classes by name, none of which a list or dict of modules is an instance of."""
+    named = [e.value for e in classes.elements] if isinstance(classes, (cst.Tuple, cst.Set)) else [classes]
+    for node in named:
+        name = node.attr.value if isinstance(node, cst.Attribute) else node.value if isinstance(node, cst.Name) else ""
+        made = ctx.origins(node)
+        is_class = all(isinstance(o.node, (cst.ClassDef, cst.Name, cst.Attribute)) for o in made)
+        if not is_class or not name[:1].isupper() or name in {"Module", "ModuleDict", "ModuleList"}:
+            return False
+    return True
+
+
+def _is(node: cst.BaseExpression, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name
+
+
+def _substituted(ctx: Context, function: cst.Lambda) -> str:
+    """The body of a one-parameter lambda with the parameter written `{module}`."""
+    parameter = function.params.params[0]
+    start, end = ctx.span(function.body)
+    text, offset = ctx.text[start:end], start
+    pieces, position = [], 0
+    for use in ctx.uses(parameter):
+        at = ctx.span(use)[0] - offset
+        pieces.append(escaped(text[position:at]))
+        pieces.append("{module}")
+        position = at + len(use.value)
+    pieces.append(escaped(text[position:]))
+    body = "".join(pieces)
+    binds_loosely = (
+        isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
+    )
+    return f"({body})" if "\n" in body or binds_loosely else body

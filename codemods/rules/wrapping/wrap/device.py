@@ -1,0 +1,139 @@
+"""`device_id`, and where the model is without it: FSDP2 moves each unit to the current device.
+
+Nobody checks that the device has been set: without it all ranks of a node land on the first one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+from codemods.reading.current_device import device_calls, is_set_elsewhere
+
+from .draft import Draft
+
+_RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)", re.IGNORECASE)
+
+
+def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
+    """`device_id`: FSDP2 moves each unit to the current device, so that device must have been set."""
+    origins = draft.file.origins(value)
+    if all(origin.is_none for origin in origins):
+        return
+    if all(is_cpu(origin) for origin in origins):
+        draft.device_type = "cpu"
+        return
+    draft.device = text = draft.file.code(value)
+    if all(is_cuda(origin) for origin in origins):
+        draft.device_type = "cuda"
+    if all(_is_current(origin) for origin in origins) or _device_is_set(draft):
+        return
+    torch = draft.imported("torch")
+    if any(_may_be_cpu(origin) for origin in origins):
+        draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
+    else:
+        draft.before.append(f"{torch}.cuda.set_device({text})")
+
+
+def infer_device(draft: Draft) -> None:
+    """Without `device_id`, FSDP1 computed where the parameters were: `model.to(rank)` said which device is meant."""
+    for call in _moves(draft):
+        assert isinstance(call.func, cst.Attribute)
+        if call.func.attr.value == "cuda" or _is_gpu(draft.file, call.args[0].value):
+            draft.device_type = "cuda"
+            _set_device(call, draft)
+
+
+def _moves(draft: Draft) -> Iterator[cst.Call]:
+    """`.to(device)` and `.cuda()` of the model, above the call or in its argument."""
+    ctx, end = draft.file, draft.file.span(draft.call)[1]
+    name, found = _spine(draft.module)
+    yield from found
+    for statement in ctx.nodes(cst.SimpleStatementLine):
+        if ctx.scope(statement) is not ctx.scope(draft.call) or ctx.span(statement)[1] > end:
+            continue
+        for small in statement.body:
+            if isinstance(small, cst.Expr) and _spine(small.value)[0] == name:
+                yield from _spine(small.value)[1]
+            if isinstance(small, cst.Assign) and ctx.code(small.targets[0].target) == name:
+                yield from _spine(small.value)[1]
+
+
+def _spine(node: cst.BaseExpression) -> tuple[str, list[cst.Call]]:
+    """The name at the start of `net.to(rank).train()`, and the calls that move it."""
+    moves = []
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        if node.func.attr.value == "cuda" or (node.func.attr.value == "to" and node.args):
+            moves.append(node)
+        node = node.func.value
+    return (node.value if isinstance(node, cst.Name) else ""), moves
+
+
+def _is_gpu(ctx: Context, value: cst.BaseExpression) -> bool:
+    """Whether a device is seen to be a GPU; a rank that is passed in is a number, which means one."""
+    named_so = _RANK.fullmatch(ctx.code(value)) is not None
+    return all(is_cuda(origin) or (named_so and origin.node is None) for origin in ctx.origins(value))
+
+
+def _set_device(call: cst.Call, draft: Draft) -> None:
+    """Say before sharding which device the call has moved the model to, where nothing else does."""
+    ctx = draft.file
+    device = call.args[0].value if call.args and call.args[0].keyword is None else None
+    if device is None or _device_is_set(draft) or any(_is_current(origin) for origin in ctx.origins(device)):
+        return
+    line = f"{draft.imported('torch')}.cuda.set_device({ctx.code(device)})"
+    if line not in draft.before:
+        draft.before.append(line)
+
+
+def _device_is_set(draft: Draft) -> bool:
+    """Whether the program sets the device: above the call in its own function, or in another one."""
+    ctx, here = draft.file, draft.file.span(draft.call)[0]
+    if is_set_elsewhere(ctx):
+        return True
+    own = ctx.calls(ctx.scope(draft.call))
+    return any(node not in own or ctx.span(node)[0] < here for node in device_calls(ctx))
+
+
+def _is_current(origin: Origin) -> bool:
+    """`torch.cuda.current_device()`, or a CUDA device without an index."""
+    node = origin.node
+    if isinstance(node, cst.Call) and (origin.file.dotted(node.func) or "").endswith(".current_device"):
+        return True
+    return _device_name(origin) == "cuda"
+
+
+def is_cuda(origin: Origin) -> bool:
+    """Whether it is seen to be a CUDA device; an index of one is a call of `int` or of `get_rank`, or a number."""
+    node = origin.node
+    if isinstance(node, cst.Integer) or _is_current(origin) or _device_name(origin).startswith("cuda"):
+        return True
+    if not isinstance(node, cst.Call):
+        return False
+    called = origin.file.dotted(node.func) or origin.file.code(node.func)
+    return called == "int" or called.endswith((".get_rank", ".get_node_local_rank"))
+
+
+def is_cpu(origin: Origin) -> bool:
+    return _device_name(origin) == "cpu"
+
+
+def _device_name(origin: Origin) -> str:
+    """`cuda` for `torch.device("cuda")`, `cuda:` for any device with an index, `cpu`; empty for what is not seen."""
+    node, index = origin.node, ""
+    if isinstance(node, cst.Call) and origin.file.dotted(node.func) == "torch.device" and node.args:
+        index = ":" if len(node.args) > 1 else ""
+        node = node.args[0].value
+    if isinstance(node, cst.SimpleString):
+        return str(node.raw_value) + index
+    if isinstance(node, cst.FormattedString) and node.parts and isinstance(node.parts[0], cst.FormattedStringText):
+        return node.parts[0].value
+    return "cuda:" if index == "" and isinstance(node, cst.Integer) and node is not origin.node else ""
+
+
+def _may_be_cpu(origin: Origin) -> bool:
+    """Whether the CPU is named anywhere in it: `torch.device("cuda" if … else "cpu")`."""
+    return origin.node is not None and bool(re.search(r"[\"']cpu[\"']", origin.file.code(origin.node)))

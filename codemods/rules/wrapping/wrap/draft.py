@@ -1,0 +1,89 @@
+"""What one constructor call becomes, while its arguments are translated one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.api import Context, Import
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSelector:
+    """Which modules become units of their own."""
+
+    test: str
+    """An expression over the loop variable, written `{module}`: `isinstance({module}, Block)`; empty for all."""
+    nested: bool
+    """Whether a unit may lie inside another one: then children must come first."""
+    may_be_root: bool
+    """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
+    may_be_container: bool = False
+    """Whether it may pick a list or dict of modules: FSDP1 makes an empty unit of it, FSDP2 refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What differs from FSDP1 without changing what is trained."""
+
+    message: str
+    hint: str = ""
+
+
+@dataclass
+class Draft:
+    """The FSDP2 code for one constructor call, being written."""
+
+    file: Context
+    call: cst.Call
+    module: cst.BaseExpression
+    """What the constructor wraps, as the user wrote it."""
+    model: str
+    """The text that names the model once `before` has run."""
+    before: list[str] = field(default_factory=list)
+    """Statements before sharding, each possibly of several lines, indented by four spaces within."""
+    after: list[str] = field(default_factory=list)
+    """Statements behind the root's `fully_shard`."""
+    common_kwargs: dict[str, str] = field(default_factory=dict)
+    """Keyword arguments of every `fully_shard` call."""
+    unit_kwargs: dict[str, str] = field(default_factory=dict)
+    """Those of the inner units only."""
+    root_kwargs: dict[str, str] = field(default_factory=dict)
+    """Those of the root only."""
+    selector: UnitSelector | None = None
+    device: str = ""
+    """The text of `device_id`, where FSDP1 moved the model."""
+    device_type: str = ""
+    """`cuda` or `cpu` where that is seen."""
+    group: str | None = ""
+    """The group of ranks that start from equal values, where that is not all of them; None when it is not one group."""
+    ignored_modules: str = ""
+    """The name of the set of modules that are ignored, where the loop over the units has to keep out of them."""
+    ignored: str = ""
+    """The name of the set of parameters that are ignored, where more than one statement asks for it."""
+    ignores: bool = False
+    imports: set[Import] = field(default_factory=set)
+    definitions: set[cst.CSTNode] = field(default_factory=set)
+    """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
+    inlined: set[cst.CSTNode] = field(default_factory=set)
+    """Where values are made whose text is written here, and which nothing else may need."""
+    quoted: set[str] = field(default_factory=set)
+    """The names in text that is written here from elsewhere."""
+    dead: list[cst.CSTNode] = field(default_factory=list)
+    """Statements that only the old call needed."""
+    notes: list[Note] = field(default_factory=list)
+
+    def imported(self, module: str, name: str = "", alias: str = "") -> str:
+        """Import a name and return what to write for it here."""
+        item = self.file.named(Import(module, name, alias), self.call)
+        self.imports.add(item)
+        return item.local
+
+    def fresh(self, *names: str) -> str:
+        """The first of these names that neither the function nor the text written into it uses yet."""
+        taken = self.file.names(self.call) | self.quoted
+        for name in names:
+            if name not in taken:
+                return name
+        return next(f"{names[-1]}_{n}" for n in range(2, 99) if f"{names[-1]}_{n}" not in taken)

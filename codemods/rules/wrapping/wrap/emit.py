@@ -1,0 +1,200 @@
+"""The text of the FSDP2 code for one draft, and where it goes."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from dataclasses import dataclass
+from itertools import takewhile
+
+import libcst as cst
+
+from codemods.api import Context, Edit, NotStatic
+from codemods.reading.enclosing import enclosing
+from codemods.tables.arguments import DROPPED
+from codemods.tables.names import PACKAGE, WRAPPER
+
+from .draft import Draft, UnitSelector
+
+_WIDTH = 100
+"""Lines longer than this are broken, one argument a line."""
+
+_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh"}, "cpu_offload": {"offload_policy"}}
+"""What some arguments become, where they become anything."""
+
+_CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The statement that holds the constructor call, and what it does with the result."""
+
+    line: cst.SimpleStatementLine
+    target: str
+    """The name or attribute the result is bound to; empty when it is used in another way."""
+    direct: bool
+    """Whether the call is the statement's whole value."""
+    annotated: bool = False
+
+
+def place_of(ctx: Context, call: cst.Call) -> Place:
+    """Raises NotStatic when no statement can be put before the call: in a lambda, a comprehension, a condition."""
+    for node in ctx.ancestors(call):
+        if isinstance(node, _CONDITIONAL):
+            raise NotStatic("the call is inside a lambda, a comprehension or a conditional expression")
+        if isinstance(node, cst.SimpleStatementLine):
+            break
+        if isinstance(node, (cst.BaseCompoundStatement, cst.SimpleStatementSuite)):
+            raise NotStatic("the call is in the head of a compound statement")
+    else:
+        raise NotStatic("the call stands in no statement")
+    if len(node.body) != 1:
+        raise NotStatic("several statements share the line")
+    if sum(node is line for line in _statements_of_constructors(ctx, call)) > 1:
+        raise NotStatic("another constructor call stands in the same statement")
+    statement = node.body[0]
+    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0].target
+        simple = isinstance(target, (cst.Name, cst.Attribute))
+        return Place(node, ctx.code(target) if simple else "", statement.value is call)
+    if isinstance(statement, cst.AnnAssign):
+        return Place(node, ctx.code(statement.target), statement.value is call, annotated=True)
+    return Place(node, "", isinstance(statement, (cst.Return, cst.Expr)) and statement.value is call)
+
+
+def _statements_of_constructors(ctx: Context, call: cst.Call) -> list[cst.SimpleStatementLine | None]:
+    calls = [other for other in ctx.calls(ctx.scope(call)) if ctx.fsdp1(other.func) == WRAPPER]
+    return [enclosing(ctx, other, cst.SimpleStatementLine) for other in calls]
+
+
+def is_repeatable(module: cst.BaseExpression) -> bool:
+    """Whether the wrapped expression can be written again without making another module."""
+    while isinstance(module, cst.Attribute):
+        module = module.value
+    return isinstance(module, cst.Name)
+
+
+def edits(made: Draft, place: Place) -> list[Edit]:
+    """Replace the statement by the loop over the units and the call for the root."""
+    indent = _indent(made.file, place.line)
+    lines = _lines(made, place, indent)
+    start, end = made.file.span(place.line.body[0])
+    return [Edit(start, end, _joined(lines, indent, made.file))]
+
+
+def root_call(made: Draft) -> str:
+    """`fully_shard(model, …)` in the place of the constructor call."""
+    ctx = made.file
+    start = ctx.span(made.call)[0]
+    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    text = _call(_fully_shard(made), made.model, {**made.root_kwargs, **made.common_kwargs}, "", len(line))
+    return _joined(text.split("\n"), line[: len(line) - len(line.lstrip())], ctx)
+
+
+def factory(made: Draft) -> str:
+    """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`."""
+    arguments = [_fully_shard(made), *(f"{name}={value}" for name, value in made.common_kwargs.items())]
+    return f"{made.file.code(made.call.func)}({', '.join(arguments)})" if made.common_kwargs else arguments[0]
+
+
+def _lines(made: Draft, place: Place, indent: str) -> list[str]:
+    lines = kept_comments(made)
+    for block in made.before:
+        lines.extend(block.split("\n"))
+    unit, root = {**made.unit_kwargs, **made.common_kwargs}, {**made.root_kwargs, **made.common_kwargs}
+    width, function = len(indent), _fully_shard(made)
+    if made.selector is not None:
+        module = made.fresh("module", "submodule")
+        everything = f"{made.model}.modules()"
+        if made.selector.nested:
+            everything = f"reversed(list({everything}))"
+        test = _unit_test(made, made.selector, module)
+        lines.append(f"for {module} in {everything}:")
+        lines.append(f"    if {test}:")
+        lines.extend(_call(function, module, unit, "        ", width).split("\n"))
+    lines.extend(_final(made, place, root, width).split("\n"))
+    return lines
+
+
+def _unit_test(made: Draft, targets: UnitSelector, module: str) -> str:
+    """What the loop asks of a module."""
+    parts = [f"{module} is not {made.model}"] if targets.may_be_root else []
+    if made.ignored_modules:
+        parts.append(f"{module} not in {made.ignored_modules}")
+    if targets.may_be_container:
+        nn = made.imported("torch.nn", alias="nn")
+        parts.append(f"not isinstance({module}, ({nn}.ModuleList, {nn}.ModuleDict))")
+    if targets.test:
+        parts.append(targets.test.format(module=module))
+    return " and ".join(parts)
+
+
+def kept_comments(made: Draft) -> list[str]:
+    """The comments between the arguments, but for those on an argument that is gone."""
+    code = made.file.code(made.call)
+    lines = code.split("\n")
+    gone = _lines_of_gone(made)
+    skipped = {line for first, last in gone for line in range(first, last + 1)}
+    for first, last in gone:
+        below = lines[last + 1].lstrip() if last + 1 < len(lines) else ""
+        if last + 1 in skipped or below.startswith(("#", ")")):
+            above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
+            skipped.update(above)
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return [t.string for t in tokens if t.type == tokenize.COMMENT and t.start[0] - 1 not in skipped]
+
+
+def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
+    """The lines of arguments that nothing is written for, the first and the last of each, counted from the call's."""
+    written = {**made.unit_kwargs, **made.root_kwargs, **made.common_kwargs}
+    start = made.file.position(made.call)[0]
+    lines = []
+    for argument in made.call.args:
+        name = argument.keyword.value if argument.keyword is not None else ""
+        if name in DROPPED or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name]):
+            first = made.file.position(argument)[0] - start
+            lines.append((first, first + made.file.code(argument.value).count("\n")))
+    return lines
+
+
+def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
+    call = _call(_fully_shard(made), made.model, root, "", width)
+    statement = place.line.body[0]
+    in_place = isinstance(statement, cst.Expr) or (place.target == made.model and not place.annotated)
+    if place.direct and in_place:
+        return "\n".join([call, *made.after])
+    if place.direct and not made.after:
+        start = made.file.span(statement)[0]
+        return made.file.text[start : made.file.span(made.call)[0]] + call
+    start, end = made.file.span(statement)
+    inner_start, inner_end = made.file.span(made.call)
+    rest = made.file.text[start:inner_start] + made.model + made.file.text[inner_end:end]
+    return "\n".join([call, *made.after, rest])
+
+
+def _fully_shard(made: Draft) -> str:
+    return made.imported(PACKAGE, "fully_shard")
+
+
+def _call(function: str, module: str, keywords: dict[str, str], prefix: str, width: int) -> str:
+    arguments = [module, *(f"{name}={value}" for name, value in keywords.items())]
+    line = f"{prefix}{function}({', '.join(arguments)})"
+    if len(line) + width <= _WIDTH:
+        return line
+    inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
+    return f"{prefix}{function}(\n{inner}{prefix})"
+
+
+def _indent(ctx: Context, line: cst.SimpleStatementLine) -> str:
+    start = ctx.span(line)[0]
+    return ctx.text[ctx.whole_lines(line)[0] : start]
+
+
+def _joined(lines: list[str], indent: str, ctx: Context) -> str:
+    unit = ctx.indent
+    written = []
+    for line in lines:
+        body = line.lstrip(" ")
+        depth = (len(line) - len(body)) // 4
+        written.append(unit * depth + body)
+    return (ctx.newline + indent).join(written)

@@ -1,0 +1,121 @@
+"""`ignored_modules` and `ignored_states`: what FSDP1 neither sharded nor looked into.
+
+FSDP2 knows parameters alone, as `ignored_params` of every `fully_shard` since torch 2.7; the loop over the units keeps
+out of ignored modules by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from codemods.api import NotStatic, Origin
+from codemods.reading.model_parameters import READERS
+from codemods.reading.policies import class_elements
+from codemods.tables.versions import exists
+
+from .draft import Draft
+
+NAMES = ("ignored_modules", "ignored_states", "ignored_parameters")
+"""The arguments; the last one is what the second was called up to torch 2.0."""
+
+_WIDTH = 72
+"""Sets longer than this are broken, one loop a line."""
+
+_COLLECTORS = frozenset({"filter", "frozenset", "list", "set", "tuple"})
+_MODULES = frozenset({"modules", "named_modules", "children", "named_children"})
+_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
+
+
+def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
+    """Set `ignored_params`, and what the loop leaves out. Raises NotStatic for values of an unknown kind."""
+    given = [name for name in NAMES if name in arguments and not _is_none(arguments[name], draft)]
+    if not given:
+        return
+    name, value = given[0], arguments[given[0]]
+    if not exists("ignored_params", draft.file.torch_version):
+        raise NotStatic(f"{name}: fully_shard has ignored_params since torch 2.7 (--torch-version 2.7)")
+    if len(given) > 1 or any(origin.is_none for origin in draft.file.origins(value)):
+        raise NotStatic(f"{name} may be None")
+    units = "auto_wrap_policy" in arguments and not _is_none(arguments["auto_wrap_policy"], draft)
+    synced = "sync_module_states" in arguments
+    if synced and draft.device:
+        raise NotStatic(f"{name}, which sync_module_states and device_id leave where they are")
+    if name == "ignored_modules" or not _are_parameters(value, draft):
+        parameters = _parameters_of_modules(value, draft, units)
+    else:
+        parameters = _as_set(value, draft)
+    if units or synced:
+        draft.ignored = draft.fresh("ignored_params", "fsdp_ignored_params")
+        draft.before.append(f"{draft.ignored} = {parameters}")
+        parameters = draft.ignored
+    draft.ignores = True
+    draft.common_kwargs["ignored_params"] = parameters
+
+
+def _parameters_of_modules(value: cst.BaseExpression, draft: Draft, units: bool) -> str:
+    """The set of their parameters; where there are units, their modules get a name first."""
+    elements = class_elements(value) or []
+    single = elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
+    root, roots = draft.fresh("module", "submodule"), _line(value, draft)
+    if units:
+        draft.ignored_modules = draft.fresh("ignored", "fsdp_ignored")
+        found = f"set({draft.file.code(single)}.modules())" if single else _all("child", root, roots, "modules")
+        draft.before.append(f"{draft.ignored_modules} = {found}")
+        roots = draft.ignored_modules
+    return f"set({draft.file.code(single)}.parameters())" if single else _all("param", root, roots, "parameters")
+
+
+def _all(item: str, root: str, roots: str, method: str) -> str:
+    """What a method of several modules yields, as a set."""
+    loops = [item, f"for {root} in {roots}", f"for {item} in {root}.{method}()"]
+    line = f"{{{' '.join(loops)}}}"
+    return line if len(line) <= _WIDTH else "{\n    " + "\n    ".join(loops) + "\n}"
+
+
+def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
+    elements = class_elements(value)
+    if elements:
+        return f"{{{', '.join(draft.file.code(element) for element in elements)}}}"
+    if isinstance(value, _COMPREHENSIONS):
+        return f"{{{_line(value.elt, draft)} {_line(value.for_in, draft)}}}"
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.func.value in {"list", "tuple"}:
+        return f"set({_line(value.args[0].value, draft)})"
+    return f"set({_line(value, draft)})"
+
+
+def _line(node: cst.CSTNode, draft: Draft) -> str:
+    """The text of a node, on one line."""
+    text = draft.file.code(node)
+    if "\n" in text and ("#" in text or '"""' in text or "'''" in text):
+        raise NotStatic("what is ignored is written with comments inside")
+    return " ".join(text.split())
+
+
+def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
+    return all(origin.is_none for origin in draft.file.origins(value))
+
+
+def _are_parameters(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether `ignored_states` holds parameters, not modules. Raises NotStatic where that is not seen."""
+    kinds = {_holds_parameters(origin, origin.node) for origin in draft.file.origins(value)}
+    found = kinds.pop()
+    if kinds or found is None:
+        raise NotStatic("ignored_states: modules or parameters")
+    return found
+
+
+def _holds_parameters(origin: Origin, node: cst.CSTNode | None) -> bool | None:
+    """True for a collection of parameters, False for one of modules, None for what is not seen."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        method = node.func.attr.value
+        return True if method in READERS else False if method in _MODULES else None
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in _COLLECTORS and node.args:
+        return _holds_parameters(origin, node.args[-1].value)
+    if isinstance(node, _COMPREHENSIONS):
+        return _holds_parameters(origin, node.for_in.iter) if node.for_in.inner_for_in is None else None
+    elements = class_elements(node) if isinstance(node, cst.BaseExpression) else None
+    if elements and all(isinstance(e, cst.Attribute) and e.attr.value in {"bias", "weight"} for e in elements):
+        return True
+    return None

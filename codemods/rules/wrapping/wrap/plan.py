@@ -1,0 +1,133 @@
+"""From a constructor call to a draft: each argument is handed to the function that knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic
+from codemods.reading.manual import arguments as passed_arguments
+from codemods.tables.arguments import DROPPED, POSITIONS
+
+from . import ignored
+from .device import infer_device, translate_device
+from .draft import Draft, Note
+from .memory_format import may_be_channels_last
+from .mesh import translate_mesh
+from .placement import (
+    translate_absent,
+    translate_offload,
+    translate_strategy,
+    translate_sync,
+)
+from .policy import translate_policy
+from .precision import translate_precision
+from .unused import reduce_unused
+
+Translate = Callable[[cst.BaseExpression, Draft], None]
+
+# The order is the order of the statements written: ranks are made equal before buffers are cast, and the policy comes
+# before the precision that depends on there being inner units.
+TRANSLATORS: Mapping[str, Translate] = {
+    "sync_module_states": translate_sync,
+    "auto_wrap_policy": translate_policy,
+    "mixed_precision": translate_precision,
+    "sharding_strategy": translate_strategy,
+    "cpu_offload": translate_offload,
+    "param_init_fn": partial(translate_absent, "param_init_fn"),
+}
+
+
+def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
+    """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
+
+    Raises NotStatic, with the value that stands in the way, when the idiomatic form cannot be proved right.
+    """
+    arguments = read_arguments(ctx, call)
+    module = arguments.pop("module", None)
+    if module is None:
+        raise NotStatic("the wrapped module is not among the arguments")
+    made = Draft(ctx, call, module, model or ctx.code(module))
+    _translate(arguments, made)
+    return made
+
+
+def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None:
+    unknown = set(arguments) - {*POSITIONS, *ignored.NAMES}
+    if unknown:
+        raise NotStatic(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
+    _refuse_unseen_values(made.file)
+    # The device is set before a mesh is made of such devices, and before anything is moved to it.
+    if "device_id" in arguments:
+        translate_device(arguments["device_id"], made)
+    if not made.device_type and not made.device:
+        infer_device(made)
+    translate_mesh(arguments, made)
+    ignored.translate_ignored(arguments, made)
+    for name, translate in TRANSLATORS.items():
+        if name in arguments:
+            translate(arguments[name], made)
+    for name in DROPPED:
+        if name in arguments:
+            _note_dropped(name, arguments[name], made)
+    reduce_unused(made)
+
+
+def _refuse_unseen_values(ctx: Context) -> None:
+    """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
+    on_meta = ctx.gives("meta", "device", "device", "to", "set_default_device", "to_empty")
+    if on_meta or any(_names(each, "init_empty_weights") for each in (ctx, *ctx.others("init_empty_weights"))):
+        raise NotStatic("the model may be on the meta device, where FSDP1 gave it its values")
+    if may_be_channels_last(ctx):
+        raise NotStatic("weights may be channels_last, which fully_shard does not take")
+
+
+def _names(ctx: Context, name: str) -> bool:
+    """Whether a file holds a name in its code, and not in a comment."""
+    return any(node.value == name for node in ctx.nodes(cst.Name))
+
+
+def draft_factory(ctx: Context, call: cst.Call) -> Draft:
+    """Translate `partial(FSDP, ...)`. Raises NotStatic for what needs a statement, or differs from unit to unit."""
+    if any(argument.keyword is None for argument in call.args[1:]):
+        raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
+    arguments = read_arguments(ctx, call)
+    constructor = arguments.pop("module")
+    made = Draft(ctx, call, constructor, ctx.code(constructor))
+    for name in ("auto_wrap_policy", "mixed_precision"):
+        if name in arguments:
+            translate_absent(name, arguments.pop(name), made)
+    _translate(arguments, made)
+    if made.before or made.after:
+        raise NotStatic("the constructor is passed on as a value, and more than one statement replaces it")
+    return made
+
+
+def read_arguments(ctx: Context, call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """The arguments by name. Raises NotStatic for `*args` and `**kwargs`."""
+    found: dict[str, cst.BaseExpression] = {}
+    for index, argument in enumerate(passed_arguments(ctx, call)):
+        if _binds(argument.value):
+            raise NotStatic("an argument binds a name, which would be gone with it")
+        if argument.star:
+            raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
+        if argument.keyword is not None:
+            found[argument.keyword.value] = argument.value
+        elif index < len(POSITIONS):
+            found[POSITIONS[index]] = argument.value
+    return found
+
+
+def _binds(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.NamedExpr) or any(_binds(child) for child in node.children)
+
+
+def _note_dropped(name: str, value: cst.BaseExpression, made: Draft) -> None:
+    """Dropping never changes what is trained; it can change memory and overlap, and then it is said."""
+    text = made.file.code(value)
+    if name == "backward_prefetch" and not text.endswith("BACKWARD_PRE"):
+        made.notes.append(Note(f"backward_prefetch={text} is dropped: {DROPPED[name]}; memory and overlap may differ"))
+    if name == "forward_prefetch" and text not in {"False", "True"}:
+        made.notes.append(Note(f"forward_prefetch={text} is dropped: {DROPPED[name]}"))

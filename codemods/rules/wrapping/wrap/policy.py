@@ -1,0 +1,248 @@
+"""`auto_wrap_policy`: which modules become units.
+
+FSDP1 hands each module to a policy and never wraps the root by it; FSDP2 has no policies: a loop over
+`model.modules()` calls `fully_shard` on each module that is to be a unit, children before parents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic, Origin
+from codemods.reading.dead import assignment_only_for
+from codemods.reading.enclosing import enclosing
+from codemods.reading.policies import class_elements, policy_call, policy_classes
+from codemods.tables.arguments import POSITIONS
+from codemods.tables.names import WRAPPER
+
+from .condition import escaped, function_targets, is_yes_or_no
+from .draft import Draft, UnitSelector
+
+
+def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
+    """Set `draft.selector`; raise NotStatic for a policy whose units are not seen in the source."""
+    origins = draft.file.origins(value)
+    if all(origin.is_none for origin in origins):
+        return
+    if len(origins) == 1 and can_be_inlined(draft, origins[0]):
+        draft.selector = _targets(origins[0], draft)
+        _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft.file, use))
+        return
+    _in_place(value, origins, draft)
+
+
+def _targets(origin: Origin, draft: Draft) -> UnitSelector:
+    """The units of a policy that is made in the same function, or at the top of the same file."""
+    draft.quoted.update(_words(origin))
+    made, arguments = policy_call(origin)
+    if made == "always_wrap_policy":
+        return UnitSelector("", nested=True, may_be_root=True, may_be_container=True)
+    if made == "_or_policy":
+        return _any_of(origin, arguments, draft)
+    if made == "lambda_auto_wrap_policy":
+        return function_targets(origin, _argument(arguments, "lambda_fn"), draft)
+    if made == "CustomPolicy":
+        function = _argument(arguments, "lambda_fn", first=True)
+        if not is_yes_or_no(function):
+            raise NotStatic("auto_wrap_policy: CustomPolicy, which may give units arguments of their own")
+        return function_targets(origin, function, draft)
+    classes = policy_classes(origin)
+    return UnitSelector(
+        f"isinstance({{module}}, {_isinstance_argument(draft.file, classes)})",
+        nested=_may_nest(origin.file, classes),
+        may_be_root=_may_be_root(draft, origin.file, classes),
+        may_be_container=_may_be_container(origin.file, classes),
+    )
+
+
+def _any_of(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitSelector:
+    """`_or_policy`: the units of several policies."""
+    policies = class_elements(_argument(arguments, "policies"))
+    if not policies:
+        raise NotStatic(f"auto_wrap_policy: {origin.text}")
+    found = []
+    for policy in policies:
+        made = origin.file.origins(policy)
+        if len(made) != 1 or not can_be_inlined(draft, made[0]):
+            raise NotStatic(f"auto_wrap_policy: {origin.text}")
+        found.append(_targets(made[0], draft))
+        _bury(policy, made[0], draft, lambda use: any(node is origin.node for node in draft.file.ancestors(use)))
+    if not all(targets.test for targets in found):
+        return UnitSelector("", nested=True, may_be_root=True, may_be_container=True)
+    return UnitSelector(
+        f"({' or '.join(targets.test for targets in found)})",
+        nested=True,
+        may_be_root=any(targets.may_be_root for targets in found),
+        may_be_container=any(targets.may_be_container for targets in found),
+    )
+
+
+def _bury(value: cst.BaseExpression, origin: Origin, draft: Draft, expected: Callable[[cst.Name], bool]) -> None:
+    """A policy in a variable goes with its last use."""
+    if isinstance(value, cst.Name) and origin.node is not None:
+        statement = assignment_only_for(draft.file, origin.node, expected)
+        if statement is not None:
+            draft.dead.append(statement)
+            draft.inlined.add(origin.node)
+
+
+def _argument(arguments: Sequence[cst.Arg], name: str, first: bool = False) -> cst.BaseExpression:
+    for argument in arguments:
+        if argument.keyword is not None and argument.keyword.value == name:
+            return argument.value
+    if first and arguments and arguments[0].keyword is None and not arguments[0].star:
+        return arguments[0].value
+    raise NotStatic(f"auto_wrap_policy without {name}")
+
+
+def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
+    optional = nested = may_be_root = may_be_container = False
+    for origin in origins:
+        if origin.is_none:
+            optional = True
+            continue
+        classes = policy_classes(origin)
+        assert origin.node is not None
+        nested = nested or len(origins) > 1 or _may_nest(origin.file, classes)
+        may_be_root = may_be_root or _may_be_root(draft, origin.file, classes)
+        may_be_container = may_be_container or _may_be_container(origin.file, classes)
+        draft.definitions.add(origin.node)
+    text = draft.file.code(value)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("unit_classes")
+        draft.before.append(f"{name} = {text}")
+        text = name
+    test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
+    draft.selector = UnitSelector(test, nested, may_be_root, may_be_container)
+
+
+def _isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
+    elements = class_elements(classes)
+    if elements is None:
+        return f"tuple({escaped(ctx.code(classes))})"
+    texts = [escaped(ctx.code(element)) for element in elements]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+_HOLDERS = frozenset({"Module", "ModuleDict", "ModuleList", "Sequential"})
+"""Classes of torch.nn that hold modules of any kind, their own too."""
+
+
+def _may_nest(ctx: Context, classes: cst.BaseExpression) -> bool:
+    """A module of one class holds another target only when the class makes its own kind."""
+    elements = class_elements(classes)
+    if elements is None or len(elements) != 1:
+        return True
+    if _nn_name(ctx, elements[0]) in _HOLDERS:
+        return True
+    for origin in ctx.origins(elements[0]):
+        if isinstance(origin.node, cst.ClassDef) and _makes_itself(origin.file, origin.node):
+            return True
+    return False
+
+
+def _may_be_container(ctx: Context, classes: cst.BaseExpression) -> bool:
+    """Whether a list or dict of modules is an instance of one of the classes."""
+    elements = class_elements(classes)
+    return elements is not None and any(
+        _nn_name(ctx, element) in {"Module", "ModuleDict", "ModuleList"} for element in elements
+    )
+
+
+def _nn_name(ctx: Context, element: cst.BaseExpression) -> str:
+    """`Sequential` for torch.nn's class of that name, whatever it was imported as."""
+    dotted = ctx.dotted(element) or ""
+    return last_part(dotted) if dotted.startswith("torch.nn.") else ""
+
+
+def _makes_itself(ctx: Context, definition: cst.ClassDef) -> bool:
+    """Whether the class names itself in its body, or is a base of another one, whose modules may hold both."""
+    start, end = ctx.span(definition.body)
+    uses = ctx.uses(definition)
+    inside = (use for use in uses if start <= ctx.span(use)[0] < end)
+    return any(not _in_super(ctx, use) for use in inside) or any(_is_base(ctx, use) for use in uses)
+
+
+def _is_base(ctx: Context, use: cst.Name) -> bool:
+    argument = ctx.parent(use)
+    return isinstance(argument, cst.Arg) and isinstance(ctx.parent(argument), cst.ClassDef)
+
+
+def _in_super(ctx: Context, use: cst.Name) -> bool:
+    """`super(Block, self)` names the class without making one."""
+    call = enclosing(ctx, use, cst.Call)
+    return call is not None and isinstance(call.func, cst.Name) and call.func.value == "super"
+
+
+def _may_be_root(draft: Draft, ctx: Context, classes: cst.BaseExpression) -> bool:
+    """False when the model's class is seen and is none of the target classes."""
+    elements = class_elements(classes)
+    if elements is None:
+        return True
+    wanted = {name for element in elements for name in _class_names(ctx, element)}
+    made = draft.file.origins(draft.module)
+    for origin in made:
+        if not isinstance(origin.node, cst.Call):
+            return True
+        names = _constructed(origin.file, origin.node.func)
+        if not names or names & wanted:
+            return True
+    return not made
+
+
+def _class_names(ctx: Context, element: cst.BaseExpression) -> set[str]:
+    names = {last_part(ctx.code(element))}
+    for origin in ctx.origins(element):
+        if isinstance(origin.node, cst.ClassDef):
+            names.add(origin.node.name.value)
+    return names
+
+
+def _constructed(ctx: Context, callee: cst.BaseExpression) -> set[str]:
+    """The class names behind `Net(...)`, `Net.from_pretrained(...)`, with the bases that the program shows."""
+    if isinstance(callee, cst.Attribute) and callee.attr.value in {"from_pretrained", "from_config"}:
+        return {last_part(ctx.code(callee.value))}
+    names: set[str] = set()
+    for origin in ctx.origins(callee):
+        if isinstance(origin.node, cst.ClassDef):
+            names.add(origin.node.name.value)
+            names.update(last_part(origin.file.code(base.value)) for base in origin.node.bases)
+        elif (
+            isinstance(origin.node, (cst.Name, cst.Attribute))
+            and last_part(origin.file.code(origin.node))[:1].isupper()
+        ):
+            names.add(last_part(origin.file.code(origin.node)))
+        else:
+            return set()
+    return names
+
+
+def can_be_inlined(draft: Draft, origin: Origin) -> bool:
+    """Whether the names used where the policy is made mean the same at the constructor call."""
+    if not isinstance(origin.node, cst.BaseExpression) or origin.file is not draft.file:
+        return False
+    scope = draft.file.scope(origin.node)
+    near = scope is draft.file.scope(draft.call) or isinstance(scope, cst.Module)
+    return near and draft.file.same_meaning(origin.node, draft.call)
+
+
+def _words(origin: Origin) -> list[str]:
+    return re.findall(r"\w+", origin.file.code(origin.node)) if origin.node is not None else []
+
+
+def _is_policy_argument(ctx: Context, use: cst.Name) -> bool:
+    argument = ctx.parent(use)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or ctx.fsdp1(call.func) != WRAPPER:
+        return False
+    if argument.keyword is not None:
+        return argument.keyword.value == "auto_wrap_policy"
+    return call.args[POSITIONS.index("auto_wrap_policy") :][:1] == (argument,)
+
+
+def last_part(dotted: str) -> str:
+    return dotted.rsplit(".", 1)[-1]

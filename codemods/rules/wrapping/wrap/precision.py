@@ -1,0 +1,127 @@
+"""`mixed_precision`: casts that are the same, unit by unit.
+
+FSDP1 casts the inputs of the root (`cast_root_forward_inputs=True`) but not those of the other units
+(`cast_forward_inputs=False`); FSDP2 casts them everywhere unless told otherwise. With a float32 buffer in the model
+(RoPE tables, masks) the difference is 6e-3 in the loss, measured on torch 2.13.
+FSDP1 also cast the buffers (`buffer_dtype`); FSDP2 leaves them alone.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import NotStatic, Origin
+from codemods.reading.precision import SAVED_BUFFERS, Fields, flag, policy_call, precision_fields, text_of
+from codemods.tables.names import PACKAGE
+
+from .draft import Draft, Note
+
+_BATCH_NORM = (
+    *("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "SyncBatchNorm"),
+    *(
+        "detectron2",
+        "mmcv",
+        "mmdet",
+        "mmseg",
+        "monai",
+        "segmentation_models_pytorch",
+        "timm",
+        "torchvision",
+        "ultralytics",
+    ),
+)
+"""The classes, and libraries whose models are made of them."""
+
+
+def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
+    """Set `mp_policy` of the units and of the root; raise NotStatic when the casts are not to be seen."""
+    origins = draft.file.origins(value)
+    made = [origin for origin in origins if not origin.is_none]
+    if not made:
+        return
+    if draft.file.mentions(*_BATCH_NORM):
+        raise NotStatic("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
+    if draft.file.has_attribute("buffer_dtype", "keep_low_precision_grads") or draft.file.sets_attribute("param_dtype"):
+        raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
+    fields = [precision_fields(origin) for origin in made]
+    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    if len(casts) > 1:
+        raise NotStatic("mixed_precision is one of several with different cast flags")
+    policy = _policy_expression(value, made, len(made) < len(origins), draft)
+    _cast_buffers(fields, made, policy, len(made) < len(origins), draft)
+    _pass_on(policy, casts.pop(), draft)
+
+
+def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: bool, draft: Draft) -> str:
+    """The text of the root's `MixedPrecisionPolicy`; its definition is rewritten where it stands."""
+    if value is made[0].node:
+        name = draft.fresh("mp_policy", "fsdp_mp_policy")
+        draft.before.append(f"{name} = {policy_call(made[0], draft.imported(PACKAGE, 'MixedPrecisionPolicy'))}")
+        return name
+    for origin in made:
+        assert origin.node is not None
+        draft.definitions.add(origin.node)
+    text = draft.file.code(value)
+    if isinstance(value, cst.Name) and not optional:
+        return text
+    name = draft.fresh("mp_policy", "fsdp_mp_policy")
+    if optional:
+        text = f"{text} or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()"
+    draft.before.append(f"{name} = {text}")
+    return name
+
+
+def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
+    cast_units, cast_root = casts
+    cast_root = cast_root or cast_units
+    if not cast_root:
+        raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
+    if draft.selector is None and not cast_units and draft.file.wraps_several:
+        raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+    if draft.selector is None or cast_units:
+        draft.common_kwargs["mp_policy"] = policy
+        return
+    draft.root_kwargs["mp_policy"] = policy
+    unit = draft.fresh("block_mp_policy")
+    replace = draft.imported("dataclasses", "replace")
+    draft.before.append(
+        f"# FSDP1 casts inputs at the root only.\n{unit} = {replace}({policy}, cast_forward_inputs=False)"
+    )
+    draft.unit_kwargs["mp_policy"] = unit
+
+
+def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft) -> None:
+    """`buffer_dtype`: cast the floating-point buffers once, before sharding."""
+    texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
+    if texts == {None}:
+        return
+    if draft.ignores:
+        raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
+    if None in texts:
+        raise NotStatic("mixed_precision is one of several, and only some have a buffer_dtype")
+    same_as_parameters = all(
+        text_of(origin, f, "buffer_dtype") == text_of(origin, f, "param_dtype")
+        for origin, f in zip(made, fields, strict=True)
+    )
+    known = all(
+        (origin.file.dotted(f["buffer_dtype"]) or "").startswith("torch.")
+        for origin, f in zip(made, fields, strict=True)
+    )
+    if not known:
+        raise NotStatic("buffer_dtype is not a literal dtype")
+    if len(texts) == 1 and not optional and made[0].file is draft.file:
+        dtype = str(texts.pop())
+    elif same_as_parameters:
+        dtype = f"{policy}.param_dtype"
+    else:
+        raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
+    buffer = draft.fresh("buffer", "module_buffer")
+    loop = [
+        f"for {buffer} in {draft.model}.buffers():",
+        f"    if {buffer}.is_floating_point():",
+        f"        {buffer}.data = {buffer}.data.to({dtype})",
+    ]
+    if optional:
+        loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
+    draft.before.extend(["\n".join(loop)])
+    draft.notes.append(Note(SAVED_BUFFERS))

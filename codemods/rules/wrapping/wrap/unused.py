@@ -1,0 +1,81 @@
+"""Parameters that may get no gradient: FSDP1's flat gradient held zeros for them.
+
+So weight decay reached them, and ranks could use different ones. FSDP2 skips them, and its ranks wait for each other
+for ever, or die, where they disagree. torch 2.13 can do as FSDP1 did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic
+from codemods.reading.class_layout import sharded_classes
+from codemods.reading.places import place
+from codemods.tables.layers import BARE
+from codemods.tables.versions import exists
+
+from .draft import Draft
+
+_BUILT_IN = frozenset({"__init__", "forward"})
+
+
+UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSDP1 did"
+
+
+def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
+    """Whether the program shows a sign of them: on its DDP way, or in the forward of the model.
+
+    There, a class of the model runs one of its layers under a condition on what forward is given.
+    """
+    if ctx.passes("find_unused_parameters", "True"):
+        return True
+    return any(_is_chosen_by_input(where, owner) for where, owner in sharded_classes(ctx, call))
+
+
+def reduce_unused(made: Draft) -> None:
+    """Say that they count as zero. Raises NotStatic where the oldest torch cannot."""
+    if not may_lack_gradients(made.file, made.call):
+        return
+    if not exists("set_reduce_scatter_unused_params", made.file.torch_version):
+        raise NotStatic(UNUSED)
+    made.after.append(
+        f"# Parameters without a gradient count as zero, as with FSDP1.\n"
+        f"{made.model}.set_reduce_scatter_unused_params(True)"
+    )
+
+
+def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
+    methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
+    if "forward" not in methods or "__init__" not in methods:
+        return False
+    forward = methods["forward"]
+    choices = [node for node in ctx.inside(forward.body) if isinstance(node, cst.If)]
+    given = {param.name.value for param in forward.params.params[1:]}
+    for layer in _layers(ctx, methods["__init__"]):
+        uses = [node for node in ctx.inside(forward.body) if isinstance(node, cst.Attribute) and place(node) == layer]
+        elsewhere = any(
+            place(n) == layer for name, m in methods.items() if name not in _BUILT_IN for n in ctx.inside(m.body)
+        )
+        if uses and not elsewhere and any(_is_only_under(ctx, uses, choice, given) for choice in choices):
+            return True
+    return False
+
+
+def _layers(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
+    """`self.head` of `self.head = nn.Linear(2, 2)`."""
+    for node in ctx.inside(init.body):
+        if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
+            made = ctx.dotted(node.value.func) or ""
+            found = place(node.targets[0].target)
+            if found is not None and made.startswith("torch.nn.") and not BARE.search(made.rsplit(".", 1)[-1]):
+                yield found
+
+
+def _is_only_under(ctx: Context, uses: list[cst.Attribute], choice: cst.If, given: set[str]) -> bool:
+    """Whether all uses stand in one branch of a choice that is made by an argument."""
+    if not any(isinstance(node, cst.Name) and node.value in given for node in ctx.inside(choice.test)):
+        return False
+    branches: list[cst.CSTNode] = [choice.body, *([choice.orelse] if choice.orelse is not None else [])]
+    return any(all(branch in set(ctx.ancestors(use)) for use in uses) for branch in branches)

@@ -1,0 +1,40 @@
+"""FSDP1 settings in variables of their own, which go with the last constructor call that took them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context, Emission
+from codemods.reading.dead import assignment_only_for
+from codemods.tables.names import WRAPPER
+
+from .draft import Draft
+
+
+def unused_settings(made: Draft) -> Iterator[cst.CSTNode]:
+    """The statements `cpu_offload = CPUOffload(...)` that nothing needs once all calls they reach are rewritten."""
+    for argument in made.call.args:
+        if not isinstance(argument.value, cst.Name):
+            continue
+        for origin in made.file.origins(argument.value):
+            if origin.file.path != made.file.path or origin.node is None or origin.node in made.definitions:
+                continue  # one of another file goes when nothing imports it, which is for the user to see
+            if not _is_setting(origin.node, made.file):
+                continue
+            statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made.file))
+            if statement is not None and statement not in made.dead:
+                yield statement
+
+
+def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
+    named = node.func if isinstance(node, cst.Call) else node
+    return isinstance(named, (cst.Name, cst.Attribute)) and ctx.fsdp1(named) not in {None, WRAPPER, "wrap"}
+
+
+def _goes_too(use: cst.Name, ctx: Context) -> bool:
+    """Whether a use is an argument of a constructor call that is written anew."""
+    argument = ctx.parent(use)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and call.func is not use and ctx.emission(call) is Emission.NATIVE

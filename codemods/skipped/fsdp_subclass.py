@@ -1,0 +1,95 @@
+"""**What it does.** Finds subclasses of `FullyShardedDataParallel`, and the calls that make one. Nothing in their file,
+nor in what shares a model with it, is changed.
+
+**Why.** `fully_shard` shards a module in place: there is no wrapper to inherit from. What a subclass overrides
+(`forward`, `state_dict`, a `train_step` that must run through the wrapper) has to go to the model itself, and only its
+author knows what it was for. With a part of the program rewritten, the rest would still make FSDP1 models.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Sharded(FSDP):
+    def train_step(self, batch):
+        return self(batch).mean()
+
+
+def build(net):
+    return Sharded(net)
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+
+def build(net):
+    model = fully_shard(net)
+    register_fsdp_forward_method(model, "train_step")
+    return model
+```
+
+## Fix safety
+
+Nothing is changed. A method that calls the model by another name than `forward` needs `register_fsdp_forward_method`,
+which gathers the parameters before it.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html#torch.distributed.fsdp.register_fsdp_forward_method
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, KeepReason, Level, finding
+from codemods.tables.names import WRAPPER
+
+CODE = "FM108"
+
+_HINT = "move what it overrides to the model itself, shard that with fully_shard, and run again"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """The subclasses of a file, where the program makes one, and the FSDP1 that serves such models."""
+    bases = set()
+    for definition, base in definitions(ctx):
+        bases.add(base)
+        name = definition.name.value
+        message = f"{name} is a subclass of FullyShardedDataParallel, which has no FSDP2 counterpart"
+        yield finding(CODE, Level.MANUAL, ctx, base, message, _HINT)
+        for where, used in ctx.references_to(definition):
+            call = where.parent(used)
+            if isinstance(call, cst.Call) and call.func is used:
+                place = KeepReason(ctx, definition).place
+                message = f"this wraps with {name}, a subclass of FSDP that is left as it is ({place})"
+                yield finding(CODE, Level.MANUAL, where, call, message, _HINT)
+    if ctx.subclass is None:
+        return
+    for node, name in ctx.references():
+        call = ctx.parent(node)
+        if node in bases:
+            continue
+        wraps = isinstance(call, cst.Call) and call.func is node and name == WRAPPER
+        what = "constructor call" if wraps else f"`{ctx.code(node)}`"
+        message = f"{what} is left as it is: it shares code with a subclass of FSDP ({ctx.subclass.place})"
+        yield finding(CODE, Level.MANUAL, ctx, node, message, _HINT)
+
+
+def definitions(ctx: Context) -> list[tuple[cst.ClassDef, cst.BaseExpression]]:
+    """The subclasses that a file defines, each with the base that makes it one."""
+    return [
+        (definition, base.value)
+        for definition in ctx.nodes(cst.ClassDef)
+        for base in definition.bases
+        if ctx.fsdp1(base.value) == WRAPPER
+    ]
+
+
+CHECK = Check(CODE, "fsdp-subclass", __doc__, words=("FullyShardedDataParallel", "fsdp"), find=find)

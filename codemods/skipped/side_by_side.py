@@ -1,0 +1,258 @@
+"""**What it does.** Recognises a program that has an FSDP2 path of its own beside its FSDP1 path, behind a switch,
+and leaves the FSDP1 path as it is: constructor call, policies, checkpoints and imports.
+
+**Why.** Such a program keeps FSDP1 on purpose, for users who are not ready, or to compare the two. Rewritten, both
+branches of the switch would be FSDP2, and code that serves both would be half of one and half of the other.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, config):
+    if config.strategy == "fsdp2":
+        for block in model.blocks:
+            fully_shard(block)
+        return fully_shard(model)
+    return FSDP(model)
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model, config):
+    for block in model.blocks:
+        fully_shard(block)
+    return fully_shard(model)
+```
+
+## Fix safety
+
+Nothing is changed. What counts is where the constructor call stands: in one branch of an `if`, a `match` or a table of
+functions whose other branch shards the same model with `fully_shard`, there or in a function that it calls. A script
+of FSDP1 beside an unrelated script of FSDP2 is rewritten as ever.
+
+## References
+
+- https://docs.pytorch.org/tutorials/intermediate/FSDP_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Check, Context, Finding, KeepReason, Level, Reference, finding
+from codemods.tables.names import WRAPPER
+
+CODE = "FM110"
+
+_DEPTH = 4
+"""Calls that are followed up from the constructor call to the switch, and from there down to `fully_shard`."""
+_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
+_Definition = cst.FunctionDef | cst.ClassDef
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """The FSDP1 of a file that is left, because the program has an FSDP2 path beside it."""
+    if ctx.beside is None:
+        return
+    for node, name in ctx.references():
+        call = ctx.parent(node)
+        if name == WRAPPER and isinstance(call, cst.Call) and call.func is node:
+            yield _constructor(ctx, call, ctx.beside)
+        else:
+            message = f"kept: it serves the FSDP1 path beside FSDP2 ({ctx.beside.place})"
+            yield finding(CODE, Level.KEPT, ctx, node, message)
+
+
+def _constructor(ctx: Context, call: cst.Call, beside: KeepReason) -> Finding:
+    own = ctx.switch(call)
+    if own is None:
+        message = f"constructor call is left as it is: it shares code with the FSDP1 path that {beside.place} keeps"
+        hint = "migrate it together with that path; if it shares nothing but imports, name its script alone"
+        return finding(CODE, Level.MANUAL, ctx, call, message, hint)
+    where = "" if own.file is ctx else f" ({own.place})"
+    message = f"constructor call is kept: `{own.text}`{where} chooses between it and an FSDP2 path of the program's own"
+    hint = (
+        "remove this path when you drop FSDP1; until then `check` passes with "
+        f'ignore = ["{CODE}"] under [tool.fsdp-migrate]'
+    )
+    return finding(CODE, Level.KEPT, ctx, call, message, hint)
+
+
+def switch_around(ctx: Context, call: cst.Call, module: cst.BaseExpression | None) -> KeepReason | None:
+    """The switch with this constructor call on one side and `fully_shard` for the same model on the other."""
+    return _Search().around(ctx, call, _roots(module), _DEPTH)
+
+
+class _Search:
+    """One search, up from the constructor call and down from each branch beside it."""
+
+    def __init__(self) -> None:
+        self.seen: set[cst.CSTNode] = set()
+
+    def around(self, ctx: Context, site: cst.BaseExpression, models: set[str], depth: int) -> KeepReason | None:
+        """`site` wraps, by itself or in what it names; `models` are the names of what it is handed, as far as seen."""
+        if site in self.seen:
+            return None
+        self.seen.add(site)
+        results = _results(ctx, site)
+        for chosen_by, others in _branches(ctx, site):
+            if any(_shards(ctx, other, models, results) for other in others):
+                return KeepReason(ctx, chosen_by)
+        if depth == 0:
+            return None
+        for where, outer, handed in _uses(ctx, site, models, results):
+            found = self.around(where, outer, handed, depth - 1)
+            if found is not None:
+                return found
+        return None
+
+
+def _shards(ctx: Context, branch: cst.CSTNode, models: set[str], results: set[str]) -> bool:
+    """Whether a branch shards the same model: it is handed the same name, or its result goes to the same place."""
+    inside = list(ctx.inside(branch))
+    same_result = any(results & _results(ctx, node) for node in inside if isinstance(node, cst.BaseExpression))
+    for node in inside:
+        if isinstance(node, cst.Call) and (same_result or _is_handed(node, models)) and _reaches(ctx, node):
+            return True
+        if isinstance(node, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(node), cst.DictElement):
+            if _lead_to_fully_shard(_definitions(ctx, node)):
+                return True
+    return False
+
+
+def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, list[cst.CSTNode]]]:
+    """What chooses whether a place is reached, and what runs instead of it; within its function."""
+    inner = site
+    for outer in ctx.ancestors(site):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            return
+        if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+            others = [outer.orelse] if inner is outer.body else [outer.body]
+            yield outer.test, [other for other in others if other is not None]
+        elif isinstance(outer, cst.Match) and isinstance(inner, cst.MatchCase):
+            yield outer.subject, [case.body for case in outer.cases if case is not inner]
+        elif isinstance(outer, cst.Dict):
+            yield outer, [element for element in outer.elements if element is not inner]
+        elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
+            yield from _left_early(outer, inner)
+        inner = outer
+
+
+def _left_early(
+    block: cst.IndentedBlock | cst.Module, inner: cst.CSTNode
+) -> Iterator[tuple[cst.CSTNode, list[cst.CSTNode]]]:
+    """`if v2: return shard(model)` above, or the other way round: what stands below is the other branch."""
+    position = next((index for index, statement in enumerate(block.body) if statement is inner), 0)
+    for above in block.body[:position]:
+        if isinstance(above, cst.If) and _leaves(above):
+            yield above.test, [above.body]
+    if isinstance(inner, cst.If) and _leaves(inner):
+        yield inner.test, list(block.body[position + 1 :])
+
+
+def _leaves(branch: cst.If) -> bool:
+    last = branch.body.body[-1]
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], _LEAVES)
+
+
+def _uses(
+    ctx: Context, site: cst.BaseExpression, models: set[str], results: set[str]
+) -> Iterator[tuple[Context, cst.BaseExpression, set[str]]]:
+    """Where the function around a place is used, as far as the model goes in or comes out there."""
+    function = ctx.scope(site)
+    if not isinstance(function, cst.FunctionDef):
+        return
+    passed = [found for model in models for found in ctx.passed_to(site, model)]
+    for where, call, argument in passed:
+        yield where, call, _roots(argument)
+    owner = ctx.scope(function)
+    comes_out = isinstance(owner, cst.ClassDef) or bool(results & _returned(ctx, function))
+    for where, used in ctx.references_to(function):
+        if comes_out or isinstance(where.parent(used), cst.DictElement):
+            yield where, _call_or_name(where, used), _roots(used) if isinstance(used, cst.Attribute) else set()
+    if isinstance(owner, cst.ClassDef):
+        for where, used in ctx.references_to(owner):
+            yield where, _call_or_name(where, used), set()
+
+
+def _call_or_name(ctx: Context, used: Reference) -> cst.BaseExpression:
+    call = ctx.parent(used)
+    return call if isinstance(call, cst.Call) and call.func is used else used
+
+
+def _results(ctx: Context, site: cst.CSTNode) -> set[str]:
+    """Where the value of the statement goes: the texts of its targets, or `return`."""
+    for node in ctx.ancestors(site):
+        if isinstance(node, cst.Assign):
+            return {ctx.code(target.target) for target in node.targets}
+        if isinstance(node, cst.AnnAssign):
+            return {ctx.code(node.target)}
+        if isinstance(node, cst.Return):
+            return {"return"}
+        if isinstance(node, cst.BaseCompoundStatement):
+            break
+    return set()
+
+
+def _returned(ctx: Context, function: cst.FunctionDef) -> set[str]:
+    values = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return) and node.value is not None]
+    return {"return", *(ctx.code(value) for value in values)}
+
+
+def _is_handed(call: cst.Call, models: set[str]) -> bool:
+    """Whether a call takes a model, as an argument, in `*args`, or by being its method."""
+    receiver = _roots(call.func) if isinstance(call.func, cst.Attribute) else set()
+    handed = receiver.union(*(_roots(argument.value) for argument in call.args))
+    return any(argument.star for argument in call.args) or bool(models & handed)
+
+
+def _reaches(ctx: Context, call: cst.Call) -> bool:
+    """Whether a call is `fully_shard`, or leads to it through the program's own code."""
+    return _is_fully_shard(ctx, call) or _lead_to_fully_shard(_definitions(ctx, call.func))
+
+
+def _lead_to_fully_shard(definitions: Iterable[tuple[Context, _Definition]]) -> bool:
+    seen: set[cst.CSTNode] = set()
+    for _ in range(_DEPTH):
+        nearer = [(ctx, d) for ctx, d in definitions if d not in seen and ctx.path.stem != SUPPORT]
+        seen.update(definition for _, definition in nearer)
+        calls = [(ctx, c) for ctx, d in nearer for c in ctx.inside(d) if isinstance(c, cst.Call)]
+        if any(_is_fully_shard(ctx, call) for ctx, call in calls):
+            return True
+        definitions = [found for ctx, call in calls for found in _definitions(ctx, call.func)]
+    return False
+
+
+def _definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[Context, _Definition]]:
+    for origin in ctx.origins(callee):
+        if isinstance(origin.node, (cst.FunctionDef, cst.ClassDef)):
+            yield origin.file, origin.node
+
+
+def _is_fully_shard(ctx: Context, call: cst.Call) -> bool:
+    dotted = ctx.dotted(call.func) or ""
+    return dotted.startswith("torch.distributed.") and dotted.endswith(".fully_shard")
+
+
+def _roots(expression: cst.BaseExpression | None) -> set[str]:
+    """The names at the front: `model` in `model.module`, in `model.cuda()` and in `model.inner if x else model`."""
+    while isinstance(expression, (cst.Attribute, cst.Subscript, cst.Call)):
+        if isinstance(expression, cst.Call):
+            expression = expression.func if isinstance(expression.func, cst.Attribute) else None
+        else:
+            expression = expression.value
+    if isinstance(expression, cst.IfExp):
+        return _roots(expression.body) | _roots(expression.orelse)
+    return {expression.value} if isinstance(expression, cst.Name) else set()
+
+
+CHECK = Check(CODE, "side-by-side", __doc__, words=("FullyShardedDataParallel", "fsdp"), find=find)

@@ -1,0 +1,105 @@
+"""**What it does.** Recognises a project's own copy of torch's FSDP sources (the wrapper, its policies, its helpers)
+and leaves the file alone. The calls that use such a class are named.
+
+**Why.** A copy is not code that uses FSDP1, it is FSDP1: rewriting it would be editing torch. It was made because
+something in torch had to be changed, and only its author knows whether FSDP2 needs that too.
+
+## Example
+
+```python
+from torch import nn
+
+
+class FullyShardedDataParallel(nn.Module):
+    def __init__(self, module, process_group=None):
+        super().__init__()
+        self._fsdp_wrapped_module = module
+
+
+def build(net):
+    return FullyShardedDataParallel(net)
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import fully_shard
+
+
+def build(net):
+    return fully_shard(net)
+```
+
+## Fix safety
+
+Nothing is changed. A file is taken for a copy when it defines the class itself on top of `nn.Module`, or several of
+the private names that only torch's sources define.
+
+## References
+
+- https://github.com/pytorch/pytorch/tree/main/torch/distributed/fsdp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, finding
+from codemods.tables.names import WRAPPER
+
+CODE = "FM111"
+
+_TORCH_DEFINES = frozenset(
+    {
+        "FlatParamHandle",
+        "FlatParameter",
+        "FullyShardedModuleState",
+        "_ConfigAutoWrap",
+        "_ExecOrderData",
+        "_FSDPPolicy",
+        "_FSDPState",
+        "_auto_wrap",
+        "_get_fully_sharded_module_to_states",
+        "_module_wrap_policy",
+        "_recursive_wrap",
+    }
+)
+"""Private names of torch's FSDP sources, of several versions."""
+_HINT = "use torch's own, then run again; see whether FSDP2 still needs what was changed in the copy"
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for a copy, and one for each place of the program that wraps with its class."""
+    if not is_copy(ctx):
+        return
+    wrapper = next((d for d in _defined(ctx) if d.name.value == WRAPPER and isinstance(d, cst.ClassDef)), None)
+    first = wrapper or next(d for d in _defined(ctx) if d.name.value in _TORCH_DEFINES)
+    message = "a copy of torch's FSDP sources is not the program's code, and is left as it is"
+    yield finding(CODE, Level.MANUAL, ctx, first, message, _HINT)
+    for where, used in ctx.references_to(wrapper) if wrapper is not None else ():
+        call = where.parent(used)
+        if where.path != ctx.path and isinstance(call, cst.Call) and call.func is used:
+            message = f"this wraps with a copy of torch's FSDP ({ctx.path.name}), which is left as it is"
+            yield finding(CODE, Level.MANUAL, where, call, message, _HINT)
+
+
+def is_copy(ctx: Context) -> bool:
+    """Whether a file is one of torch's FSDP sources, as a project has copied and changed it."""
+    defined = list(_defined(ctx))
+    if len({definition.name.value for definition in defined} & _TORCH_DEFINES) > 1:
+        return True
+    return any(_is_wrapper(ctx, definition) for definition in defined if isinstance(definition, cst.ClassDef))
+
+
+def _is_wrapper(ctx: Context, definition: cst.ClassDef) -> bool:
+    bases = {ctx.dotted(base.value) for base in definition.bases}
+    return definition.name.value == WRAPPER and "torch.nn.Module" in bases
+
+
+def _defined(ctx: Context) -> Iterator[cst.FunctionDef | cst.ClassDef]:
+    return (node for node in ctx.top.body if isinstance(node, (cst.FunctionDef, cst.ClassDef)))
+
+
+CHECK = Check(CODE, "vendored-fsdp", __doc__, words=("FullyShardedDataParallel", "fsdp"), find=find)

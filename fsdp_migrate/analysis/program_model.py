@@ -1,0 +1,419 @@
+"""What a codemod is told about a file: the analysis behind the vocabulary's `Context`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from keyword import iskeyword
+from pathlib import Path
+from typing import cast
+
+import libcst as cst
+
+from codemods.api import Emission, Import, KeepReason, ModelKind, Origin, Reference
+from codemods.tables.names import fsdp1_name
+from codemods.tables.versions import OLDEST
+
+from .calls import argument_for, parameters
+from .class_tests import class_test
+from .conditions import Conditions
+from .definitions import last_name
+from .holding import kind_of
+from .program import Program
+from .scopes import Binding, Binds, Scope
+from .symbols import Outside
+from .tree import N, Tree
+from .uses import aliases, dotted_names, is_whole, same_meaning, uses
+from .values import Values
+
+_IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
+
+
+class ProgramModel:
+    """The analysis of a program, a `FileContext` a file."""
+
+    def __init__(
+        self,
+        program: Program,
+        torch_version: tuple[int, int] = OLDEST,
+        groups: Iterable[Collection[Path]] = (),
+    ) -> None:
+        """`groups` are the files that belong together; what one of them says is nothing to another."""
+        self.program = program
+        self._groups = {path: frozenset(group) for group in groups for path in group}
+        self.torch_version = torch_version
+        self.values = Values(program)
+        self.conditions = Conditions(self.values)
+        self.emissions: dict[cst.Call, Emission] = {}
+        self.changed: set[cst.CSTNode] = set()
+        self.kept: set[cst.CSTNode] = set()
+        self.sharded: set[cst.ClassDef] = set()
+        self.switches: dict[cst.Call, KeepReason] = {}
+        self.beside: dict[Path, KeepReason] = {}
+        self.subclassed: dict[Path, KeepReason] = {}
+        self.foreign: frozenset[Path] = frozenset()
+        self.untouched: frozenset[Path] = frozenset()
+        self.constructors = 0
+        self.wraps_in_sight = False
+        self.state_dicts_at_run_time = False
+        self.saves_by_dcp = False
+        self._files: dict[Path, FileContext] = {}
+
+    def together(self, path: Path) -> Collection[Path]:
+        """The files that some import connects with this one: all, where modules are imported by names made up."""
+        group = self._groups.get(path)
+        if group is None or self.program.mentions(*_IMPORTS_BY_NAME, within=group):
+            return self.program.texts
+        return group
+
+    @cached_property
+    def compiling(self) -> frozenset[Path]:
+        """The files that give `torch.compile` a model or a part of one."""
+        paths = (path for path, text in self.program.texts.items() if "torch.compile(" in text)
+        files = [self.file(tree) for tree in map(self.program.tree, paths) if tree is not None]
+        return frozenset(f.path for f in files if any(f.is_compiled_module(call) for call in f.nodes(cst.Call)))
+
+    def file(self, tree: Tree) -> FileContext:
+        if tree.path not in self._files:
+            self._files[tree.path] = FileContext(tree, self)
+        return self._files[tree.path]
+
+
+class FileContext:
+    """One file; implements `codemods.api.Context`."""
+
+    def __init__(self, tree: Tree, facts: ProgramModel) -> None:
+        self.tree = tree
+        self._facts = facts
+        self._program = facts.program
+        self._together = facts.together(tree.path)
+        self._fsdp1: dict[cst.BaseExpression, str | None] = {}
+
+    @property
+    def path(self) -> Path:
+        return self.tree.path
+
+    @property
+    def text(self) -> str:
+        return self.tree.text
+
+    @property
+    def newline(self) -> str:
+        return self.tree.newline
+
+    @property
+    def indent(self) -> str:
+        return self.tree.module.default_indent
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.span(node)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.tree.code(node)
+
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.position(node)
+
+    def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        start, end = self.tree.span(node)
+        return self.tree.line_start(start), self.tree.line_end(max(start, end - 1))
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self.tree.parents.get(node)
+
+    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]:
+        return self.tree.ancestors(node)
+
+    def dotted(self, node: cst.BaseExpression) -> str | None:
+        return self._program.symbols.dotted(self.tree, node)
+
+    def fsdp1(self, node: cst.BaseExpression) -> str | None:
+        if node not in self._fsdp1:  # each rule asks this of each name
+            dotted = self.dotted(node)
+            self._fsdp1[node] = fsdp1_name(dotted) if dotted is not None else None
+        return self._fsdp1[node]
+
+    def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        found = self._facts.values.origins(self.tree, node)
+        if not found:
+            # Bound by a comprehension or an `except`, or only by itself: no origin is not the same as no value.
+            return [Origin(self, None, f"`{self.code(node)}` is not followed")]
+        return [Origin(self._facts.file(origin.tree), origin.node, origin.reason) for origin in found]
+
+    def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
+        tested = class_test(self, node)
+        if tested is not None and ModelKind.FSDP in tested:
+            return tested
+        held = frozenset(kind_of(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
+        if not self._facts.constructors:
+            # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
+            held -= {ModelKind.UNKNOWN}
+        return held - {ModelKind.FSDP} if tested is not None else held
+
+    def _is_elsewhere(self, origin: Origin, node: cst.BaseExpression) -> bool:
+        """Whether a model that is wrapped at `origin` never comes to `node`: on another way, or further down."""
+        call = origin.node
+        if not isinstance(call, cst.Call) or kind_of(origin) not in {ModelKind.FSDP, ModelKind.DDP}:
+            return False
+        tree = cast("FileContext", origin.file).tree
+        return self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call)
+
+    def _is_set_below(self, tree: Tree, call: cst.Call, node: cst.BaseExpression) -> bool:
+        """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function."""
+        if isinstance(node, cst.Name) or tree is not self.tree or tree.scope_of[call] is not tree.scope_of[node]:
+            return False
+        statement = next((n for n in tree.ancestors(call) if isinstance(n, (cst.Assign, cst.AnnAssign))), None)
+        if statement is None or (tree.order[node] > tree.order[call] and not tree.contains(call, node)):
+            return False
+        targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
+        return self.code(node) in map(self.code, targets) and node not in targets
+
+    def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
+        assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.emissions)
+        targets = [t.target for a in assignments if isinstance(a, cst.Assign) for t in a.targets]
+        return isinstance(node, cst.Attribute) and self.code(node) in map(self.code, targets)
+
+    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
+        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
+        unseen = [
+            call for call in calls if self.emission(call) is Emission.SUPPORT and any(a.star == "**" for a in call.args)
+        ]
+        return bool(unseen) or self.ignores_parameters(node)
+
+    def ignores_parameters(self, node: cst.BaseExpression) -> bool:
+        made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
+        given = [(file, a) for file, call in made for a in call.args if a.keyword is not None]
+        named = [(file, a.value) for file, a in given if a.keyword and a.keyword.value.startswith("ignored_")]
+        return any(not origin.is_none for file, value in named for origin in file.origins(value))
+
+    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
+        made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
+        given = [(file, a) for file, call in made for a in call.args if a.keyword and a.keyword.value == "cpu_offload"]
+        return any(not _stays_on_device(origin) for file, a in given for origin in file.origins(a.value))
+
+    def emission(self, call: cst.Call) -> Emission:
+        return self._facts.emissions.get(call, Emission.SUPPORT)
+
+    def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
+        return node in self._facts.changed
+
+    @property
+    def state_dicts_at_run_time(self) -> bool:
+        return self._facts.state_dicts_at_run_time
+
+    @property
+    def wraps(self) -> bool:
+        return bool(self._facts.emissions)
+
+    @property
+    def wraps_in_sight(self) -> bool:
+        return self._facts.wraps_in_sight
+
+    @property
+    def saves_by_dcp(self) -> bool:
+        return self._facts.saves_by_dcp
+
+    @property
+    def compiles_modules(self) -> bool:
+        return not self._facts.compiling.isdisjoint(self._facts.together(self.path))
+
+    def is_compiled_module(self, call: cst.Call) -> bool:
+        """`torch.compile(model)`, or of what is not seen to be a function."""
+        if self.dotted(call.func) != "torch.compile" or not call.args:
+            return False
+        value = call.args[0].value
+        made = self.origins(value)
+        if any(isinstance(origin.node, cst.Call) for origin in made):
+            return True
+        is_method = isinstance(value, cst.Attribute) and any(self._program.defining(value.attr.value))
+        return not is_method and any(kind_of(origin) is ModelKind.UNKNOWN for origin in made)
+
+    @property
+    def wraps_several(self) -> bool:
+        return self._facts.constructors > 1
+
+    @property
+    def uses_shard_model(self) -> bool:
+        return Emission.SUPPORT in self._facts.emissions.values()
+
+    def is_for_shard_model(self, node: cst.CSTNode) -> bool:
+        return node in self._facts.kept
+
+    def is_sharded(self, node: cst.ClassDef) -> bool:
+        return node in self._facts.sharded
+
+    def switch(self, call: cst.Call) -> KeepReason | None:
+        return self._facts.switches.get(call)
+
+    @property
+    def beside(self) -> KeepReason | None:
+        return self._facts.beside.get(self.path)
+
+    @property
+    def subclass(self) -> KeepReason | None:
+        return self._facts.subclassed.get(self.path)
+
+    @property
+    def is_kept(self) -> bool:
+        return self.path in self._facts.untouched
+
+    def references(self) -> Iterator[tuple[Reference, str]]:
+        for node in dotted_names(self.tree):
+            parent = self.parent(node)
+            if isinstance(node, cst.Name) and iskeyword(node.value):
+                continue
+            if isinstance(node, cst.Name) and isinstance(parent, cst.AssignTarget):
+                continue
+            if isinstance(parent, cst.Arg) and parent.keyword is node:
+                continue
+            if isinstance(parent, cst.Attribute) and (parent.attr is node or self.fsdp1(parent) is not None):
+                continue
+            name = self.fsdp1(node)
+            if name is None:
+                continue
+            if not any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)):
+                yield node, name
+
+    def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileContext, Reference]]:
+        name = definition.name.value
+        for tree in self._program.mentioning(name):
+            file = self._facts.file(tree)
+            known = {name, *aliases(tree, name)}
+            for node in dotted_names(tree):
+                if last_name(node) not in known or not is_whole(tree, node):
+                    continue
+                if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
+                    yield file, node
+
+    def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
+        return uses(self.tree, node)
+
+    def named(self, item: Import, at: cst.CSTNode) -> Import:
+        scope: Scope | None = self.tree.scope_of[at]
+        while scope is not None:
+            if any(not self._is_import_of(item, binding) for binding in scope.bindings.get(item.local, ())):
+                return replace(item, alias=f"fsdp2_{item.local}")
+            scope = scope.parent
+        return item
+
+    def _is_import_of(self, item: Import, binding: Binding) -> bool:
+        if binding.how is not Binds.IMPORT:
+            return False
+        symbol = self._program.symbols.of_binding(self.tree, binding)
+        wanted = f"{item.module}.{item.name}" if item.name else item.module
+        return not isinstance(symbol, Outside) or symbol.dotted == wanted
+
+    def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
+        return same_meaning(self.tree, expression, at)
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self.tree.scope_of[node].node
+
+    @property
+    def top(self) -> cst.Module:
+        return self.tree.module
+
+    def is_imported(self, name: cst.Name) -> bool:
+        scope = self.tree.scope_of[name].lookup(name.value)
+        return scope is not None and any(b.how is Binds.IMPORT for b in scope.bindings[name.value])
+
+    def is_local(self, name: str, at: cst.CSTNode) -> bool:
+        return name in self.tree.scope_of[at].bindings
+
+    def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[FileContext, cst.Call, cst.BaseExpression]]:
+        function = self.scope(node)
+        if not isinstance(function, cst.FunctionDef):
+            return ()
+        values = self._facts.values
+        found = []
+        for tree, call, bound in values.callers(self.tree, function):
+            argument = argument_for(call, parameters(function, bound), name)
+            if argument is not None:
+                found.append((self._facts.file(tree), call, argument))
+        return found
+
+    def callers(self, node: cst.CSTNode) -> Sequence[tuple[FileContext, cst.Call]]:
+        function = self.scope(node)
+        if not isinstance(function, cst.FunctionDef):
+            return ()
+        return [(self._facts.file(tree), call) for tree, call, _ in self._facts.values.callers(self.tree, function)]
+
+    def runs(self, call: cst.Call) -> Sequence[tuple[FileContext, cst.FunctionDef]]:
+        return [(self._facts.file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
+
+    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
+        calls = (node for node in self.tree.inside(scope) if isinstance(node, cst.Call))
+        return [call for call in calls if self.scope(call) is scope]
+
+    def nodes(self, kind: type[N]) -> Sequence[N]:
+        return self.tree.nodes(kind)
+
+    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        return self.tree.inside(node)
+
+    def names(self, node: cst.CSTNode) -> frozenset[str]:
+        outer = self.scope(node)
+        return frozenset(name.value for name in self.tree.inside(outer) if isinstance(name, cst.Name))
+
+    def mentions(self, *words: str) -> bool:
+        return self._program.mentions(*words, within=self._together)
+
+    @property
+    def torch_version(self) -> tuple[int, int]:
+        return self._facts.torch_version
+
+    def passes(self, keyword: str, value: str) -> bool:
+        return any(tree.code(argument.value) == value for tree, argument in self._arguments(keyword))
+
+    def passing(self, keyword: str) -> Sequence[tuple[FileContext, cst.Call]]:
+        found = self._arguments(keyword)
+        return [(self._facts.file(tree), cst.ensure_type(tree.parents[a], cst.Call)) for tree, a in found]
+
+    def _arguments(self, keyword: str) -> Iterator[tuple[Tree, cst.Arg]]:
+        for tree in self._program.mentioning(keyword, within=self._together):
+            for node in tree.nodes(cst.Arg):
+                if node.keyword is not None and node.keyword.value == keyword:
+                    yield tree, node
+
+    def gives(self, text: str, keyword: str, *callees: str) -> bool:
+        quoted = (f'"{text}"', f"'{text}'")
+        paths = [path for path in self._together if any(q in self._program.texts.get(path, "") for q in quoted)]
+        for tree in filter(None, map(self._program.tree, paths)):
+            for node in tree.nodes(cst.SimpleString):
+                argument = tree.parents.get(node)
+                if node.raw_value != text or not isinstance(argument, cst.Arg):
+                    continue
+                call = cst.ensure_type(tree.parents[argument], cst.Call)
+                if argument.keyword is not None and argument.keyword.value == keyword:
+                    return True
+                if tree.code(call.func).rsplit(".", 1)[-1] in callees:
+                    return True
+        return False
+
+    def has_attribute(self, *names: str) -> bool:
+        return next(self._attributes(*names), None) is not None
+
+    def sets_attribute(self, name: str) -> bool:
+        return any(isinstance(tree.parents[node], cst.AssignTarget) for tree, node in self._attributes(name))
+
+    def _attributes(self, *names: str) -> Iterator[tuple[Tree, cst.Attribute]]:
+        for tree in self._program.mentioning(*names, within=self._together):
+            for name in names:
+                for node in tree.attributes(name):
+                    yield tree, node
+
+    def mentions_elsewhere(self, word: str) -> bool:
+        return self._program.mentions(word, within=frozenset(self._together) - {self.path})
+
+    def others(self, word: str) -> Iterator[FileContext]:
+        trees = self._program.mentioning(word, within=self._together)
+        return (self._facts.file(tree) for tree in trees if tree is not self.tree)
+
+
+def _stays_on_device(origin: Origin) -> bool:
+    """Whether a value of `cpu_offload` is seen to offload nothing: None, `CPUOffload()`, `CPUOffload(False)`."""
+    if not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != "CPUOffload":
+        return origin.is_none
+    given = origin.node.args
+    return not given or (isinstance(given[0].value, cst.Name) and given[0].value.value == "False")

@@ -1,0 +1,328 @@
+"""FM5xx: what `fully_shard` needs and does not check, in any FSDP2 code."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+from fsdp_migrate.support import available, compose
+
+from ..helpers import code, contract
+
+HEAD = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+"""
+
+RIGHT = [
+    """
+    def main(model, teacher):
+        optimizer = torch.optim.AdamW(teacher.parameters())
+        for layer in reversed(list(model.modules())):
+            fully_shard(layer)
+        fully_shard(model)
+        return optimizer, torch.optim.AdamW(model.parameters())
+    """,
+    """
+    def main(model, early):
+        if early:
+            optimizer = torch.optim.AdamW(model.parameters())
+            return optimizer
+        fully_shard(model)
+        return torch.optim.AdamW(model.parameters())
+    """,
+    """
+    def main(model):
+        optimizer = torch.optim.AdamW(model.parameters())
+        names = {id(p): name for name, p in model.named_parameters()}
+        fully_shard(model)
+        params = dict(model.named_parameters())
+        for group in optimizer.param_groups:
+            group["params"] = [params[names[id(p)]] for p in group["params"]]
+        return optimizer
+    """,
+    """
+    def main(encoder, decoder):
+        fully_shard(encoder)
+        for layer in decoder.layers:
+            fully_shard(layer)
+        fully_shard(decoder)
+    """,
+    """
+    def main(model, whole):
+        if whole:
+            fully_shard(model)
+        else:
+            for layer in model.layers:
+                fully_shard(layer)
+    """,
+    """
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return super().forward(x)
+
+
+    def main(model, plain, x):
+        fully_shard(model)
+        return model(x), plain.forward(x)
+    """,
+    """
+    def main(model, x):
+        dist.fsdp.register_fsdp_forward_method(model, "forward")
+        fully_shard(model)
+        return model.forward(x)
+    """,
+    """
+    def save(model, rank, path):
+        options = StateDictOptions(full_state_dict=True)
+        state = get_model_state_dict(model, options=options)
+        full = {name: p.full_tensor() for name, p in model.named_parameters()}
+        if rank == 0:
+            torch.save((state, full), path)
+    """,
+    """
+    def save(model, rank, world_size, path):
+        if rank == 0 and world_size == 1:
+            return model.weight.full_tensor()
+        if rank == 0:
+            print("saving")
+        else:
+            print("waiting")
+        if rank != 0:
+            print("on another rank")
+        return model.weight.full_tensor()
+    """,
+    """
+    def save(model, rank):
+        if rank == 0:
+            return get_model_state_dict(model)
+    """,
+    """
+    def save(model, plain, rank):
+        fully_shard(model)
+        torch.save(plain.state_dict(), "plain.pt")
+        torch.save(model.state_dict(), f"shards-{rank}.pt")
+    """,
+    """
+    def main(model, device):
+        model.to(device)
+        model.cuda()
+        fully_shard(model)
+    """,
+    """
+    def main(model, local_rank):
+        torch.cuda.set_device(local_rank)
+        model.cuda(local_rank)
+        fully_shard(model)
+    """,
+    """
+    from net import Net
+
+    model = Net()
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    """,
+    """
+    from net import Net
+
+    model = Net()
+    model.apply(fully_shard)
+    fully_shard(model)
+    """,
+    """
+    from net import Net
+
+
+    def shard(module):
+        return fully_shard(module)
+
+
+    model = Net()
+    shard(model.encoder)
+    shard(model)
+    """,
+    """
+    from net import Net
+
+
+    def shard(module):
+        return fully_shard(module)
+
+
+    model = Net()
+    for layer in model.layers:
+        shard(layer)
+    """,
+    """
+    class Net(torch.nn.Module):
+        def shard(self):
+            fully_shard(self.encoder)
+    """,
+]
+
+
+@pytest.mark.parametrize("text", RIGHT)
+def test_right_code_is_clean(text: str) -> None:
+    assert contract(HEAD + code(text)).summary == []
+
+
+WRONG = [
+    (
+        """
+        def shard(model):
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+
+
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            shard(model)
+            return optimizer
+        """,
+        ("FM502", 13),
+    ),
+    (
+        """
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+                self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+                fully_shard(self.model)
+        """,
+        ("FM502", 9),
+    ),
+    (
+        """
+        def main(model):
+            model = fully_shard(model)
+            fully_shard(model.encoder)
+        """,
+        ("FM503", 8),
+    ),
+    (
+        """
+        def main(model):
+            fully_shard(model)
+            for name, module in model.named_modules():
+                if "layer" in name:
+                    fully_shard(module)
+        """,
+        ("FM503", 10),
+    ),
+    (
+        """
+        def main(net, x):
+            model = fully_shard(net)
+            return model.forward(x)
+        """,
+        ("FM504", 8),
+    ),
+    (
+        """
+        def save(model):
+            if dist.get_rank() == 0:
+                return {name: p.full_tensor() for name, p in model.named_parameters()}
+        """,
+        ("FM505", 8),
+    ),
+    (
+        """
+        def save(model, rank):
+            options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+            if rank != 0:
+                return
+            torch.save(get_model_state_dict(model, options=options), "model.pt")
+        """,
+        ("FM505", 10),
+    ),
+    (
+        """
+        def save(model, accelerator):
+            if accelerator.is_main_process:
+                print(model.weight.full_tensor())
+        """,
+        ("FM505", 8),
+    ),
+    (
+        """
+        def main(model):
+            fully_shard(model)
+            if dist.get_rank() == 0:
+                torch.save({"model": model.state_dict(), "step": 3}, "model.pt")
+        """,
+        ("FM506", 9),
+    ),
+    (
+        """
+        def main(model, rank):
+            model = model.to(f"cuda:{rank}")
+            fully_shard(model)
+        """,
+        ("FM507", 7),
+    ),
+    (
+        """
+        def main(model, local_rank):
+            model.to(local_rank)
+            fully_shard(model)
+        """,
+        ("FM507", 7),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG)
+def test_broken_contract_is_found(text: str, expected: tuple[str, int]) -> None:
+    summary = contract(HEAD + code(text)).summary
+    assert [(rule, line) for rule, level, line in summary if level == "manual"] == [expected]
+
+
+ROOT_ONLY = [
+    """
+    from net import Net
+
+    model = Net()
+    fully_shard(model)
+    """,
+    """
+    from net import Net
+
+
+    def shard(model):
+        model.train()
+        return fully_shard(model)
+
+
+    if __name__ == "__main__":
+        shard(Net())
+        net = Net()
+        train(shard)
+    """,
+    """
+    from net import Net
+
+
+    class Trainer:
+        def __init__(self, bf16):
+            self.model = Net()
+            if bf16:
+                fully_shard(self.model, mp_policy=bf16)
+            else:
+                fully_shard(self.model)
+    """,
+]
+
+
+@pytest.mark.parametrize("text", ROOT_ONLY)
+def test_only_the_root_is_sharded(text: str) -> None:
+    (found,) = contract(HEAD + code(text)).findings
+    assert (found.rule, found.level) == ("FM501", Level.REVIEW)
+
+
+def test_own_support_module_is_clean() -> None:
+    assert contract(compose(available())).summary == []

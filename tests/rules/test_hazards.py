@@ -1,0 +1,330 @@
+"""FM406 to FM418: what trains otherwise, or breaks, once a program is FSDP2. Only reported, never changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+
+from ..helpers import code, rewrite, rewrite_files
+
+HEAD = """\
+import copy
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+"""
+
+RIGHT = {
+    "names as they were": """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return [p for name, p in model.named_parameters() if "bias" in name]
+        """,
+    "names of the plain model": """
+        def main(net):
+            names = [name for name, p in net.named_parameters() if "bias" in name]
+            model = FSDP(net)
+            return model, names
+        """,
+    "tied in one unit": """
+        def main(net, Block):
+            net.head.weight = net.embed.weight
+            return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        """,
+    "class name of a plain model": """
+        def main(net):
+            count = sum(type(m).__name__ == "Block" for m in net.modules())
+            return FSDP(net), count
+        """,
+    "class of something else": """
+        def main(net, x):
+            model = FSDP(net)
+            return model if type(x) is dict else type(x).__name__ == "Batch"
+        """,
+    "copied before": """
+        def main(net):
+            teacher = copy.deepcopy(net)
+            model = FSDP(net)
+            torch.save({"step": 1}, "step.pt")
+            return model, teacher
+        """,
+    "no unused parameters": """
+        def main(net):
+            other = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)
+            return FSDP(net), other
+        """,
+    "layout": """
+        import abc
+
+
+        class Net(nn.Module, abc.ABC):
+            pass
+
+
+        class Policy(abc.ABC):
+            pass
+
+
+        def main():
+            return FSDP(Net())
+        """,
+    "initialised before": """
+        def main(net):
+            nn.init.zeros_(net.head.weight)
+            net.tail = nn.Linear(2, 2)
+            net.add_module("end", nn.Linear(2, 2))
+            net.layers.append(nn.Linear(2, 2))
+            net.head.weight = net.embed.weight
+            model = FSDP(net)
+            model.step = 3
+            model.loss = nn.CrossEntropyLoss()
+            model.history.append(nn.functional.one_hot(model.step))
+            return model
+        """,
+    "names only cleaned": """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            names = [name for name, p in model.named_parameters()]
+            if "_fsdp_wrapped_module" in names[0]:
+                names = [name.replace("_fsdp_wrapped_module.", "") for name in names]
+            return names
+        """,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_to_say(name: str) -> None:
+    result = rewrite(HEAD + code(RIGHT[name]))
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+WRONG = {
+    "groups in a loop": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=False)
+            decay = []
+            for name, p in model.named_parameters():
+                if not name.endswith("bias"):
+                    decay.append(p)
+            return decay
+        """,
+    ),
+    "optimizer of another library": (
+        "FM407",
+        """
+        import bitsandbytes as bnb
+
+
+        def main(net):
+            model = FSDP(net)
+            return bnb.optim.AdamW8bit(model.parameters())
+        """,
+    ),
+    "optimizer with whole tensors": (
+        "FM407",
+        """
+        from torch_optimizer import Lamb
+
+
+        def main(net):
+            model = FSDP(net)
+            return Lamb(model.parameters())
+        """,
+    ),
+    "tied by a method": (
+        "FM409",
+        """
+        def main(net):
+            net.tie_weights()
+            return FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Embedding, nn.Linear}))
+        """,
+    ),
+    "identity of the class": (
+        "FM411",
+        """
+        def main(net, Block):
+            model = FSDP(net)
+            for name, module in model.named_modules():
+                if type(module) is Block:
+                    print(name)
+        """,
+    ),
+    "name of the wrapper": (
+        "FM411",
+        """
+        def main(net, other):
+            model = FSDP(net)
+            return model if "FSDP" in type(other).__name__ else other
+        """,
+    ),
+    "saved whole": (
+        "FM412",
+        """
+        def main(net):
+            model = FSDP(net)
+            torch.save(model, "model.pt")
+        """,
+    ),
+    "layout": (
+        "FM415",
+        """
+        import abc
+
+
+        class Net(abc.ABC, nn.Module):
+            pass
+
+
+        def main(net):
+            return FSDP(net)
+        """,
+    ),
+    "initialised after": (
+        "FM416",
+        """
+        def main(net):
+            model = FSDP(net)
+            nn.init.normal_(model.blocks[0].weight)
+        """,
+    ),
+    "replaced after": (
+        "FM416",
+        """
+        def main(net):
+            model = FSDP(net)
+            model.blocks[0].head = nn.Linear(2, 2)
+        """,
+    ),
+    **{
+        f"put in after: {statement}": (
+            "FM416",
+            f"""
+        class Head(nn.Module):
+            pass
+
+
+        def main(net):
+            model = FSDP(net)
+            {statement}
+        """,
+        )
+        for statement in (
+            'model.add_module("head", nn.Linear(2, 2))',
+            'setattr(model, "head", Head())',
+            "model.layers.append(nn.Linear(2, 2))",
+            "model.layers.insert(0, Head())",
+            "model.head = Head()",
+            "model.scale = nn.Parameter(torch.ones(2))",
+            "model.head.weight = model.embed.weight",
+        )
+    },
+    "averaged by a copy": (
+        "FM412",
+        """
+        from torch.optim.swa_utils import AveragedModel
+
+
+        def main(net):
+            model = FSDP(net)
+            return model, AveragedModel(model)
+        """,
+    ),
+    "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
+    "Muon": ("FM407", "def main(net):\n    return torch.optim.Muon(FSDP(net).parameters())\n"),
+    "asked for in names": (
+        "FM418",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return [name for name, p in model.named_parameters() if name.startswith("_fsdp_wrapped_module")]
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_trap_is_found_once(name: str) -> None:
+    rule, text = WRONG[name]
+    result = rewrite(HEAD + code(text))
+    (found,) = [finding for finding in result.findings if finding.level is not Level.REWRITTEN]
+    assert found.rule == rule
+    assert found.level is Level.MANUAL
+    assert found.hint
+
+
+ATTRIBUTE = HEAD + code(
+    """
+    class Trainer:
+        def __init__(self, net):
+            self.net = net
+            {statement}
+            names = [name for name, p in self.model.named_parameters() if "bias" in name]
+            self.model = self.wrap(self.model)
+            {below}
+
+        def build(self):
+            return self.net
+
+        def look(self):
+            print(self.model)
+
+        def prepare(self):
+            self.model = FSDP(self.net)
+
+        def wrap(self, model):
+            return FSDP(model)
+    """
+)
+
+
+@pytest.mark.parametrize("statement", ["self.model = self.build()", "self.model = self.build(); self.look()"])
+def test_attribute_that_is_plain_still(statement: str) -> None:
+    lines = statement.replace("; ", "\n        ")
+    result = rewrite(ATTRIBUTE.format(statement=lines, below="print(names)"))
+    assert "FM406" not in {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["self.prepare()", "self.model = self.build(); self.prepare()", "self.model = self.wrap(net)", "use(self)"],
+)
+def test_attribute_that_may_be_wrapped(statement: str) -> None:
+    lines = statement.replace("; ", "\n        ")
+    result = rewrite(ATTRIBUTE.format(statement=lines, below="print(names)"))
+    assert "FM406" in {finding.rule for finding in result.findings}
+
+
+MODEL = """\
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(4, 4)
+        self.head = nn.Linear(4, 4)
+        {tie}
+
+
+class Other(nn.Module):
+    def tie_weights(self):
+        self.head.weight = self.embed.weight
+"""
+
+
+@pytest.mark.parametrize(("tie", "found"), [("self.head.weight = self.embed.weight", True), ("self.count = 0", False)])
+def test_ties_in_the_class_of_the_model(tie: str, found: bool) -> None:
+    train = HEAD + "from net import Net\n\nmodel = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
+    result = rewrite_files({"train.py": train, "net.py": MODEL.format(tie=tie)})
+    assert ("FM409" in {finding.rule for finding in result.findings}) == found
+
+
+def test_file_in_another_language_that_ends_without_a_newline() -> None:
+    text = HEAD + "net.tie_weights()  # lié\nmodel = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))"
+    assert "FM409" in {finding.rule for finding in rewrite(text).findings}

@@ -1,0 +1,70 @@
+"""FM420 to FM423 and FM211: what a program does with shards and gradients of its own accord."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+
+from ..helpers import check_marked, check_noop, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def look(net, x, rank):
+    model = FSDP(net)
+"""
+HAZARDS = {"FM420", "FM421", "FM422", "FM423", "FM211"}
+
+
+def test_noop() -> None:
+    check_noop("import torch\n[p.norm() for p in model.parameters()]\nmodel.out.weight[3].zero_()\n")
+
+
+FINE = [
+    "return {n: p.clone() for n, p in model.named_parameters()}",
+    "return [p.norm() for p in net.parameters()]",
+    "with FSDP.summon_full_params(model):\n        print([p.norm() for p in model.parameters()])",
+    "with FSDP.summon_full_params(model):\n        model.out.weight[3].zero_()",
+    "return [p.full_tensor().norm() for p in model.parameters()]",
+    "for p in model.parameters():\n        x[0] = p.requires_grad",
+    "model.out.weight.data.mul_(2)",
+    "x.out.weight[3].zero_()",
+    "return model.embed.weight.size(0)",
+    "with model.no_sync():\n        model(x).backward()\n    return [p.grad for p in model.parameters()]",
+    "with x.no_sync():\n        x.grad",
+    "x.register_comm_hook(None, x)",
+]
+
+
+@pytest.mark.parametrize("statement", FINE)
+def test_nothing_to_say(statement: str) -> None:
+    assert not HAZARDS & {finding.rule for finding in rewrite(HEAD + f"    {statement}\n").findings}
+
+
+FOUND = [
+    ("FM420", Level.REVIEW, "for n, p in model.named_parameters():\n        print(n, p.norm().item())"),
+    ("FM420", Level.REVIEW, "return [float(p.grad.abs().max()) for p in model.parameters()]"),
+    ("FM420", Level.REVIEW, "return any(torch.isnan(p.grad).any() for p in model.parameters())"),
+    ("FM420", Level.REVIEW, "return model.out.weight.mean()"),
+    ("FM420", Level.REVIEW, "return sum(p.data.sum() for p in model.parameters())"),
+    ("FM420", Level.MANUAL, "if rank == 0:\n        print([p.std() for p in model.parameters()])"),
+    ("FM420", Level.MANUAL, "if x.is_main_process:\n        print(model.blocks[0].weight.norm())"),
+    ("FM421", Level.MANUAL, "model.out.weight[3].zero_()"),
+    ("FM421", Level.MANUAL, "model.out.weight.data[3] = 0"),
+    ("FM421", Level.MANUAL, "model.blocks[1].bias.data[x] *= 2"),
+    ("FM421", Level.MANUAL, "for p in model.parameters():\n        p.data[0] += 1"),
+    ("FM422", Level.REVIEW, "return sum(p.numel() for p in model.parameters() if p.requires_grad)"),
+    ("FM422", Level.REVIEW, "for n, p in model.named_parameters():\n        print(n, p.shape)"),
+    ("FM423", Level.MANUAL, "with model.no_sync():\n        print([p.grad for p in model.parameters()])"),
+    ("FM423", Level.MANUAL, "with model.no_sync() if x else x():\n        x(net.out.weight.grad, net.out.bias.grad)"),
+    ("FM211", Level.MANUAL, "model.register_comm_hook(None, x)"),
+    ("FM211", Level.MANUAL, "FSDP.register_comm_hook(model, None, x)"),
+]
+
+
+@pytest.mark.parametrize(("rule", "level", "statement"), FOUND)
+def test_found(rule: str, level: Level, statement: str) -> None:
+    check_marked(HEAD + f"    {statement}\n", rule, level)
