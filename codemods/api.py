@@ -1,4 +1,4 @@
-"""The words a codemod speaks: what it is handed, and what it gives back.
+"""The rule API: what a rule is handed, and what it gives back.
 
 A codemod is pure. It is handed a node of a parsed file and what the analysis knows about the program
 (`Context`), and it answers with an `Fix`: text edits, findings, and the imports the new text needs. It
@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import libcst as cst
+
+if TYPE_CHECKING:
+    from codemods.plan import PlannedContext
 
 
 class NotStatic(Exception):
@@ -191,18 +194,8 @@ class Context(Protocol):
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         """What the value of an expression can be, as far as wrapping is concerned."""
 
-    def emission(self, call: cst.Call) -> Emission:
-        """How a constructor call of the program is rewritten, as decided for the whole program."""
-
-    def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
-        """Whether a value made here changes because the constructor calls it reaches become `fully_shard` calls."""
-
     @property
-    def state_dicts_at_run_time(self) -> bool:
-        """Whether the program's state-dict settings are followed at run time, by the support module."""
-
-    @property
-    def wraps(self) -> bool:
+    def has_wrap_sites(self) -> bool:
         """Whether the program wraps anything at all."""
 
     @property
@@ -221,13 +214,6 @@ class Context(Protocol):
     def wraps_several(self) -> bool:
         """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 
-    @property
-    def uses_shard_model(self) -> bool:
-        """Whether any constructor call of the program goes through the support module."""
-
-    def is_for_shard_model(self, node: cst.CSTNode) -> bool:
-        """Whether a value made here can reach the support module's `shard_model`, which takes FSDP1's own values."""
-
     def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
         """Whether the file binds a constructor call to the same text, in a method that this place does not see."""
 
@@ -239,24 +225,6 @@ class Context(Protocol):
 
     def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
         """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
-
-    def is_sharded(self, node: cst.ClassDef) -> bool:
-        """Whether a constructor call of the program is seen to shard objects of this class, or of one below it."""
-
-    def switch(self, call: cst.Call) -> KeepReason | None:
-        """What chooses between a constructor call of this file and an FSDP2 path of the program's own, if anything."""
-
-    @property
-    def beside(self) -> KeepReason | None:
-        """The switch whose FSDP1 path this file serves, so that nothing in it is rewritten; None for most files."""
-
-    @property
-    def subclass(self) -> KeepReason | None:
-        """The subclass of FSDP whose models this file serves, so that nothing in it is rewritten."""
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether nothing in this file is rewritten, for one of the reasons in `skipped`."""
 
     def references(self) -> Iterable[tuple[Reference, str]]:
         """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
@@ -360,8 +328,8 @@ class Rule(Generic[M]):
     nodes: tuple[type[cst.CSTNode], ...]
     methods: tuple[str, ...]
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
-    match: Callable[[cst.CSTNode, Context], M | None]
-    edit: Callable[[M, Context], Fix]
+    match: Callable[[cst.CSTNode, PlannedContext], M | None]
+    edit: Callable[[M, PlannedContext], Fix]
     functions: tuple[str, ...] = ()
     """The same for functions of libraries that are given the model."""
     assigned: tuple[str, ...] = ()
@@ -377,7 +345,7 @@ class Check:
     docs: str
     words: tuple[str, ...]
     """Identifiers: only files that hold one of them are looked at."""
-    find: Callable[[Context], Iterable[Finding]]
+    find: Callable[[PlannedContext], Iterable[Finding]]
 
 
 def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "") -> Finding:

@@ -11,20 +11,23 @@ from pathlib import Path
 import libcst as cst
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
-from codemods.api import SUPPORT, Edit, Emission, Finding, Fix, Import, Level, Reference
+from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Reference
+from codemods.plan import Plan
 from codemods.reading import configuration
 from codemods.reading.layout import removal
-from codemods.tables.leftovers import BY_NAME, INTERNALS, STATIC
+from codemods.tables.leftovers import INTERNALS, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST
 
-from . import emissions, imports, kept, support_file
+from . import imports, support_file
 from .analysis.program import Program
-from .analysis.program_model import FileContext, ProgramModel
+from .analysis.program_model import PlannedFile, PlannedModel, ProgramModel
 from .analysis.room import room_for_trees
 from .analysis.symbols import Resolve
 from .analysis.tree import Tree
 from .findings import Change, FileError, Report
+from .fsdp1.files import holding
+from .plan import make_plan
 from .project.imports import import_graph, programs, resolve_module, roots_of
 from .project.search_path import SearchPath
 from .project.source import Source
@@ -69,15 +72,12 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     graph = import_graph(tuple(program.texts)) if graph is None else graph
-    facts = ProgramModel(program, options.torch_version, programs(graph))
-    facts.saves_by_dcp = options.checkpoint_format == "dcp"
-    naming = _trees_naming_fsdp1(program)
-    using = _trees_using_models(program)
-    kept.decide(facts, naming, using, graph)
-    trees = [tree for tree in naming if tree.path not in facts.untouched]
-    emissions.decide(facts, trees)
-    if facts.emissions:
-        trees = list(dict.fromkeys([*trees, *(tree for tree in using if tree.path not in facts.untouched)]))
+    model = ProgramModel(program, options.torch_version, programs(graph), options.checkpoint_format == "dcp")
+    plan = make_plan(model, graph)
+    facts = PlannedModel(model, plan)
+    naming = [file.tree for file in model.naming]
+    using = [file.tree for file in (model.own if plan.wraps else model.naming)]
+    trees = [tree for tree in using if not plan.is_kept(tree.path)]
     run = _Run(facts, options, graph)
     for tree in trees:
         run.apply_rules(facts.file(tree))
@@ -87,7 +87,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     run.report_traps(trees)
     findings = run.findings
     changes: tuple[Change, ...] = ()
-    obstacle = _obstacle(facts)
+    obstacle = _obstacle(plan)
     if obstacle is None:
         try:
             changes = run.changes()
@@ -105,25 +105,21 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     return Report(ordered, changes, errors, len(sources), frozenset(run.through_support))
 
 
-def fsdp2_lint_findings(facts: ProgramModel) -> set[Finding]:
+def fsdp2_lint_findings(facts: PlannedModel) -> set[Finding]:
     """What is wrong with the program's FSDP2 code."""
     return {
         finding
         for check in FSDP2_LINT
-        for tree in _holding(facts.program, check.words)
+        for tree in holding(facts.model.program, check.words)
         for finding in check.find(facts.file(tree))
     }
 
 
-def _holding(program: Program, words: Iterable[str]) -> list[Tree]:
-    return [tree for tree in program.mentioning(*words) if not support_file.is_support_file(tree.path)]
-
-
-def _obstacle(facts: ProgramModel) -> str | None:
+def _obstacle(plan: Plan) -> str | None:
     """Why nothing at all is written: a program that is FSDP1 in one place and FSDP2 in another trains wrongly."""
-    if not facts.emissions:
+    if not plan.wraps:
         return "name the script that wraps the model too, so that both are migrated together"
-    if set(facts.emissions.values()) == {Emission.SKIP}:
+    if not plan.migrates:
         return "mend the constructor call that is left as it is, then run again"
     return None
 
@@ -135,40 +131,20 @@ def _left(finding: Finding, hint: str) -> Finding:
     return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", hint=hint)
 
 
-def _trees_naming_fsdp1(program: Program) -> list[Tree]:
-    trees = program.mentioning("FullyShardedDataParallel", "fsdp")
-    return [tree for tree in trees if not support_file.is_support_file(tree.path)]
-
-
-def _trees_using_models(program: Program) -> list[Tree]:
-    """The files that call a method which means something else on a wrapped model, whether they name FSDP1 or not."""
-    methods = {word for rule in RULES for word in rule.methods} | BY_NAME
-    functions = {word for rule in RULES for word in rule.functions}
-    assigned = {word for rule in RULES for word in rule.assigned}
-    uses = re.compile(
-        rf"(?:\.|\bimport )(?:{'|'.join(sorted(methods))})\b"
-        rf"|\b(?:{'|'.join(sorted(functions))})\b"
-        rf"|\.\s*(?:{'|'.join(sorted(assigned))})\b[\s\\)]*=(?!=)"
-        rf"|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']"
-    )
-    paths = [path for path, text in program.texts.items() if uses.search(text)]
-    trees = (program.tree(path) for path in paths if not support_file.is_support_file(path))
-    return [tree for tree in trees if tree is not None]
-
-
 class _Run:
     """The edits and findings of one program, while they are collected."""
 
-    def __init__(self, facts: ProgramModel, options: Options, graph: Mapping[Path, Sequence[Path]]) -> None:
+    def __init__(self, facts: PlannedModel, options: Options, graph: Mapping[Path, Sequence[Path]]) -> None:
         self.facts = facts
+        self.plan = facts.plan
         self.options = options
-        self.groups = programs(graph) or (tuple(facts.program.texts),)
+        self.groups = programs(graph) or (tuple(facts.model.program.texts),)
         self.search = SearchPath(graph)
         self.findings: set[Finding] = set()
         self.through_support: set[Finding] = set()
         self.pending: dict[Path, _Pending] = defaultdict(_Pending)
 
-    def apply_rules(self, file: FileContext) -> None:
+    def apply_rules(self, file: PlannedFile) -> None:
         for rule in RULES:
             for node_type in rule.nodes:
                 for node in file.tree.nodes(node_type):
@@ -176,30 +152,30 @@ class _Run:
                     if found is not None:
                         self._take(file.path, rule.edit(found, file))
 
-    def report_leftovers(self, file: FileContext) -> None:
-        untouched = file.path in self.facts.untouched
-        migrated = not untouched and any(way is not Emission.SKIP for way in self.facts.emissions.values())
+    def report_leftovers(self, file: PlannedFile) -> None:
+        untouched = self.plan.is_kept(file.path)
+        migrated = not untouched and self.plan.migrates
         if not untouched:
             self._drop_aliases(file)
         for node, name in file.references():
             if self._is_handled(file, node):
                 continue
-            if imports.is_vocabulary(name) and self.facts.emissions and not untouched:
+            if imports.is_vocabulary(name) and self.plan.wraps and not untouched:
                 self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
-        if file.beside is not None:
+        if self.plan.beside(file.path) is not None:
             return
         attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
         self._take(file.path, leftover.internals(file, attributes, migrated))
 
-    def _drop_aliases(self, file: FileContext) -> None:
+    def _drop_aliases(self, file: PlannedFile) -> None:
         """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""
         named = [node for node, _ in file.references() if isinstance(file.parent(node), cst.Assign)]
         while any(self._drop_alias(file, node) for node in named if not self._is_replaced(file, node)):
             pass
 
-    def _drop_alias(self, file: FileContext, node: Reference) -> bool:
+    def _drop_alias(self, file: PlannedFile, node: Reference) -> bool:
         assignment = file.parent(node)
         target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
         if assignment is None or not isinstance(target, cst.Name) or file.fsdp1(target) is None:
@@ -219,23 +195,23 @@ class _Run:
             file = self.facts.file(tree)
             self.findings.update(finding for check in SKIPPED for finding in check.find(file))
         for tree in naming:
-            if tree.path in self.facts.untouched - self.facts.foreign:
+            if tree.path in self.plan.skipped:
                 self.report_leftovers(self.facts.file(tree))
 
     def report_traps(self, trees: Iterable[Tree]) -> None:
         """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
         named = set(trees)
         for trap in HAZARDS:
-            for tree in _holding(self.facts.program, trap.words):
-                if tree.path not in self.facts.untouched and (self.facts.emissions or tree in named):
+            for tree in holding(self.facts.model.program, trap.words):
+                if not self.plan.is_kept(tree.path) and (self.plan.wraps or tree in named):
                     self.findings.update(trap.find(self.facts.file(tree)))
 
     def changes(self) -> tuple[Change, ...]:
-        texts = self.facts.program.texts
+        texts = self.facts.model.program.texts
         edited = {
             path: apply(texts[path], pending.edits)
             for path, pending in self.pending.items()
-            if path not in self.facts.untouched and (pending.edits or PACKAGE in texts[path])
+            if not self.plan.is_kept(path) and (pending.edits or PACKAGE in texts[path])
         }
         tidied = {path: self._tidy(path, text) for path, text in edited.items()}
         modules: dict[Path, str] = {}
@@ -255,7 +231,7 @@ class _Run:
         return tuple(sorted(found, key=lambda change: change.path))
 
     def _tidy(self, path: Path, text: str) -> imports.Tidied:
-        tree = self.facts.program.tree(path)
+        tree = self.facts.model.program.tree(path)
         assert tree is not None
         try:
             return imports.tidy(tree, text, self.pending[path].imports)
@@ -271,11 +247,11 @@ class _Run:
         for where, other in outcome.elsewhere:
             self._take(where.path, other)
 
-    def _is_replaced(self, file: FileContext, node: cst.CSTNode) -> bool:
+    def _is_replaced(self, file: PlannedFile, node: cst.CSTNode) -> bool:
         start, end = file.span(node)
         return any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits)
 
-    def _is_gone(self, file: FileContext, node: cst.Attribute) -> bool:
+    def _is_gone(self, file: PlannedFile, node: cst.Attribute) -> bool:
         """Whether what only FSDP1 has stands in text that a rule has replaced, and is not quoted there."""
         if node.attr.value not in INTERNALS | STATIC:
             return False
@@ -283,7 +259,7 @@ class _Run:
         around = [edit for edit in self.pending[file.path].edits if edit.start <= start and end <= edit.end]
         return any(file.code(node) not in edit.text for edit in around)
 
-    def _is_handled(self, file: FileContext, node: cst.CSTNode) -> bool:
+    def _is_handled(self, file: PlannedFile, node: cst.CSTNode) -> bool:
         """Whether a rule has replaced the text of the node, or reported it."""
         if self._is_replaced(file, node):
             return True

@@ -54,16 +54,17 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Finding, Level, finding
+from codemods.plan import PlannedContext
 from codemods.reading.class_layout import behind_the_module, is_refused
 
 CODE = "FM415"
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each class."""
     for node in ctx.nodes(cst.ClassDef):
-        if not is_refused(ctx, node) or (ctx.is_sharded(node) and behind_the_module(ctx, node) is not None):
+        if not is_refused(ctx, node) or (node in ctx.plan.sharded and behind_the_module(ctx, node) is not None):
             continue
         message = "fully_shard cannot change the class of an object whose first base comes from ABC"
         hint = f"class {node.name.value}(nn.Module, ...): the module first"

@@ -10,6 +10,7 @@ from itertools import pairwise
 import libcst as cst
 
 from codemods.api import Context, Edit
+from codemods.plan import PlannedContext
 from codemods.tables.state_dicts import CONTEXT
 
 from .block_layout import extra_indent
@@ -19,7 +20,7 @@ WIDTH = 100
 """Lines that the tool writes are broken when they would be longer than this."""
 
 
-def call_text(ctx: Context, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
+def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
     """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
     long, and each on its own where that is still too long.
     """
@@ -40,7 +41,7 @@ def call_text(ctx: Context, old: cst.CSTNode, function: str, arguments: str, suf
     return f"{function}({inner}{arguments}{ctx.newline}{indent}){suffix}"
 
 
-def space_behind(ctx: Context, argument: cst.Arg) -> str:
+def space_behind(ctx: PlannedContext, argument: cst.Arg) -> str:
     """What stands between an argument and one put behind it: a line break where this one has a line of its own."""
     start = ctx.span(argument)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
@@ -50,9 +51,9 @@ def space_behind(ctx: Context, argument: cst.Arg) -> str:
     return ctx.newline + line[: len(line) - gone]
 
 
-def _contexts_around(node: cst.CSTNode, ctx: Context) -> list[cst.With]:
+def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With]:
     """The `with FSDP.state_dict_type(…):` around a node that are taken away."""
-    if ctx.state_dicts_at_run_time:
+    if ctx.plan.state_dicts_at_run_time:
         return []
     blocks = [block for block in ctx.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
     calls = [(block, block.items[0].item) for block in blocks]

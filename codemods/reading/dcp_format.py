@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
+from codemods.plan import PlannedContext
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
 _STATIC = "FullyShardedDataParallel."
@@ -16,7 +17,7 @@ _SPEAKS_OF_RANKS = re.compile(r"rank|is_main|is_master|main_process")
 _READS = frozenset({"full_optim_state_dict", "optim_state_dict"})
 
 
-def is_saved_by_dcp(read: cst.Call, ctx: Context) -> bool:
+def is_saved_by_dcp(read: cst.Call, ctx: PlannedContext) -> bool:
     """Whether all that is done with a state dict is a save that can be made by all ranks together."""
     save = save_of(read, ctx) if ctx.saves_by_dcp else None
     return save is not None and obstacle(save, ctx) == ""
@@ -68,9 +69,9 @@ def _owner(read: cst.Call) -> cst.BaseExpression:
     return cst.ensure_type(read.func, cst.Attribute).value
 
 
-def obstacle(save: cst.Call, ctx: Context) -> str:
+def obstacle(save: cst.Call, ctx: PlannedContext) -> str:
     """Why a save cannot be made by all ranks; empty when it can."""
-    if ctx.state_dicts_at_run_time:
+    if ctx.plan.state_dicts_at_run_time:
         return "the kind of state dict is set at run time"
     if any(ModelKind.DDP in ctx.kinds(_owner(read)) for read in _state_reads(ctx) if save_of(read, ctx) is save):
         return "the model can be a DDP model"
@@ -139,7 +140,7 @@ def models_of(load: cst.Call, ctx: Context) -> Sequence[cst.BaseExpression]:
     return found
 
 
-def check(save: cst.Call, ctx: Context) -> None:
+def check(save: cst.Call, ctx: PlannedContext) -> None:
     """Raises NotStatic for a save that stays one file."""
     reason = obstacle(save, ctx)
     if reason:

@@ -49,6 +49,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, KeepReason, Level, finding
+from codemods.plan import PlannedContext
 from codemods.tables.names import WRAPPER
 
 CODE = "FM108"
@@ -56,7 +57,7 @@ CODE = "FM108"
 _HINT = "move what it overrides to the model itself, shard that with fully_shard, and run again"
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """The subclasses of a file, where the program makes one, and the FSDP1 that serves such models."""
     bases = set()
     for definition, base in definitions(ctx):
@@ -70,7 +71,8 @@ def find(ctx: Context) -> Iterator[Finding]:
                 place = KeepReason(ctx, definition).place
                 message = f"this wraps with {name}, a subclass of FSDP that is left as it is ({place})"
                 yield finding(CODE, Level.MANUAL, where, call, message, _HINT)
-    if ctx.subclass is None:
+    subclass = ctx.plan.subclass(ctx.path)
+    if subclass is None:
         return
     for node, name in ctx.references():
         call = ctx.parent(node)
@@ -78,7 +80,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         wraps = isinstance(call, cst.Call) and call.func is node and name == WRAPPER
         what = "constructor call" if wraps else f"`{ctx.code(node)}`"
-        message = f"{what} is left as it is: it shares code with a subclass of FSDP ({ctx.subclass.place})"
+        message = f"{what} is left as it is: it shares code with a subclass of FSDP ({subclass.place})"
         yield finding(CODE, Level.MANUAL, ctx, node, message, _HINT)
 
 

@@ -49,6 +49,7 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from codemods.api import SUPPORT, Check, Context, Finding, KeepReason, Level, Reference, finding
+from codemods.plan import PlannedContext
 from codemods.tables.names import WRAPPER
 
 CODE = "FM110"
@@ -59,26 +60,27 @@ _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _Definition = cst.FunctionDef | cst.ClassDef
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """The FSDP1 of a file that is left, because the program has an FSDP2 path beside it."""
-    if ctx.beside is None:
+    beside = ctx.plan.beside(ctx.path)
+    if beside is None:
         return
     for node, name in ctx.references():
         call = ctx.parent(node)
         if name == WRAPPER and isinstance(call, cst.Call) and call.func is node:
-            yield _constructor(ctx, call, ctx.beside)
+            yield _constructor(ctx, call, beside)
         else:
-            message = f"kept: it serves the FSDP1 path beside FSDP2 ({ctx.beside.place})"
+            message = f"kept: it serves the FSDP1 path beside FSDP2 ({beside.place})"
             yield finding(CODE, Level.KEPT, ctx, node, message)
 
 
-def _constructor(ctx: Context, call: cst.Call, beside: KeepReason) -> Finding:
-    own = ctx.switch(call)
+def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Finding:
+    own = ctx.plan.switches.get(call)
     if own is None:
         message = f"constructor call is left as it is: it shares code with the FSDP1 path that {beside.place} keeps"
         hint = "migrate it together with that path; if it shares nothing but imports, name its script alone"
         return finding(CODE, Level.MANUAL, ctx, call, message, hint)
-    where = "" if own.file is ctx else f" ({own.place})"
+    where = "" if own.file.path == ctx.path else f" ({own.place})"
     message = f"constructor call is kept: `{own.text}`{where} chooses between it and an FSDP2 path of the program's own"
     hint = (
         "remove this path when you drop FSDP1; until then `check` passes with "

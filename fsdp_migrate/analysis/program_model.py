@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from keyword import iskeyword
@@ -11,10 +11,14 @@ from typing import cast
 
 import libcst as cst
 
-from codemods.api import Emission, Import, KeepReason, ModelKind, Origin, Reference
+from codemods.api import Import, ModelKind, Origin, Reference
+from codemods.plan import Plan
+from codemods.skipped import generated, vendored
 from codemods.tables.names import fsdp1_name
 from codemods.tables.versions import OLDEST
 
+from ..fsdp1.files import naming_fsdp1, using_models
+from ..fsdp1.sites import WrapSite, are_wraps_in_sight, models_made, wrap_sites
 from .calls import argument_for, parameters
 from .class_tests import class_test
 from .conditions import Conditions
@@ -31,33 +35,23 @@ _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
 
 
 class ProgramModel:
-    """The analysis of a program, a `FileContext` a file."""
+    """The analysis of a program, a `FileContext` a file. What it says follows from the sources alone."""
 
     def __init__(
         self,
         program: Program,
         torch_version: tuple[int, int] = OLDEST,
         groups: Iterable[Collection[Path]] = (),
+        saves_by_dcp: bool = False,
     ) -> None:
         """`groups` are the files that belong together; what one of them says is nothing to another."""
         self.program = program
         self._groups = {path: frozenset(group) for group in groups for path in group}
         self.torch_version = torch_version
+        self.saves_by_dcp = saves_by_dcp
         self.values = Values(program)
         self.conditions = Conditions(self.values)
-        self.emissions: dict[cst.Call, Emission] = {}
-        self.changed: set[cst.CSTNode] = set()
-        self.kept: set[cst.CSTNode] = set()
-        self.sharded: set[cst.ClassDef] = set()
-        self.switches: dict[cst.Call, KeepReason] = {}
-        self.beside: dict[Path, KeepReason] = {}
-        self.subclassed: dict[Path, KeepReason] = {}
-        self.foreign: frozenset[Path] = frozenset()
-        self.untouched: frozenset[Path] = frozenset()
-        self.constructors = 0
-        self.wraps_in_sight = False
-        self.state_dicts_at_run_time = False
-        self.saves_by_dcp = False
+        self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self._files: dict[Path, FileContext] = {}
 
     def together(self, path: Path) -> Collection[Path]:
@@ -74,21 +68,78 @@ class ProgramModel:
         files = [self.file(tree) for tree in map(self.program.tree, paths) if tree is not None]
         return frozenset(f.path for f in files if any(f.is_compiled_module(call) for call in f.nodes(cst.Call)))
 
+    @cached_property
+    def naming(self) -> tuple[FileContext, ...]:
+        """The files that name FSDP1."""
+        return tuple(map(self.file, naming_fsdp1(self.program)))
+
+    @cached_property
+    def using(self) -> tuple[FileContext, ...]:
+        """The files that can use an FSDP model, whether they name FSDP1 or not."""
+        return tuple(map(self.file, using_models(self.program)))
+
+    @cached_property
+    def foreign(self) -> frozenset[Path]:
+        """The files that name FSDP1 and are not the user's: copies of torch's sources, generated files."""
+        return frozenset(f.path for f in self.naming if vendored.is_copy(f) or generated.is_generated(f))
+
+    @cached_property
+    def own(self) -> tuple[FileContext, ...]:
+        """The user's files that name FSDP1 or can use an FSDP model; none where FSDP1 is not named."""
+        return tuple(file for file in self._speaking if file.path not in self.foreign)
+
+    @cached_property
+    def _speaking(self) -> tuple[FileContext, ...]:
+        return tuple(dict.fromkeys([*self.naming, *self.using])) if self.naming else ()
+
+    @cached_property
+    def wraps_in_sight(self) -> bool:
+        return self.program.mentions("enable_wrap") and are_wraps_in_sight(self.own)
+
+    @cached_property
+    def all_sites(self) -> Mapping[cst.Call, WrapSite]:
+        """Where the program wraps, files that are not the user's included."""
+        return {site.call: site for site in wrap_sites(self._speaking)}
+
+    @cached_property
+    def sites(self) -> tuple[WrapSite, ...]:
+        """Where the user's files wrap."""
+        return tuple(site for site in self.all_sites.values() if site.file.path not in self.foreign)
+
+    @cached_property
+    def models_made(self) -> int:
+        return models_made(self.sites)
+
     def file(self, tree: Tree) -> FileContext:
         if tree.path not in self._files:
-            self._files[tree.path] = FileContext(tree, self)
+            self._files[tree.path] = FileContext(tree, self, self.file)
+        return self._files[tree.path]
+
+
+class PlannedModel:
+    """The same program once its plan is made: what the rules that write are handed."""
+
+    def __init__(self, model: ProgramModel, plan: Plan) -> None:
+        self.model = model
+        self.plan = plan
+        self._files: dict[Path, PlannedFile] = {}
+
+    def file(self, tree: Tree) -> PlannedFile:
+        if tree.path not in self._files:
+            self._files[tree.path] = PlannedFile(tree, self)
         return self._files[tree.path]
 
 
 class FileContext:
     """One file; implements `codemods.api.Context`."""
 
-    def __init__(self, tree: Tree, facts: ProgramModel) -> None:
+    def __init__(self, tree: Tree, model: ProgramModel, files: Callable[[Tree], FileContext]) -> None:
+        """`files` gives the contexts of other files, of the same kind as this one."""
         self.tree = tree
-        self._facts = facts
-        self._program = facts.program
-        self._together = facts.together(tree.path)
-        self._fsdp1: dict[cst.BaseExpression, str | None] = {}
+        self._facts = model
+        self._file = files
+        self._program = model.program
+        self._together = model.together(tree.path)
 
     @property
     def path(self) -> Path:
@@ -129,24 +180,25 @@ class FileContext:
         return self._program.symbols.dotted(self.tree, node)
 
     def fsdp1(self, node: cst.BaseExpression) -> str | None:
-        if node not in self._fsdp1:  # each rule asks this of each name
+        known = self._facts.fsdp1
+        if node not in known:  # each rule asks this of each name
             dotted = self.dotted(node)
-            self._fsdp1[node] = fsdp1_name(dotted) if dotted is not None else None
-        return self._fsdp1[node]
+            known[node] = fsdp1_name(dotted) if dotted is not None else None
+        return known[node]
 
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         found = self._facts.values.origins(self.tree, node)
         if not found:
             # Bound by a comprehension or an `except`, or only by itself: no origin is not the same as no value.
             return [Origin(self, None, f"`{self.code(node)}` is not followed")]
-        return [Origin(self._facts.file(origin.tree), origin.node, origin.reason) for origin in found]
+        return [Origin(self._file(origin.tree), origin.node, origin.reason) for origin in found]
 
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         tested = class_test(self, node)
         if tested is not None and ModelKind.FSDP in tested:
             return tested
         held = frozenset(kind_of(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
-        if not self._facts.constructors:
+        if not self._facts.models_made:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
         return held - {ModelKind.FSDP} if tested is not None else held
@@ -170,16 +222,13 @@ class FileContext:
         return self.code(node) in map(self.code, targets) and node not in targets
 
     def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
-        assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.emissions)
+        assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.all_sites)
         targets = [t.target for a in assignments if isinstance(a, cst.Assign) for t in a.targets]
         return isinstance(node, cst.Attribute) and self.code(node) in map(self.code, targets)
 
     def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
         calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
-        unseen = [
-            call for call in calls if self.emission(call) is Emission.SUPPORT and any(a.star == "**" for a in call.args)
-        ]
-        return bool(unseen) or self.ignores_parameters(node)
+        return any(a.star == "**" for call in calls for a in call.args) or self.ignores_parameters(node)
 
     def ignores_parameters(self, node: cst.BaseExpression) -> bool:
         made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
@@ -191,20 +240,6 @@ class FileContext:
         made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
         given = [(file, a) for file, call in made for a in call.args if a.keyword and a.keyword.value == "cpu_offload"]
         return any(not _stays_on_device(origin) for file, a in given for origin in file.origins(a.value))
-
-    def emission(self, call: cst.Call) -> Emission:
-        return self._facts.emissions.get(call, Emission.SUPPORT)
-
-    def is_for_fully_shard(self, node: cst.CSTNode) -> bool:
-        return node in self._facts.changed
-
-    @property
-    def state_dicts_at_run_time(self) -> bool:
-        return self._facts.state_dicts_at_run_time
-
-    @property
-    def wraps(self) -> bool:
-        return bool(self._facts.emissions)
 
     @property
     def wraps_in_sight(self) -> bool:
@@ -230,33 +265,12 @@ class FileContext:
         return not is_method and any(kind_of(origin) is ModelKind.UNKNOWN for origin in made)
 
     @property
+    def has_wrap_sites(self) -> bool:
+        return bool(self._facts.sites)
+
+    @property
     def wraps_several(self) -> bool:
-        return self._facts.constructors > 1
-
-    @property
-    def uses_shard_model(self) -> bool:
-        return Emission.SUPPORT in self._facts.emissions.values()
-
-    def is_for_shard_model(self, node: cst.CSTNode) -> bool:
-        return node in self._facts.kept
-
-    def is_sharded(self, node: cst.ClassDef) -> bool:
-        return node in self._facts.sharded
-
-    def switch(self, call: cst.Call) -> KeepReason | None:
-        return self._facts.switches.get(call)
-
-    @property
-    def beside(self) -> KeepReason | None:
-        return self._facts.beside.get(self.path)
-
-    @property
-    def subclass(self) -> KeepReason | None:
-        return self._facts.subclassed.get(self.path)
-
-    @property
-    def is_kept(self) -> bool:
-        return self.path in self._facts.untouched
+        return self._facts.models_made > 1
 
     def references(self) -> Iterator[tuple[Reference, str]]:
         for node in dotted_names(self.tree):
@@ -278,7 +292,7 @@ class FileContext:
     def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileContext, Reference]]:
         name = definition.name.value
         for tree in self._program.mentioning(name):
-            file = self._facts.file(tree)
+            file = self._file(tree)
             known = {name, *aliases(tree, name)}
             for node in dotted_names(tree):
                 if last_name(node) not in known or not is_whole(tree, node):
@@ -330,17 +344,17 @@ class FileContext:
         for tree, call, bound in values.callers(self.tree, function):
             argument = argument_for(call, parameters(function, bound), name)
             if argument is not None:
-                found.append((self._facts.file(tree), call, argument))
+                found.append((self._file(tree), call, argument))
         return found
 
     def callers(self, node: cst.CSTNode) -> Sequence[tuple[FileContext, cst.Call]]:
         function = self.scope(node)
         if not isinstance(function, cst.FunctionDef):
             return ()
-        return [(self._facts.file(tree), call) for tree, call, _ in self._facts.values.callers(self.tree, function)]
+        return [(self._file(tree), call) for tree, call, _ in self._facts.values.callers(self.tree, function)]
 
     def runs(self, call: cst.Call) -> Sequence[tuple[FileContext, cst.FunctionDef]]:
-        return [(self._facts.file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
+        return [(self._file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
 
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         calls = (node for node in self.tree.inside(scope) if isinstance(node, cst.Call))
@@ -368,7 +382,7 @@ class FileContext:
 
     def passing(self, keyword: str) -> Sequence[tuple[FileContext, cst.Call]]:
         found = self._arguments(keyword)
-        return [(self._facts.file(tree), cst.ensure_type(tree.parents[a], cst.Call)) for tree, a in found]
+        return [(self._file(tree), cst.ensure_type(tree.parents[a], cst.Call)) for tree, a in found]
 
     def _arguments(self, keyword: str) -> Iterator[tuple[Tree, cst.Arg]]:
         for tree in self._program.mentioning(keyword, within=self._together):
@@ -408,7 +422,15 @@ class FileContext:
 
     def others(self, word: str) -> Iterator[FileContext]:
         trees = self._program.mentioning(word, within=self._together)
-        return (self._facts.file(tree) for tree in trees if tree is not self.tree)
+        return (self._file(tree) for tree in trees if tree is not self.tree)
+
+
+class PlannedFile(FileContext):
+    """One file, once it is decided what becomes of the program; implements `codemods.plan.PlannedContext`."""
+
+    def __init__(self, tree: Tree, planned: PlannedModel) -> None:
+        super().__init__(tree, planned.model, planned.file)
+        self.plan = planned.plan
 
 
 def _stays_on_device(origin: Origin) -> bool:

@@ -15,11 +15,19 @@ from fsdp_migrate.project.imports import resolve_module, roots_of
 
 from ..helpers import code
 
+_WRAPS = """
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    FullyShardedDataParallel(make())
+    """
+"""So that something is wrapped, as in any program that the rules look at."""
+
 
 @contextmanager
 def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileContext]]:
     """What the analysis knows about each file of a program."""
-    texts = {"train.py": files} if isinstance(files, str) else files
+    texts = {"train.py": files} if isinstance(files, str) else dict(files)
+    texts["wraps.py"] = _WRAPS
     with TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / ".git").mkdir()
@@ -31,7 +39,6 @@ def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileContext]]
             lambda importing, module, level: resolve_module(importing, module, level, roots_of(importing)),
         )
         facts = ProgramModel(program)
-        facts.constructors = 1  # as in any program that the rules look at
         trees = {file: program.tree(folder / file) for file in texts}
         yield {file: facts.file(tree) for file, tree in trees.items() if tree is not None}
 

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
 import libcst as cst
 
 from codemods.api import Context
 
-from .moving import moving
+from .moving import Moving, moving
 from .outward import Early, early_holders
 from .rebinding import Rebinding, keeps_lists, rebinding
 
-__all__ = [
-    "Early",
-    "Rebinding",
-    "early_holders",
-    "is_settled",
-    "keeps_lists",
-    "moving",
-    "rebinding",
-]
+__all__ = ["Early", "Rebinding", "Relocation", "early_holders", "keeps_lists", "relocations"]
 
 
-def is_settled(ctx: Context, call: cst.Call) -> bool:
-    """Whether everything from above the constructor call can be moved below it, or rebound."""
-    return all(moving(early) is not None or rebinding(early) is not None for early in early_holders(ctx, call))
+@dataclass(frozen=True)
+class Relocation:
+    """What is done with what holds the parameters early: its statements move below the wrap, or it is rebound there."""
+
+    early: Early
+    moving: Moving | None
+    rebinding: tuple[tuple[cst.Call, Rebinding], ...] | None
+
+    @property
+    def is_possible(self) -> bool:
+        return self.moving is not None or self.rebinding is not None
+
+
+def relocations(ctx: Context, call: cst.Call, kept: Collection[Path]) -> tuple[Relocation, ...]:
+    """One for each function in which something from above a constructor call holds parameters.
+
+    Nothing moves in the files that are kept.
+    """
+    return tuple(_relocation(early, kept) for early in early_holders(ctx, call))
+
+
+def _relocation(early: Early, kept: Collection[Path]) -> Relocation:
+    moved = moving(early) if early.file.path not in kept else None
+    rebound = rebinding(early, kept) if moved is None else None
+    return Relocation(early, moved, tuple(rebound) if rebound is not None else None)

@@ -80,7 +80,7 @@ def moving(early: Early) -> Moving | None:
     """What has to stand behind the last wrap of the model, or None when that cannot be proved to be the same."""
     ctx = early.file
     block = _common_block(ctx, early.site, early.holders)
-    if block is None or ctx.is_kept or not all(holder.can_move for holder in early.holders):
+    if block is None or not all(holder.can_move for holder in early.holders):
         return None
     body: list[cst.CSTNode] = list(block.body)
     models = frozenset({early.model})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 import libcst as cst
 
@@ -48,12 +50,12 @@ class Rebinding:
         return [Edit(above, above, before), Edit(end, end, f"{newline}{indent}{call}")], item
 
 
-def rebinding(early: Early) -> list[tuple[cst.Call, Rebinding]] | None:
-    """A rebinding for each optimizer that is built early; None where one of them has no name at the wrap."""
+def rebinding(early: Early, kept: Collection[Path]) -> list[tuple[cst.Call, Rebinding]] | None:
+    """A rebinding for each optimizer that is built early; None where one has no name at the wrap, outside of `kept`."""
     optimizers = _optimizers(early)
     if not optimizers:
         return None
-    found = [_rebinding(early, optimizer) for optimizer in optimizers]
+    found = [_rebinding(early, optimizer, kept) for optimizer in optimizers]
     return [each for each in found if each is not None] if None not in found else None
 
 
@@ -107,7 +109,7 @@ def _names_of(ctx: Context, call: cst.BaseExpression) -> list[str]:
     return [name for name in names if place(target) == name]
 
 
-def _rebinding(early: Early, optimizer: str) -> tuple[cst.Call, Rebinding] | None:
+def _rebinding(early: Early, optimizer: str, kept: Collection[Path]) -> tuple[cst.Call, Rebinding] | None:
     """As far in as the optimizer is passed along with the model: nothing may use it before."""
     outer = Step(early.file, early.site, early.model)
     levels = [(outer, optimizer, False)]
@@ -119,7 +121,7 @@ def _rebinding(early: Early, optimizer: str) -> tuple[cst.Call, Rebinding] | Non
         levels.append((step, inside[0], inside[1] or may_be_none))
     for step, name, may_be_none in reversed(levels):
         line = _line(step, early)
-        if line is not None and not step.file.is_kept:
+        if line is not None and step.file.path not in kept:
             return step.site, Rebinding(step.file, line, step.model, name, may_be_none)
     return None
 

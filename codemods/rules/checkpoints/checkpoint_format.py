@@ -48,6 +48,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.block_layout import dedent, replace_head
 from codemods.reading.dcp_format import check, guard_of, models_of, reads
 from codemods.reading.dcp_import import dcp_import
@@ -66,7 +67,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return node if name == "torch.load" and models_of(node, ctx) else None
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     if ctx.dotted(call.func) == "torch.load":
         return _load(call, ctx)
     try:
@@ -77,7 +78,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)])
 
 
-def _save(call: cst.Call, ctx: Context) -> Fix:
+def _save(call: cst.Call, ctx: PlannedContext) -> Fix:
     check(call, ctx)
     item = dcp_import(ctx, call)
     path = call.args[1]

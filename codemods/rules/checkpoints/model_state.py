@@ -60,6 +60,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.enclosing import is_inside
@@ -88,7 +89,7 @@ class Match:
     method: str
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     model, method = node.func.value, node.func.attr.value
@@ -98,7 +99,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
         return None  # parameters are whole there, on this rank alone if so chosen
     in_context = is_inside(node, CONTEXT, ctx.code(model), ctx)
     if in_context:
-        return Match(node, model, method) if ctx.state_dicts_at_run_time else None
+        return Match(node, model, method) if ctx.plan.state_dicts_at_run_time else None
     held = ctx.kinds(model)
     if ModelKind.FSDP in held or (method == "state_dict" and is_inner_module(model, node, ctx)):
         return Match(node, model, method)
@@ -114,15 +115,15 @@ def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, ctx: 
     return bool(_MODEL.search(ctx.code(model))) and not ctx.is_wrapped_elsewhere(model)
 
 
-def edit(found: Match, ctx: Context) -> Fix:
+def edit(found: Match, ctx: PlannedContext) -> Fix:
     held = ctx.kinds(found.model)
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
-    if ModelKind.FSDP not in held and not ctx.state_dicts_at_run_time:
+    if ModelKind.FSDP not in held and not ctx.plan.state_dicts_at_run_time:
         return _manual(found, ctx, "it cannot be seen whether this model is wrapped")
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
-    if ctx.state_dicts_at_run_time or ModelKind.DDP in held:
+    if ctx.plan.state_dicts_at_run_time or ModelKind.DDP in held:
         return _through_support(found, ctx)
     try:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
@@ -130,7 +131,7 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _manual(found, ctx, str(undecided))
 
 
-def _read(found: Match, ctx: Context) -> Fix:
+def _read(found: Match, ctx: PlannedContext) -> Fix:
     if found.call.args:
         raise NotStatic("it takes arguments that the new function does not have")
     if ctx.compiles_modules:
@@ -141,7 +142,7 @@ def _read(found: Match, ctx: Context) -> Fix:
     return _rewritten(found, ctx, "get_model_state_dict", "", options)
 
 
-def _load(found: Match, ctx: Context) -> Fix:
+def _load(found: Match, ctx: PlannedContext) -> Fix:
     load = loading(found.call, ctx)
     state = f", {ctx.code(load.state)}"
     if ctx.compiles_modules:
@@ -156,12 +157,12 @@ def _load(found: Match, ctx: Context) -> Fix:
     return _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
 
 
-def _compiled(found: Match, ctx: Context, is_sharded: bool, name: str) -> Fix:
+def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str) -> Fix:
     """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there."""
     return Fix() if is_sharded else _through_support(found, ctx, name)
 
 
-def _rewritten(found: Match, ctx: Context, function: str, state: str, options: str) -> Fix:
+def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:
     imports = [ctx.named(Import(DCP, function), found.call)]
     arguments = f"{ctx.code(found.model)}{state}"
     if options:
@@ -172,7 +173,7 @@ def _rewritten(found: Match, ctx: Context, function: str, state: str, options: s
     return Fix([Edit(*ctx.span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports)
 
 
-def _through_support(found: Match, ctx: Context, name: str = "") -> Fix:
+def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     item = ctx.named(Import(SUPPORT, name), found.call)
@@ -187,7 +188,7 @@ def _through_support(found: Match, ctx: Context, name: str = "") -> Fix:
     )
 
 
-def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: Context) -> Fix:
+def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) -> Fix:
     """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks.
 
     It raises where the model is wrapped; what may be a DDP model, or none at all, is read as before.

@@ -64,6 +64,7 @@ from codemods.api import (
     Rule,
     finding,
 )
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, renaming, space_behind
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
@@ -85,7 +86,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return node if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OPTIMIZER_CALLS else None
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     name = (ctx.fsdp1(call.func) or "").removeprefix(_PREFIX)
     try:
         return _rewrite(call, name, ctx)
@@ -94,7 +95,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)])
 
 
-def _rewrite(call: cst.Call, name: str, ctx: Context) -> Fix:
+def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Fix:
     given = _by_name(call, name, ctx)
     function, more = _read(call, given, ctx) if name == "optim_state_dict" else (name, "")
     if function in _READERS and _has_flat_order(given["model"].value, ctx):
@@ -144,11 +145,11 @@ def _is_needless(key: str, value: cst.BaseExpression, given: Mapping[str, cst.Ar
     return key == "optim_state_dict" and text == f"{optimizer}.state_dict()"
 
 
-def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: Context) -> tuple[str, str]:
+def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: PlannedContext) -> tuple[str, str]:
     """The support module's function that reads what `optim_state_dict` would, and what to add to the arguments."""
     if not {"model", "optim"} <= set(given):
         raise NotStatic("the model or the optimizer is not among its arguments")
-    if ctx.state_dicts_at_run_time:
+    if ctx.plan.state_dicts_at_run_time:
         return "optim_state_dict", ""
     context = context_of(call, ctx)
     if context is None:
@@ -159,12 +160,10 @@ def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: Context) -> tuple[s
     return chosen.optimizer_reading
 
 
-def _has_flat_order(model: cst.BaseExpression, ctx: Context) -> bool:
+def _has_flat_order(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether FSDP1 is seen to have flat parameters; `shard_model` of the support module sees that by itself."""
     calls = constructor_calls(model, ctx)
-    return had_flat_parameters(model, ctx) and all(
-        where.emission(call) is not Emission.SUPPORT for where, call in calls
-    )
+    return had_flat_parameters(model, ctx) and all(ctx.plan.emission(call) is not Emission.SUPPORT for _, call in calls)
 
 
 def _in_order(given: Mapping[str, cst.Arg], ctx: Context) -> list[Edit]:

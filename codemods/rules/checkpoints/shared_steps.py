@@ -53,6 +53,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.tables.state_dicts import DCP
 
@@ -65,8 +66,8 @@ _PARAMETERS = {
 }
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not ctx.wraps or ctx.dotted(node.func) not in _PARAMETERS:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
+    if not isinstance(node, cst.Call) or not ctx.plan.wraps or ctx.dotted(node.func) not in _PARAMETERS:
         return None
     given = _given(node, ctx)
     if given is None or not {"model", _STATE, "options"} <= set(given):

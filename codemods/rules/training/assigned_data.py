@@ -48,6 +48,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.layout import insert_raise
 from codemods.reading.model_parameters import readings
 
@@ -70,11 +71,11 @@ class Match:
     value: cst.BaseExpression
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return None
     target = node.targets[0].target
-    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or not ctx.wraps:
+    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or not ctx.plan.wraps:
         return None
     if not _is_of_model(target.value, node, ctx):
         return None

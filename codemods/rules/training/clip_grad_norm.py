@@ -48,6 +48,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
@@ -86,7 +87,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 
-def edit(found: Match, ctx: Context) -> Fix:
+def edit(found: Match, ctx: PlannedContext) -> Fix:
     call = ctx.parent(found.attribute)
     model = ctx.code(found.model)
     if ModelKind.FSDP not in found.held:

@@ -40,6 +40,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.manual import is_constructor
 
@@ -57,7 +58,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return node if all(argument.keyword is not None for argument in node.args) else None
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     kept = [
         f"{argument.keyword.value}={ctx.code(argument.value)}"
         for argument in call.args

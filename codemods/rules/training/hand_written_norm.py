@@ -53,6 +53,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.gradients import added_up_by_hand
 
 CODE = "FM214"
@@ -60,8 +61,8 @@ CODE = "FM214"
 _MESSAGE = "the gradients of this rank are p.grad.to_local(): their squares are added up over the ranks by hand"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Sequence[cst.Attribute] | None:
-    return added_up_by_hand(node, ctx) or None if isinstance(node, cst.FunctionDef) and ctx.wraps else None
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Sequence[cst.Attribute] | None:
+    return added_up_by_hand(node, ctx) or None if isinstance(node, cst.FunctionDef) and ctx.plan.wraps else None
 
 
 def edit(found: Sequence[cst.Attribute], ctx: Context) -> Fix:

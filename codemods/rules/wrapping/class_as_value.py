@@ -45,14 +45,15 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
 
 CODE = "FM109"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Reference | None:
-    if not isinstance(node, (cst.Name, cst.Attribute)) or not ctx.wraps or ctx.fsdp1(node) != WRAPPER:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
+    if not isinstance(node, (cst.Name, cst.Attribute)) or not ctx.plan.wraps or ctx.fsdp1(node) != WRAPPER:
         return None
     holder = ctx.parent(node)
     if isinstance(holder, (cst.ImportAlias, cst.AsName, cst.Attribute)):
@@ -60,9 +61,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Reference | None:
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
     calls = calls_of(ctx, node)
-    return (
-        node if calls is not None and all(where.emission(call) is Emission.SUPPORT for where, call in calls) else None
-    )
+    return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
 
 
 def edit(found: Reference, ctx: Context) -> Fix:

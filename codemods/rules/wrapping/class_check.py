@@ -41,18 +41,19 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Reference | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
     if not isinstance(node, (cst.Name, cst.Attribute)) or _counterpart(node, ctx) is None:
         return None
     return node if _is_class_test(node, ctx) or _is_annotation(node, ctx) else None
 
 
-def edit(found: Reference, ctx: Context) -> Fix:
+def edit(found: Reference, ctx: PlannedContext) -> Fix:
     others = _other_wrappers(found, ctx)
     if others is not None:
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
@@ -82,10 +83,10 @@ def _other_wrappers(node: Reference, ctx: Context) -> Edit | None:
     return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
 
 
-def _counterpart(node: Reference, ctx: Context) -> str | None:
+def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:
     """FSDP2's class for one of FSDP1's; `MixedPrecision` keeps its own where the support module needs it."""
     name = ctx.fsdp1(node)
-    if name == "MixedPrecision" and not ctx.uses_shard_model:
+    if name == "MixedPrecision" and not ctx.plan.uses_shard_model:
         return "MixedPrecisionPolicy"
     return "FSDPModule" if name == WRAPPER else None
 

@@ -54,6 +54,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Emission, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.class_layout import behind_the_module, is_refused, sharded_classes
 from codemods.reading.manual import is_constructor
 
@@ -66,16 +67,17 @@ _MOVES = "a base without methods moves behind nn.Module: fully_shard cannot chan
 _KEPT = "fully_shard cannot change the class of an object whose first base comes from ABC, and this file is kept"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     """The classes that a constructor call shards, and that have to change for it."""
-    if not isinstance(node, cst.Call) or not is_constructor(ctx, node) or ctx.emission(node) is Emission.SKIP:
+    if not isinstance(node, cst.Call) or not is_constructor(ctx, node) or ctx.plan.emission(node) is Emission.SKIP:
         return None
     found: Match = []
     for where, owner in dict.fromkeys(sharded_classes(ctx, node)):
         if not is_refused(where, owner):
             continue
-        edit = None if where.is_kept else behind_the_module(where, owner)
-        if where.is_kept or edit is not None:
+        is_kept = ctx.plan.is_kept(where.path)
+        edit = None if is_kept else behind_the_module(where, owner)
+        if is_kept or edit is not None:
             found.append((where, owner, edit))
     return found or None
 

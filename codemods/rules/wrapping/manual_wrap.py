@@ -45,7 +45,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Emission, Fix, Import, Level, Rule, finding
+from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.configuration import move
 from codemods.reading.manual import block_of, class_given, context_of
@@ -53,27 +54,27 @@ from codemods.reading.manual import block_of, class_given, context_of
 CODE = "FM106"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
     """`enable_wrap(wrapper_cls=FSDP)`, and each `wrap` that does not become `fully_shard` by itself."""
-    if not isinstance(node, cst.Call) or not ctx.wraps:
+    if not isinstance(node, cst.Call) or not ctx.plan.wraps:
         return None
     if class_given(ctx, node) is not None:
         return node
     is_wrap = ctx.fsdp1(node.func) == "wrap"
-    return node if is_wrap and (context_of(ctx, node) is None or ctx.emission(node) is Emission.SUPPORT) else None
+    return node if is_wrap and (context_of(ctx, node) is None or ctx.plan.emission(node) is Emission.SUPPORT) else None
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     given = class_given(ctx, call)
     if given is None:
         moved = move(call.func, "wrap", ctx)
         message = "wrap becomes wrap of the support module, which shards inside of enable_wrap only"
         return Fix(moved.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], moved.imports)
-    if ctx.emission(call) is Emission.SKIP:
+    if ctx.plan.emission(call) is Emission.SKIP:
         message = "enable_wrap is left as it is, because a wrap inside of it is"
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, "see the finding at that wrap")])
     block = block_of(ctx, call)
-    if ctx.emission(call) is Emission.NATIVE and block is not None:
+    if ctx.plan.emission(call) is Emission.NATIVE and block is not None:
         message = "enable_wrap goes: each module is sharded where wrap stands"
         return Fix(replace_head(ctx, block), [finding(CODE, Level.REWRITTEN, ctx, call, message)])
     moved = move(call.func, "enable_wrap", ctx)

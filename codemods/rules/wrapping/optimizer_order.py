@@ -48,31 +48,32 @@ reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import libcst as cst
 
 from codemods.api import Context, Emission, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_constructor, is_factory
-from codemods.reading.prewrap import Early, Rebinding, early_holders, keeps_lists, moving, rebinding
+from codemods.reading.prewrap import Rebinding, Relocation, keeps_lists
 
 CODE = "FM405"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> tuple[cst.Call, list[Early]] | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> tuple[cst.Call, tuple[Relocation, ...]] | None:
     if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
         return None
-    if ctx.emission(node) is Emission.SKIP:
+    if ctx.plan.emission(node) is Emission.SKIP:
         return None
-    found = early_holders(ctx, node)
+    found = ctx.plan.wraps[node].relocations
     return (node, found) if found else None
 
 
-def edit(found: tuple[cst.Call, list[Early]], ctx: Context) -> Fix:
+def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
     call, several = found
-    made = [outcome for early in several for outcome in _outcomes(early, call, ctx)]
+    made = [outcome for each in several for outcome in _outcomes(each, call, ctx)]
     made += _rebound(several)
     own = [outcome for where, outcome in made if where.path == ctx.path]
     return Fix(
@@ -83,9 +84,9 @@ def edit(found: tuple[cst.Call, list[Early]], ctx: Context) -> Fix:
     )
 
 
-def _outcomes(early: Early, call: cst.Call, ctx: Context) -> Iterator[tuple[Context, Fix]]:
+def _outcomes(relocation: Relocation, call: cst.Call, ctx: Context) -> Iterator[tuple[Context, Fix]]:
     """What becomes of each file: the optimizer can be built in one, and rebound in another."""
-    moved = moving(early)
+    early, moved = relocation.early, relocation.moving
     notes, hints = [], []
     if makes_flat_parameters(ctx, call):
         notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
@@ -106,11 +107,11 @@ def _outcomes(early: Early, call: cst.Call, ctx: Context) -> Iterator[tuple[Cont
     yield early.file, Fix(findings=[said])
 
 
-def _rebound(several: list[Early]) -> Iterator[tuple[Context, Fix]]:
+def _rebound(several: Iterable[Relocation]) -> Iterator[tuple[Context, Fix]]:
     """Each optimizer once, on however many ways it comes to the wrap."""
     once: dict[tuple[cst.CSTNode, str], tuple[cst.Call, Rebinding]] = {}
-    for early in several:
-        for site, each in (rebinding(early) or ()) if moving(early) is None else ():
+    for relocation in several:
+        for site, each in relocation.rebinding or ():
             key = (each.line, each.optimizer)
             _, other = once.get(key, (site, each))
             once[key] = (site, replace(each, may_be_none=each.may_be_none or other.may_be_none))
@@ -119,6 +120,6 @@ def _rebound(several: list[Early]) -> Iterator[tuple[Context, Fix]]:
         yield each.file, Fix(edits=edits, imports=[item])
 
 
-RULE: Rule[tuple[cst.Call, list[Early]]] = Rule(
+RULE: Rule[tuple[cst.Call, tuple[Relocation, ...]]] = Rule(
     CODE, "optimizer-before-sharding", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
 )

@@ -62,14 +62,15 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.policies import class_tuple, policy_classes
 
 CODE = "FM102"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Origin | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
     origin = Origin(ctx, node)
-    if not ctx.is_for_fully_shard(node):
+    if node not in ctx.plan.changed:
         return None
     try:
         policy_classes(origin)

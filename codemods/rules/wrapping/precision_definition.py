@@ -46,6 +46,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -53,12 +54,12 @@ from codemods.tables.names import PACKAGE, WRAPPER
 CODE = "FM103"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Origin | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
     if not isinstance(node, cst.Call) or ctx.fsdp1(node.func) != "MixedPrecision":
         return None
-    if ctx.is_for_shard_model(node) or _is_constructor_argument(node, ctx):
+    if node in ctx.plan.unchanged or _is_constructor_argument(node, ctx):
         return None
-    if ctx.uses_shard_model and not ctx.is_for_fully_shard(node):
+    if ctx.plan.uses_shard_model and node not in ctx.plan.changed:
         # Which call it reaches is not seen: it keeps the form that `shard_model` takes.
         return None
     origin = Origin(ctx, node)
@@ -69,11 +70,11 @@ def match(node: cst.CSTNode, ctx: Context) -> Origin | None:
     return origin
 
 
-def edit(found: Origin, ctx: Context) -> Fix:
+def edit(found: Origin, ctx: PlannedContext) -> Fix:
     call = cst.ensure_type(found.node, cst.Call)
     policy = ctx.named(Import(PACKAGE, "MixedPrecisionPolicy"), call)
     level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
-    if not ctx.is_for_fully_shard(call) and "buffer_dtype" in precision_fields(found):
+    if call not in ctx.plan.changed and "buffer_dtype" in precision_fields(found):
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(

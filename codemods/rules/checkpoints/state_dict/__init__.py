@@ -56,6 +56,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import WIDTH, append_argument
 from codemods.reading.layout import insert_raise, removal
@@ -79,7 +80,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return None
 
 
-def is_settled_at_run_time(node: cst.Call, ctx: Context) -> bool:
+def is_settled_at_run_time(node: cst.Call, ctx: PlannedContext) -> bool:
     """Whether a call sets a state-dict type for code that is not seen where it is set.
 
     Then what `state_dict()` returns is decided at run time everywhere in the program.
@@ -96,10 +97,10 @@ def is_settled_at_run_time(node: cst.Call, ctx: Context) -> bool:
     return False
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     if _is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT:
         return _without_counterpart(call, ctx)
-    if ctx.state_dicts_at_run_time:
+    if ctx.plan.state_dicts_at_run_time:
         return _at_run_time(call, ctx)
     return _rewrite(call, ctx)
 
@@ -115,7 +116,7 @@ def _without_counterpart(call: cst.Call, ctx: Context) -> Fix:
     return Fix(edits, [finding(CODE, Level.MANUAL, ctx, call, message, _HINT)])
 
 
-def _rewrite(call: cst.Call, ctx: Context) -> Fix:
+def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     block = _block(call, ctx)
     chosen = settings(call, ctx)
     written = rewrite_calls(block, chosen, ctx)
@@ -138,7 +139,7 @@ def _block(call: cst.Call, ctx: Context) -> cst.With:
     return block
 
 
-def _edits(written: Body, ctx: Context, block: cst.With) -> list[Edit]:
+def _edits(written: Body, ctx: PlannedContext, block: cst.With) -> list[Edit]:
     """Remove the `with` line; name the options there when calls share them, or when a line would grow too long."""
     shared = _shared_options(written, ctx)
     variable = _fresh("options", block, ctx)
@@ -159,7 +160,7 @@ def _shared_options(written: Body, ctx: Context) -> str | None:
     return None
 
 
-def _is_named_above(options: str, block: cst.With, ctx: Context) -> bool:
+def _is_named_above(options: str, block: cst.With, ctx: PlannedContext) -> bool:
     """Whether the last context before this one, in the same block, gives the same options the same name."""
     holder = ctx.parent(block)
     siblings = holder.body if isinstance(holder, (cst.IndentedBlock, cst.Module)) else ()

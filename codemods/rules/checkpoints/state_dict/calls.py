@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.model_loading import loading
@@ -37,7 +38,7 @@ class Body:
             self.options.append((node, f"{self.name(Import(DCP, 'StateDictOptions'), node, ctx)}({options})"))
 
 
-def rewrite_calls(block: cst.With, chosen: Settings, ctx: Context) -> Body:
+def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Body:
     """Raises NotStatic when the body does something with state dicts that has no counterpart.
 
     FSDP1's static methods that deal in optimizers are left to their own rule.
@@ -59,7 +60,7 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
         yield node
 
 
-def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: Context, written: Body) -> None:
+def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedContext, written: Body) -> None:
     model = ctx.code(chosen.model)
     start, end = ctx.span(node)
     if method == "state_dict" and not node.args:

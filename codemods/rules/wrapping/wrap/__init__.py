@@ -48,8 +48,9 @@ shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import libcst as cst
 
@@ -66,10 +67,11 @@ from codemods.api import (
     Rule,
     finding,
 )
+from codemods.plan import PlannedContext
 from codemods.reading.layout import insert_raise, is_stopped, removal
-from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
+from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
-from codemods.reading.prewrap import is_settled
+from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.arguments import DROPPED
 from codemods.tables.versions import exists
@@ -87,38 +89,40 @@ _UNITS = "which modules become units is seen at run time: shard_model logs how m
 
 @dataclass(frozen=True)
 class Proposal:
-    """How a constructor call could be rewritten, before the rest of the program is looked at."""
+    """How a wrap site could be rewritten, before the rest of the program is looked at."""
 
-    way: Emission
+    emission: Emission
     reason: str
     """Why it is not idiomatic; empty when it is."""
-    rewrites: frozenset[cst.CSTNode]
-    """Definitions that change with the idiomatic form, where they stand."""
-    inlines: frozenset[cst.CSTNode]
-    """Definitions that it takes over and removes."""
     reads: frozenset[cst.CSTNode]
     """Places where the argument values are made, all of which must stay as they are for the support form."""
+    draft: Draft | None = None
+    relocations: tuple[Relocation, ...] = ()
+
+    @property
+    def rewrites(self) -> frozenset[cst.CSTNode]:
+        """Definitions that change with the idiomatic form, where they stand."""
+        return frozenset(self.draft.definitions if self.draft is not None else ())
+
+    @property
+    def inlines(self) -> frozenset[cst.CSTNode]:
+        """Definitions that it takes over and removes."""
+        return frozenset(self.draft.inlined if self.draft is not None else ())
 
 
-def constructor_calls(ctx: Context, calls: list[cst.Call]) -> Iterator[cst.Call]:
-    """`FSDP(...)`, `partial(FSDP, ...)` and `enable_wrap(wrapper_cls=FSDP)`, in the order of the text."""
-    for call in calls:
-        if is_constructor(ctx, call) or is_factory(ctx, call) or class_given(ctx, call) is not None:
-            yield call
-
-
-def propose(ctx: Context, call: cst.Call) -> Proposal:
-    """Look at one constructor call by itself."""
+def propose(ctx: Context, call: cst.Call, kept: Collection[Path]) -> Proposal:
+    """Look at one wrap site by itself; nothing is done in the files that are kept."""
     reads = frozenset(
         origin.node for argument in call.args for origin in ctx.origins(argument.value) if origin.node is not None
     )
-    if not is_settled(ctx, call):
-        return Proposal(Emission.SKIP, "an optimizer is built before it", frozenset(), frozenset(), reads)
+    moved = relocations(ctx, call, kept)
+    if not all(each.is_possible for each in moved):
+        return Proposal(Emission.SKIP, "an optimizer is built before it", reads)
     try:
         made = _draft(ctx, call)
     except NotStatic as undecided:
-        return Proposal(Emission.SUPPORT, str(undecided), frozenset(), frozenset(), reads)
-    return Proposal(Emission.NATIVE, "", frozenset(made.definitions), frozenset(made.inlined), reads)
+        return Proposal(Emission.SUPPORT, str(undecided), reads, relocations=moved)
+    return Proposal(Emission.NATIVE, "", reads, made, moved)
 
 
 def is_left(ctx: Context, call: cst.Call) -> bool:
@@ -126,18 +130,17 @@ def is_left(ctx: Context, call: cst.Call) -> bool:
     return is_stopped(ctx, call, CODE)
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
     if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
         return None
     manual = context_of(ctx, node) is not None
-    return None if manual and ctx.emission(node) is Emission.SUPPORT else node
+    return None if manual and ctx.plan.emission(node) is Emission.SUPPORT else node
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
-    way = ctx.emission(call)
-    if way is Emission.SKIP:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
+    if ctx.plan.emission(call) is Emission.SKIP:
         return _left(call, ctx)
-    outcome = _rewritten(call, ctx, way)
+    outcome = _rewritten(call, ctx)
     return _refused(outcome) if _is_wrapped_already(call, ctx) else outcome
 
 
@@ -157,16 +160,17 @@ def _refused(outcome: Fix) -> Fix:
     return replace(outcome, findings=[replace(each, hint=each.hint or hint) for each in found])
 
 
-def _rewritten(call: cst.Call, ctx: Context, way: Emission) -> Fix:
-    if way is Emission.SUPPORT:
-        return _through_support(call, ctx)
-    made = _draft(ctx, call)
+def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
+    planned = ctx.plan.wraps[call]
+    if planned.draft is None:
+        return _through_support(call, ctx, planned.reason)
+    made = planned.draft.copy()  # writing it adds imports
     if is_constructor(ctx, call) and _needs_place(made, ctx, call):
         written = edits(made, place_of(ctx, call))
     else:
         text = root_call(made) if is_constructor(ctx, call) else factory(made)
         written = [Edit(*ctx.span(call), text)]
-    written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made))]
+    written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made, ctx.plan))]
     return Fix(
         edits=written,
         findings=[_finding(made, call, ctx)],
@@ -221,14 +225,10 @@ def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     return is_repeatable(made.module) and ctx.code(assignment.targets[0].target) == made.model
 
 
-def _through_support(call: cst.Call, ctx: Context) -> Fix:
+def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
     item = ctx.named(Import(SUPPORT, "shard_model"), call)
     callee = call.func if is_constructor(ctx, call) else call.args[0].value
     start, end = ctx.span(callee)
-    try:
-        reason = propose_reason(ctx, call)
-    except NotStatic as undecided:
-        reason = str(undecided)
     renamed = [a.keyword for a in call.args if a.keyword is not None and a.keyword.value == "ignored_parameters"]
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
     casts_buffers = any(has_buffer_dtype(origin) for value in given for origin in ctx.origins(value))
@@ -246,11 +246,6 @@ def _through_support(call: cst.Call, ctx: Context) -> Fix:
         findings=[finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))],
         imports=[item],
     )
-
-
-def propose_reason(ctx: Context, call: cst.Call) -> str:
-    """Why a call goes through the support module."""
-    return propose(ctx, call).reason or "it shares a value with a call that only run time decides"
 
 
 def _left(call: cst.Call, ctx: Context) -> Fix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -73,6 +73,10 @@ class Draft:
     dead: list[cst.CSTNode] = field(default_factory=list)
     """Statements that only the old call needed."""
     notes: list[Note] = field(default_factory=list)
+
+    def copy(self) -> Draft:
+        """The same, to be written out."""
+        return replace(self, imports=set(self.imports))
 
     def imported(self, module: str, name: str = "", alias: str = "") -> str:
         """Import a name and return what to write for it here."""

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Emission
+from codemods.api import Context
+from codemods.plan import Plan
 from codemods.reading.dead import assignment_only_for
 from codemods.tables.names import WRAPPER
 
 from .draft import Draft
 
 
-def unused_settings(made: Draft) -> Iterator[cst.CSTNode]:
+def unused_settings(made: Draft, plan: Plan) -> Iterator[cst.CSTNode]:
     """The statements `cpu_offload = CPUOffload(...)` that nothing needs once all calls they reach are rewritten."""
     for argument in made.call.args:
         if not isinstance(argument.value, cst.Name):
@@ -23,7 +24,7 @@ def unused_settings(made: Draft) -> Iterator[cst.CSTNode]:
                 continue  # one of another file goes when nothing imports it, which is for the user to see
             if not _is_setting(origin.node, made.file):
                 continue
-            statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made.file))
+            statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made.file, plan))
             if statement is not None and statement not in made.dead:
                 yield statement
 
@@ -33,8 +34,8 @@ def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
     return isinstance(named, (cst.Name, cst.Attribute)) and ctx.fsdp1(named) not in {None, WRAPPER, "wrap"}
 
 
-def _goes_too(use: cst.Name, ctx: Context) -> bool:
+def _goes_too(use: cst.Name, ctx: Context, plan: Plan) -> bool:
     """Whether a use is an argument of a constructor call that is written anew."""
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and call.func is not use and ctx.emission(call) is Emission.NATIVE
+    return isinstance(call, cst.Call) and call.func is not use and plan.is_native(call)

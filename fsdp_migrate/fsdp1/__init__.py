@@ -1,0 +1,1 @@
+"""What a program does with FSDP1, as its sources alone tell."""

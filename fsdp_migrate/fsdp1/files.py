@@ -1,0 +1,39 @@
+"""The files in which FSDP1, or what serves its models, can stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from codemods import RULES
+from codemods.tables.leftovers import BY_NAME
+
+from ..analysis.program import Program
+from ..analysis.tree import Tree
+from ..support_file import is_support_file
+
+
+def naming_fsdp1(program: Program) -> list[Tree]:
+    """The files that name FSDP1, by whatever name."""
+    return holding(program, ("FullyShardedDataParallel", "fsdp"))
+
+
+def using_models(program: Program) -> list[Tree]:
+    """The files that call a method which means something else on a wrapped model, whether they name FSDP1 or not."""
+    methods = {word for rule in RULES for word in rule.methods} | BY_NAME
+    functions = {word for rule in RULES for word in rule.functions}
+    assigned = {word for rule in RULES for word in rule.assigned}
+    uses = re.compile(
+        rf"(?:\.|\bimport )(?:{'|'.join(sorted(methods))})\b"
+        rf"|\b(?:{'|'.join(sorted(functions))})\b"
+        rf"|\.\s*(?:{'|'.join(sorted(assigned))})\b[\s\\)]*=(?!=)"
+        rf"|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']"
+    )
+    paths = [path for path, text in program.texts.items() if uses.search(text)]
+    trees = (program.tree(path) for path in paths if not is_support_file(path))
+    return [tree for tree in trees if tree is not None]
+
+
+def holding(program: Program, words: Iterable[str]) -> list[Tree]:
+    """The files that hold one of these identifiers; the tool's own support modules left out."""
+    return [tree for tree in program.mentioning(*words) if not is_support_file(tree.path)]
