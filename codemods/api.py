@@ -8,7 +8,7 @@ prints nothing, reads no file, and imports no other codemod.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -52,11 +52,17 @@ class Finding:
     """What is there, in one sentence without a full stop."""
     hint: str = ""
     """What the person should do; empty when there is nothing to do."""
+    about: cst.CSTNode | None = field(default=None, compare=False, repr=False)
+    """The node, for the engine: it knows by it what is left without a word. Not in a report."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """Replace the characters `[start, end)` of the file as it was read by `text`."""
+    """Replace the characters `[start, end)` of the file as it was read by `text`.
+
+    The text is a template: what `Context.quote` gives for a node is filled with the node as its own edits leave it.
+    A construct inside of the characters that is not quoted is gone, and its edits with it.
+    """
 
     start: int
     end: int
@@ -171,6 +177,18 @@ class Context(Protocol):
 
     def code(self, node: cst.CSTNode) -> str:
         """The text of a node, as the user wrote it."""
+
+    def quote(self, node: cst.CSTNode) -> str:
+        """A hole in the text of an edit, filled with the node as its own edits leave it."""
+
+    def quote_text(self, start: int, end: int) -> str:
+        """The same for the characters `[start, end)`."""
+
+    def quote_lines(self, start: int, end: int) -> str:
+        """The same for whole lines, with what is inserted at their edges."""
+
+    def plain(self, template: str) -> str:
+        """A template with its holes filled from the source as the user wrote it: for messages, and to measure."""
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         """1-based line and column."""
@@ -351,4 +369,4 @@ class Check:
 def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "") -> Finding:
     """A finding at the first character of `node`."""
     line, column = ctx.position(node)
-    return Finding(rule, level, ctx.path, line, column, message, hint)
+    return Finding(rule, level, ctx.path, line, column, message, hint, node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Reference
 from codemods.plan import Plan
 from codemods.reading import configuration
 from codemods.reading.layout import removal
-from codemods.tables.leftovers import INTERNALS, STATIC
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST
 
@@ -25,6 +23,7 @@ from .analysis.program_model import PlannedFile, PlannedModel, ProgramModel
 from .analysis.room import room_for_trees
 from .analysis.symbols import Resolve
 from .analysis.tree import Tree
+from .edit.apply import Overlap, Rendered, apply
 from .findings import Change, FileError, Report
 from .fsdp1.files import holding
 from .plan import make_plan
@@ -101,8 +100,13 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     )
     if options.contract:
         findings = findings | fsdp2_lint_findings(facts)
-    ordered = tuple(sorted(findings, key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
-    return Report(ordered, changes, errors, len(sources), frozenset(run.through_support))
+    ordered = tuple(sorted(map(_by_place, findings), key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
+    return Report(ordered, changes, errors, len(sources), frozenset(map(_by_place, run.through_support)))
+
+
+def _by_place(finding: Finding) -> Finding:
+    """Without its node, which would keep the tree of its file."""
+    return replace(finding, about=None)
 
 
 def fsdp2_lint_findings(facts: PlannedModel) -> set[Finding]:
@@ -141,6 +145,8 @@ class _Run:
         self.groups = programs(graph) or (tuple(facts.model.program.texts),)
         self.search = SearchPath(graph)
         self.findings: set[Finding] = set()
+        self.reported: set[cst.CSTNode | None] = set()
+        """What the findings are about."""
         self.through_support: set[Finding] = set()
         self.pending: dict[Path, _Pending] = defaultdict(_Pending)
 
@@ -153,12 +159,14 @@ class _Run:
                         self._take(file.path, rule.edit(found, file))
 
     def report_leftovers(self, file: PlannedFile) -> None:
+        """Report what no rule has rewritten or reported. What this adds puts lines before it, and takes nothing."""
         untouched = self.plan.is_kept(file.path)
         migrated = not untouched and self.plan.migrates
         if not untouched:
             self._drop_aliases(file)
+        rendered = self._rendered(file)
         for node, name in file.references():
-            if self._is_handled(file, node):
+            if not _is_left(file, node, rendered) or self._is_reported(file, node):
                 continue
             if imports.is_vocabulary(name) and self.plan.wraps and not untouched:
                 self._take(file.path, configuration.move(node, name, file))
@@ -166,25 +174,25 @@ class _Run:
             self._take(file.path, leftover.report(node, name, file, migrated))
         if self.plan.beside(file.path) is not None:
             return
-        attributes = [node for node in file.tree.nodes(cst.Attribute) if not self._is_gone(file, node)]
+        attributes = [node for node in file.tree.nodes(cst.Attribute) if rendered.keeps(file.span(node.attr))]
         self._take(file.path, leftover.internals(file, attributes, migrated))
 
     def _drop_aliases(self, file: PlannedFile) -> None:
         """Take `FSDP = FullyShardedDataParallel` away when nothing of its uses is left."""
         named = [node for node, _ in file.references() if isinstance(file.parent(node), cst.Assign)]
-        while any(self._drop_alias(file, node) for node in named if not self._is_replaced(file, node)):
+        while named and any(self._drop_alias(file, node, self._rendered(file)) for node in named):
             pass
 
-    def _drop_alias(self, file: PlannedFile, node: Reference) -> bool:
+    def _drop_alias(self, file: PlannedFile, node: Reference, rendered: Rendered) -> bool:
         assignment = file.parent(node)
         target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
         if assignment is None or not isinstance(target, cst.Name) or file.fsdp1(target) is None:
             return False
         uses = file.uses(assignment)
         line = file.parent(assignment)
-        if line is None or file.mentions_elsewhere(target.value):
+        if line is None or file.mentions_elsewhere(target.value) or not _is_left(file, node, rendered):
             return False
-        if not uses or not all(self._is_replaced(file, use) for use in uses):
+        if not uses or any(_is_left(file, use, rendered) for use in uses):
             return False
         self.pending[file.path].edits.add(removal(file, line))
         return True
@@ -193,7 +201,8 @@ class _Run:
         """What is not rewritten, and why; nothing about the inside of a file that is not the user's."""
         for tree in naming:
             file = self.facts.file(tree)
-            self.findings.update(finding for check in SKIPPED for finding in check.find(file))
+            for check in SKIPPED:
+                self._take(tree.path, Fix(findings=tuple(check.find(file))))
         for tree in naming:
             if tree.path in self.plan.skipped:
                 self.report_leftovers(self.facts.file(tree))
@@ -209,7 +218,7 @@ class _Run:
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.model.program.texts
         edited = {
-            path: apply(texts[path], pending.edits)
+            path: apply(path, texts[path], pending.edits).text
             for path, pending in self.pending.items()
             if not self.plan.is_kept(path) and (pending.edits or PACKAGE in texts[path])
         }
@@ -240,6 +249,7 @@ class _Run:
 
     def _take(self, path: Path, outcome: Fix) -> None:
         self.findings.update(outcome.findings)
+        self.reported.update(each.about for each in outcome.findings)
         if any(item.module == SUPPORT for item in outcome.imports):
             self.through_support.update(outcome.findings)
         self.pending[path].edits.update(outcome.edits)
@@ -247,95 +257,27 @@ class _Run:
         for where, other in outcome.elsewhere:
             self._take(where.path, other)
 
-    def _is_replaced(self, file: PlannedFile, node: cst.CSTNode) -> bool:
-        start, end = file.span(node)
-        return any(edit.start <= start and end <= edit.end for edit in self.pending[file.path].edits)
+    def _rendered(self, file: PlannedFile) -> Rendered:
+        try:
+            return apply(file.path, file.text, self.pending[file.path].edits)
+        except Overlap:  # `changes` reports it; nothing of this file will be written
+            return Rendered(file.text, [(0, len(file.text))])
 
-    def _is_gone(self, file: PlannedFile, node: cst.Attribute) -> bool:
-        """Whether what only FSDP1 has stands in text that a rule has replaced, and is not quoted there."""
-        if node.attr.value not in INTERNALS | STATIC:
-            return False
-        start, end = file.span(node)
-        around = [edit for edit in self.pending[file.path].edits if edit.start <= start and end <= edit.end]
-        return any(file.code(node) not in edit.text for edit in around)
-
-    def _is_handled(self, file: PlannedFile, node: cst.CSTNode) -> bool:
-        """Whether a rule has replaced the text of the node, or reported it."""
-        if self._is_replaced(file, node):
-            return True
-        line, column = file.position(node)
-        return any(f.path == file.path and (f.line, f.column) == (line, column) for f in self.findings)
+    def _is_reported(self, file: PlannedFile, node: cst.CSTNode) -> bool:
+        """Whether a finding is about the node, or about what it begins: `FSDP` of `FSDP.state_dict(model)`."""
+        begun, start = [node], file.span(node)[0]
+        for outer in file.ancestors(node):
+            if file.span(outer)[0] != start:
+                break
+            begun.append(outer)
+        return not self.reported.isdisjoint(begun)
 
 
-def apply(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits made.
-
-    An edit inside a longer one is made in what the longer one quotes of the old text; where that quotes nothing of it,
-    the construct is gone. Raises ValueError when two edits overlap in part, which would be a fault of a rule.
-    """
-    outer: list[Edit] = []
-    inner: dict[int, list[Edit]] = defaultdict(list)
-    for edit in _joined(edits):
-        if outer and edit.start < outer[-1].end:
-            if edit.end > outer[-1].end:
-                raise ValueError(f"edits overlap: {outer[-1]} and {edit}")
-            inner[len(outer) - 1].append(edit)
-        else:
-            outer.append(edit)
-    written, position = "", 0
-    for index, edit in enumerate(outer):
-        written += text[position : edit.start] + _with_inner(text, edit, inner[index])
-        position = edit.end + (_blank_lines(written, text[edit.end :]) if _takes_lines(edit, text) else 0)
-    return written + text[position:]
-
-
-def _takes_lines(edit: Edit, text: str) -> bool:
-    starts = text[edit.start - 1 : edit.start] in {"", "\n"}
-    return starts and not edit.text and text[edit.start : edit.end].endswith("\n")
-
-
-def _blank_lines(before: str, behind: str) -> int:
-    """How much of the blank lines behind lines that went is too much beside those before them."""
-    above = _BLANK_BEFORE.search(before)
-    below = _BLANK_BEHIND.match(behind)
-    assert above is not None
-    assert below is not None
-    if before.endswith((":\n", ":\r\n")):  # a block does not start with a gap
-        return len(below.group())
-    lines = below.group().splitlines(keepends=True)
-    return sum(map(len, lines[: len(above.group().splitlines())]))
-
-
-_BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
-_BLANK_BEHIND = re.compile(r"(?:[ \t]*\r?\n)*")
-
-
-def _joined(edits: Iterable[Edit]) -> list[Edit]:
-    """In the order of the text, the longer first; an insertion behind a replacement becomes part of it."""
-    ordered: list[Edit] = []
-    for edit in sorted(edits, key=lambda e: (e.start, -e.end, e.text)):
-        last = ordered[-1] if ordered else None
-        if last is not None and edit.start == edit.end == last.end and last.start < last.end and last.text:
-            ordered[-1] = Edit(last.start, last.end, last.text + edit.text)
-        else:
-            ordered.append(edit)
-    return ordered
-
-
-def _with_inner(text: str, edit: Edit, inner: Iterable[Edit]) -> str:
-    written = edit.text
-    for change in inner:
-        quoted = text[change.start : change.end]
-        if quoted:
-            written = _whole(quoted).sub(change.text.replace("\\", r"\\"), written)
-    return written
-
-
-def _whole(quoted: str) -> re.Pattern[str]:
-    """Matches a piece of code where it is not a part of a longer name."""
-    before = r"(?<!\w)" if quoted[0].isidentifier() else ""
-    behind = r"(?!\w)" if quoted[-1].isidentifier() else ""
-    return re.compile(before + re.escape(quoted) + behind)
+def _is_left(file: PlannedFile, node: cst.CSTNode, rendered: Rendered) -> bool:
+    """Whether a name is still in the text: all of `fsdp.FullyShardedDataParallel`."""
+    if isinstance(node, cst.Attribute):
+        return rendered.keeps(file.span(node.attr)) and _is_left(file, node.value, rendered)
+    return rendered.keeps(file.span(node))
 
 
 def _resolver() -> Resolve:

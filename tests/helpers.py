@@ -121,6 +121,7 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> R
         if path in first.before:
             assert undefined(text) <= undefined(first.before[path]), "a name lost its import"
             assert _unused_imports(text) <= _unused_imports(first.before[path]), "an import that nothing uses"
+    assert "\0" not in "".join([*first.after.values(), *(f"{f.message}{f.hint}" for f in first.findings)])
     check_leftovers(first)
     broken = [finding for finding in second.findings if is_fsdp2_lint(finding) and finding.level is Level.MANUAL]
     assert not broken, "the result breaks FSDP2's contract"

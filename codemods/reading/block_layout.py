@@ -101,3 +101,15 @@ def _multi_line_strings(ctx: Context, node: cst.CSTNode) -> list[tuple[int, int]
         start, end = ctx.span(node)
         return [(start, end)] if "\n" in ctx.text[start:end] else []
     return [span for child in node.children for span in _multi_line_strings(ctx, child)]
+
+
+def indented(ctx: Context, node: cst.CSTNode) -> list[Edit]:
+    """Edits that take the further lines of a statement one level in, where no string holds them."""
+    start, end = ctx.span(node)
+    strings = _multi_line_strings(ctx, node)
+    edits, offset = [], ctx.text.find("\n", start, end) + 1
+    while offset:
+        if not any(left < offset <= right for left, right in strings):
+            edits.append(Edit(offset, offset, ctx.indent))
+        offset = ctx.text.find("\n", offset, end) + 1
+    return edits

@@ -28,15 +28,16 @@ def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: s
     line_start = ctx.text.rfind("\n", 0, start) + 1
     rest = ctx.text[end:].split("\n", 1)[0].rstrip()
     text = f"{function}({arguments}){suffix}"
+    written = ctx.plain(text)
     line = ctx.text[line_start:start]
     indent = line[: len(line) - len(line.lstrip())]
     # What stands in a block that is taken away is written where it comes to stand.
     gone = sum(extra_indent(ctx, block) for block in _contexts_around(old, ctx))
-    if not _is_outermost(ctx, old) or "\n" in text or len(line) - gone + len(text) + len(rest) <= WIDTH:
+    if not _is_outermost(ctx, old) or "\n" in written or len(line) - gone + len(written) + len(rest) <= WIDTH:
         return text
     indent = indent[: len(indent) - gone]
     inner = f"{ctx.newline}{indent}{ctx.indent}"
-    if len(indent) + len(ctx.indent) + len(arguments) > WIDTH:
+    if len(indent) + len(ctx.indent) + len(ctx.plain(arguments)) > WIDTH:
         arguments = "".join(f"{argument},{inner}" for argument in _arguments(arguments))[: -len(inner)]
     return f"{function}({inner}{arguments}{ctx.newline}{indent}){suffix}"
 
@@ -51,6 +52,11 @@ def space_behind(ctx: PlannedContext, argument: cst.Arg) -> str:
     return ctx.newline + line[: len(line) - gone]
 
 
+def quoted_argument(ctx: Context, argument: cst.Arg) -> str:
+    """An argument with its keyword or star, without the comma behind it."""
+    return ctx.quote_text(ctx.span(argument)[0], ctx.span(argument.value)[1])
+
+
 def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With]:
     """The `with FSDP.state_dict_type(…):` around a node that are taken away."""
     if ctx.plan.state_dicts_at_run_time:
@@ -63,7 +69,8 @@ def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With]:
 def _arguments(text: str) -> list[str]:
     """The text of a call's arguments, of one line, cut at the commas between them."""
     cuts, depth = [-1], 0
-    for token in tokenize.generate_tokens(io.StringIO(f"({text})").readline):
+    readable = text.replace("\0", "_")  # a hole becomes something that the tokenizer reads
+    for token in tokenize.generate_tokens(io.StringIO(f"({readable})").readline):
         depth += (token.string in {"(", "[", "{"}) - (token.string in {")", "]", "}"})
         if token.string == "," and depth == 1:
             cuts.append(token.start[1] - 1)

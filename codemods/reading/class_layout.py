@@ -34,7 +34,7 @@ def behind_the_module(ctx: Context, node: cst.ClassDef) -> Edit | None:
     rest = [base for base in bases if base not in first]
     if bases[0] not in first or _is_empty(ctx, rest[0]) or "\n" in ctx.text[start:end]:
         return None
-    return Edit(start, end, ", ".join(ctx.code(base) for base in (*rest, *first)))
+    return Edit(start, end, ", ".join(ctx.quote(base) for base in (*rest, *first)))
 
 
 def sharded_classes(ctx: Context, call: cst.Call) -> Iterator[tuple[Context, cst.ClassDef]]:

@@ -44,6 +44,6 @@ def class_tuple(ctx: Context, classes: cst.BaseExpression) -> str:
     """The classes as a tuple, which `isinstance` takes."""
     elements = class_elements(classes)
     if elements is None:
-        return f"tuple({ctx.code(classes)})"
-    texts = [ctx.code(element) for element in elements]
+        return f"tuple({ctx.quote(classes)})"
+    texts = [ctx.quote(element) for element in elements]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

@@ -101,5 +101,5 @@ def policy_call(origin: Origin, name: str) -> str:
     so nothing is filled in.
     """
     fields = precision_fields(origin)
-    kept = [(field, text_of(origin, fields, field)) for field in KEPT if field in fields]
+    kept = [(field, origin.file.quote(fields[field])) for field in KEPT if field in fields]
     return f"{name}({', '.join(f'{field}={text}' for field, text in kept)})"

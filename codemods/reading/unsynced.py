@@ -34,7 +34,7 @@ def discard_gradients(model: cst.BaseExpression, ctx: Context) -> tuple[list[Edi
         if not isinstance(ctx.parent(call), cst.Expr) or not _is_known(model, call, ctx):
             raise NotStatic(f"`{ctx.code(call)}` drops them")
         item = ctx.named(Import(SUPPORT, "discard_unsynced_gradients"), call)
-        edits.append(_behind(call, f"{item.local}({ctx.code(model)})", ctx))
+        edits.append(_behind(call, f"{item.local}({ctx.quote(model)})", ctx))
         imports.append(item)
     return edits, imports
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import libcst as cst
 
+from codemods import template
 from codemods.api import Import, ModelKind, Origin, Reference
 from codemods.plan import Plan
 from codemods.skipped import generated, vendored
@@ -162,6 +163,18 @@ class FileContext:
 
     def code(self, node: cst.CSTNode) -> str:
         return self.tree.code(node)
+
+    def quote(self, node: cst.CSTNode) -> str:
+        return template.quote(self.path, self.tree.span(node))
+
+    def quote_text(self, start: int, end: int) -> str:
+        return template.quote(self.path, (start, end)) if start < end else ""
+
+    def quote_lines(self, start: int, end: int) -> str:
+        return template.quote(self.path, (start, end), is_lines=True) if start < end else ""
+
+    def plain(self, template_text: str) -> str:
+        return template.plain(template_text, self.text)
 
     def position(self, node: cst.CSTNode) -> tuple[int, int]:
         return self.tree.position(node)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import libcst as cst
 
-from codemods.tables.names import WRAPPER, fsdp1_name
+from codemods.tables.names import FSDP1, FSDP2, WRAPPER, fsdp1_name
 
 from .scopes import Binding, Binds, Scope
 from .tree import Tree
-
-_BUILTINS = frozenset(dir(builtins))
 
 Resolve = Callable[[Path, "str | None", int], "Path | None"]
 """`(importing file, module, level) -> file`, None when the module is not the program's own."""
@@ -113,7 +110,7 @@ class Symbols:
     def _starred(self, tree: Tree, name: str) -> Symbol | None:
         for module in self.star_imports(tree):
             if isinstance(module, str):
-                if module.startswith("torch.distributed.fsdp") and name not in _BUILTINS:
+                if module.startswith("torch.distributed.fsdp") and name in FSDP1 | FSDP2:
                     return Outside(f"{module}.{name}")
                 continue
             symbol = self._top_level(module, name)

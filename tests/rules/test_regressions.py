@@ -31,11 +31,6 @@ def test_name_bound_inside_a_dropped_argument_stays_bound() -> None:
     assert "use_orig_params=(u := True)" in result.text
 
 
-def test_edit_inside_what_another_edit_quotes_is_made() -> None:
-    body = "def f(a, b):\n    model = FSDP(a)\n    ema = FSDP(b)\n    ema.load_state_dict(model.module.state_dict())\n"
-    assert ".module" not in rewrite(HEAD + body).text
-
-
 def test_method_that_the_program_replaces_needs_a_person() -> None:
     result = rewrite(HEAD + "def f(net, other):\n    model = FSDP(net)\n    model.no_sync = other\n")
     assert "model.no_sync = other" in result.text

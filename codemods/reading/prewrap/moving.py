@@ -68,7 +68,7 @@ class Moving:
         """Take the statements away with the comments above them, and write them again."""
         ctx, newline = self.file, self.file.newline
         spans = [_with_comments(ctx, statement) for statement in self.statements]
-        texts = [ctx.text[start:end].rstrip("\r\n") for start, end in spans]
+        texts = [ctx.quote_lines(start, start + len(ctx.text[start:end].rstrip("\r\n"))) for start, end in spans]
         edits = [Edit(start, _behind_blank(ctx, start, end), "") for start, end in _joined(ctx, spans)]
         behind = ctx.whole_lines(self.behind)[1]
         if ctx.text[:behind].endswith(newline):

@@ -99,9 +99,9 @@ def _save(call: cst.Call, ctx: PlannedContext) -> Fix:
 
 def _load(call: cst.Call, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, "load_dcp"), call)
-    model = ctx.code(models_of(call, ctx)[0])
+    model = ctx.quote(models_of(call, ctx)[0])
     path = next((a for a in call.args if a.keyword is not None and a.keyword.value == "f"), call.args[0])
-    text = f"{item.local}({ctx.code(path.value)}, {model})"
+    text = f"{item.local}({ctx.quote(path.value)}, {model})"
     message = "torch.load becomes load_dcp of the support module, which reads each rank's part"
     return Fix([Edit(*ctx.span(call), text)], [finding(CODE, Level.REVIEW, ctx, call, message, _CONVERT)], [item])
 

@@ -92,7 +92,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     new = _NEW[old]
     given, imports = _given(call, ctx), []
     if isinstance(call.func, cst.Attribute):
-        function = f"{ctx.code(call.func.value)}.{new}"
+        function = f"{ctx.quote(call.func.value)}.{new}"
     else:
         imports = [dcp_import(ctx, call)]
         function = f"{imports[0].local}.{new}"

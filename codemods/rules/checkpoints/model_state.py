@@ -61,7 +61,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text
+from codemods.reading.call_layout import call_text, quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
@@ -144,16 +144,16 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
 
 def _load(found: Match, ctx: PlannedContext) -> Fix:
     load = loading(found.call, ctx)
-    state = f", {ctx.code(load.state)}"
+    state = f", {ctx.quote(load.state)}"
     if ctx.compiles_modules:
         return _compiled(found, ctx, is_loaded_by_dcp(load.state, ctx), "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, ctx, "load_full_state_dict")
-    strict = f"strict={ctx.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, ctx) else FULL_LOAD
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
-        state = f", dict({ctx.code(load.state)})"
+        state = f", dict({ctx.quote(load.state)})"
     return _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
 
 
@@ -164,7 +164,7 @@ def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str) ->
 
 def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:
     imports = [ctx.named(Import(DCP, function), found.call)]
-    arguments = f"{ctx.code(found.model)}{state}"
+    arguments = f"{ctx.quote(found.model)}{state}"
     if options:
         imports.append(ctx.named(Import(DCP, "StateDictOptions"), found.call))
         arguments += f", options={imports[1].local}({options})"
@@ -177,8 +177,8 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     item = ctx.named(Import(SUPPORT, name), found.call)
-    arguments = [ctx.code(found.model), *(ctx.code(argument) for argument in found.call.args)]
-    text = call_text(ctx, found.call, item.local, ", ".join(text.rstrip(", \n") for text in arguments))
+    arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.call.args)]
+    text = call_text(ctx, found.call, item.local, ", ".join(arguments))
     return Fix(
         edits=[Edit(*ctx.span(found.call), text)],
         findings=[

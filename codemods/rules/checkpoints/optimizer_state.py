@@ -48,6 +48,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 import libcst as cst
 
@@ -176,8 +177,10 @@ def _in_order(given: Mapping[str, cst.Arg], ctx: Context) -> list[Edit]:
         return []
     if third.keyword is not None or not _is_model(second, ctx):
         raise NotStatic("it cannot be seen which of its arguments is the model: torch 2.1 changed their order")
-    texts = [ctx.code(argument.value) for argument in (second, third, first)]
-    return [Edit(*ctx.span(argument.value), text) for argument, text in zip((first, second, third), texts, strict=True)]
+    places = [ctx.span(argument.value) for argument in (first, second, third)]
+    texts = [ctx.quote(argument.value) for argument in (second, third, first)]
+    gaps = [ctx.quote_text(here[1], following[0]) for here, following in pairwise(places)]
+    return [Edit(places[0][0], places[2][1], "".join([texts[0], gaps[0], texts[1], gaps[1], texts[2]]))]
 
 
 def _is_model(argument: cst.Arg, ctx: Context) -> bool:

@@ -102,10 +102,9 @@ def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
 def edit(call: cst.Call, ctx: Context) -> Fix:
     state = (_given(call, ctx) or {})[_STATE].value
     item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
-    start, end = ctx.span(state)
     message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
     return Fix(
-        [Edit(start, start, f"{item.local}("), Edit(end, end, ")")],
+        [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")],
         [finding(CODE, Level.REWRITTEN, ctx, call, message)],
         [item],
     )

@@ -89,12 +89,13 @@ def edit(found: Match, ctx: Context) -> Fix:
         stopped = insert_raise(ctx, found.statement, CODE, _MOVED)
         return Fix(stopped, [finding(CODE, Level.MANUAL, ctx, found.statement, _MOVED, _HINT)])
     start, end = ctx.span(found.statement)
-    value = value[1:-1] if _is_in_parentheses(found.value) else value
+    first, last = ctx.span(found.value)
+    written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(found.value) else ctx.quote(found.value)
     if isinstance(found.value, cst.Yield) and not found.value.lpar:
-        value = f"({value})"
+        written = f"({written})"
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
     return Fix(
-        [Edit(start, end, f"{param}.data.copy_({value})")],
+        [Edit(start, end, f"{ctx.quote(found.param)}.data.copy_({written})")],
         [finding(CODE, Level.REWRITTEN, ctx, found.statement, message)],
     )
 

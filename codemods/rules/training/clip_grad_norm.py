@@ -95,16 +95,16 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, _FUNCTION), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
         partial = ctx.named(Import("functools", "partial"), found.attribute)
-        edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {model})")]
+        edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
         return Fix(edits, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item, partial])
     start, end = ctx.span(call)
     by_class = found.model is not found.attribute.value
-    inside = ctx.text[ctx.span(found.attribute)[1] : end].lstrip()[1:]
-    arguments = inside.lstrip()
-    gap = inside[: len(inside) - len(arguments)]  # a line break, where the arguments have lines of their own
+    first = ctx.span(call.args[0])[0] if call.args else end - 1
+    gap = ctx.text[:first].removeprefix(ctx.text[:first].rstrip())  # a line break, where they have lines of their own
     between = f",{gap or ' '}"
-    given = arguments if by_class else f"{model}{between}{arguments}"
-    through_support = [Edit(start, end, f"{item.local}({gap}{given}")]
+    arguments = ctx.quote_text(first, end - 1)
+    given = arguments if by_class else f"{ctx.quote(found.model)}{between}{arguments}"
+    through_support = [Edit(start, end, f"{item.local}({gap}{given})")]
     for applies, what, hint in (
         (clips_after_forward(call, found.model, ctx), STALE, STALE_HINT),
         (ctx.ignores_parameters(found.model), IGNORED, IGNORED_HINT),
@@ -119,8 +119,9 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     function = f"{torch.local}.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()"
     if by_class:
-        arguments = arguments[len(model) :].lstrip(", ")
-    written = call_text(ctx, call, function, f"{gap}{model}.parameters(){between}{arguments[:-1]}", suffix)
+        arguments = ctx.quote_text(ctx.span(call.args[1])[0], end - 1)
+    read = f"{gap}{ctx.quote(found.model)}.parameters(){between}{arguments}"
+    written = call_text(ctx, call, function, read, suffix)
     return Fix([Edit(start, end, written)], [_becomes(found, ctx, f"{_FUNCTION} becomes {function}")], [torch])
 
 

@@ -81,7 +81,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
 
 def edit(found: Match, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, "free_shards"), found.call)
-    text = f"{item.local}({ctx.code(found.unit)})"
+    text = f"{item.local}({ctx.quote(found.unit)})"
     message = "freeing a flat parameter becomes free_shards of the support module"
     return Fix([Edit(*ctx.span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item])
 

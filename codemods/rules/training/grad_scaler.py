@@ -60,7 +60,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     kept = [
-        f"{argument.keyword.value}={ctx.code(argument.value)}"
+        f"{argument.keyword.value}={ctx.quote(argument.value)}"
         for argument in call.args
         if argument.keyword is not None and argument.keyword.value != "process_group"
     ]

@@ -66,9 +66,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Sequence[cst.Attribute] | N
 
 
 def edit(found: Sequence[cst.Attribute], ctx: Context) -> Fix:
-    ends = [ctx.span(gradient)[1] for gradient in found]
     return Fix(
-        [Edit(end, end, ".to_local()") for end in ends],
+        [Edit(*ctx.span(gradient), f"{ctx.quote(gradient)}.to_local()") for gradient in found],
         [finding(CODE, Level.REWRITTEN, ctx, found[0], _MESSAGE)],
     )
 

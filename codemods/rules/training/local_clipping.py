@@ -120,7 +120,7 @@ def edit(found: Match, ctx: Context) -> Fix:
         if given.keyword is not None:
             edits.append(Edit(*ctx.span(given.keyword), "model_or_parameters"))
         if found.directly:
-            edits.append(Edit(*ctx.span(given.value), ctx.code(model)))
+            edits.append(Edit(*ctx.span(given.value), ctx.quote(model)))
         return Fix(edits, findings, [item])
     return _plain(found, ctx, findings)
 
@@ -140,11 +140,10 @@ def _plain(found: Match, ctx: Context, findings: list[Finding]) -> Fix:
     call = found.call
     if isinstance(ctx.parent(call), cst.Expr):
         return Fix(findings=findings)
-    start, end = ctx.span(call)
     if found.held == {ModelKind.FSDP}:
-        return Fix([Edit(end, end, ".full_tensor()")], findings)
+        return Fix([Edit(*ctx.span(call), f"{ctx.quote(call)}.full_tensor()")], findings)
     item = ctx.named(Import(SUPPORT, "full_tensor"), call)
-    return Fix([Edit(start, start, f"{item.local}("), Edit(end, end, ")")], findings, [item])
+    return Fix([Edit(*ctx.span(call), f"{item.local}({ctx.quote(call)})")], findings, [item])
 
 
 def _parameters(call: cst.Call) -> cst.Arg:

@@ -120,9 +120,9 @@ def _only_yields(node: cst.CSTNode | None, ctx: Context) -> bool:
 
 def _class_test(found: Match, ctx: Context) -> Fix:
     item = ctx.named(Import(PACKAGE, "FSDPModule"), found.call)
-    text = f"isinstance({ctx.code(found.model)}, {item.local})"
+    text = f"isinstance({ctx.quote(found.model)}, {item.local})"
     if found.name == "no_sync" and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
-        text = f"({text} or {ctx.code(found.call)})"  # a DDP model has this method too
+        text = f"({text} or {ctx.quote(found.call)})"  # a DDP model has this method too
     return Fix(
         [Edit(*ctx.span(found.call), text)],
         [finding(CODE, Level.REWRITTEN, ctx, found.call, f"hasattr of `{found.name}` becomes a class test")],
@@ -134,7 +134,7 @@ def _function(found: Match, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, found.name), found.call)
     partial = ctx.named(Import("functools", "partial"), found.call)
     return Fix(
-        [Edit(*ctx.span(found.call), f"{partial.local}({item.local}, {ctx.code(found.model)})")],
+        [Edit(*ctx.span(found.call), f"{partial.local}({item.local}, {ctx.quote(found.model)})")],
         [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {found.name} of the support module")],
         [item, partial],
     )

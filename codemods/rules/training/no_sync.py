@@ -101,18 +101,18 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _manual(found, ctx, f"`{model}.no_sync` is replaced by something else")
     block = _conditional_block(call, ctx) if isinstance(call, cst.Call) else None
     if block is not None and found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
-        edits = replace_head(ctx, block[0], f"{model}.set_requires_gradient_sync({block[1]})")
-        if _ends_synchronised(block[1], block[0], ctx):
+        edits = replace_head(ctx, block[0], f"{ctx.quote(found.model)}.set_requires_gradient_sync({block[1]})")
+        if _ends_synchronised(ctx.plain(block[1]), block[0], ctx):
             return _rewritten(found, ctx, edits, [], _FLAG)
         return _with_discards(found, ctx, edits, [], _FLAG)
     item = ctx.named(Import(SUPPORT, "no_sync"), found.attribute)
     if isinstance(call, cst.Call) and call.func is found.attribute:
-        edits = [Edit(*ctx.span(call), f"{item.local}({model})")]
+        edits = [Edit(*ctx.span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(found, ctx, edits, [item], _THROUGH_SUPPORT + _FORWARD_ALONE)
         return _with_discards(found, ctx, edits, [item], _THROUGH_SUPPORT)
     partial = ctx.named(Import("functools", "partial"), found.attribute)
-    edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {model})")]
+    edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
     return _with_discards(found, ctx, edits, [item, partial], _THROUGH_SUPPORT)
 
 
@@ -170,7 +170,7 @@ def _conditional_block(call: cst.Call, ctx: Context) -> tuple[cst.With, str] | N
     if call is choice.body:
         other, synchronised = choice.orelse, _negated(choice.test, ctx)
     else:
-        other, synchronised = choice.body, ctx.code(choice.test)
+        other, synchronised = choice.body, ctx.quote(choice.test)
     is_null = isinstance(other, cst.Call) and (ctx.dotted(other.func) or "").endswith("nullcontext")
     return (block, synchronised) if is_null else None
 
@@ -178,13 +178,13 @@ def _conditional_block(call: cst.Call, ctx: Context) -> tuple[cst.With, str] | N
 def _negated(test: cst.BaseExpression, ctx: Context) -> str:
     """`not last` becomes `last`, `i < n` becomes `i >= n`."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return ctx.code(test.expression)
+        return ctx.quote(test.expression)
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1 and not test.lpar:
         target = test.comparisons[0]
         opposite = _OPPOSITE.get(type(target.operator))
         if opposite is not None:
-            return f"{ctx.code(test.left)} {opposite} {ctx.code(target.comparator)}"
-    text = ctx.code(test)
+            return f"{ctx.quote(test.left)} {opposite} {ctx.quote(target.comparator)}"
+    text = ctx.quote(test)
     simple = isinstance(test, (cst.Name, cst.Attribute, cst.Call)) or bool(test.lpar)
     return f"not {text}" if simple else f"not ({text})"
 

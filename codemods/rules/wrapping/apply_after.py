@@ -61,6 +61,7 @@ import re
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.block_layout import indented
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
@@ -91,12 +92,14 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     assert line is not None
     start, end = ctx.span(line.body[0])
     indent = ctx.text[ctx.whole_lines(line)[0] : start] + ctx.indent
-    if '"""' not in text and "'''" not in text:
-        text = text.replace("\n", f"\n{ctx.indent}")
     item = ctx.named(Import(SUPPORT, "summon_full_params"), call)
-    block = f"with {item.local}({ctx.code(call.func.value)}):{ctx.newline}{indent}{text}"
+    block = f"with {item.local}({ctx.quote(call.func.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
     message = "apply of a wrapped model moves into summon_full_params of the support module"
-    return Fix([Edit(start, end, block)], [finding(CODE, Level.REWRITTEN, ctx, call.func, message)], [item])
+    return Fix(
+        [Edit(start, end, block), *indented(ctx, line.body[0])],
+        [finding(CODE, Level.REWRITTEN, ctx, call.func, message)],
+        [item],
+    )
 
 
 def _is_whole(ctx: Context, call: cst.Call) -> bool:

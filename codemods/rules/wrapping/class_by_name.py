@@ -37,8 +37,6 @@ The same modules answer True. A test of another form that holds the class's name
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
@@ -49,7 +47,6 @@ CODE = "FM210"
 
 _MESSAGE = "an FSDP1 model is known by the name of its class, and an FSDP2 model's class has another one"
 _HINT = "ask isinstance(model, FSDPModule) instead"
-_OF_TYPE = re.compile(r"type\((?P<a>[\w.]+)\)\.__name__|(?P<b>[\w.]+)\.__class__\.__name__")
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Comparison | None:
@@ -62,15 +59,26 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Comparison | None:
 
 def edit(found: cst.Comparison, ctx: Context) -> Fix:
     target = found.comparisons[0]
-    known = _OF_TYPE.fullmatch(ctx.code(found.left))
+    known = _instance(found.left)
     is_name = isinstance(target.comparator, cst.SimpleString) and target.comparator.evaluated_value == WRAPPER
     if known is None or not is_name or not isinstance(target.operator, (cst.Equal, cst.NotEqual)) or found.lpar:
         return Fix(insert_raise(ctx, found, CODE, _MESSAGE), [finding(CODE, Level.MANUAL, ctx, found, _MESSAGE, _HINT)])
     item = ctx.named(Import(PACKAGE, "FSDPModule"), found)
-    test = f"isinstance({known['a'] or known['b']}, {item.local})"
+    test = f"isinstance({ctx.quote(known)}, {item.local})"
     text = f"not {test}" if isinstance(target.operator, cst.NotEqual) else test
     message = "a test of the class's name becomes a class test"
     return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+def _instance(name: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`x` of `type(x).__name__` and of `x.__class__.__name__`."""
+    kind = name.value if isinstance(name, cst.Attribute) and name.attr.value == "__name__" else None
+    value = None
+    if isinstance(kind, cst.Attribute) and kind.attr.value == "__class__":
+        value = kind.value
+    elif isinstance(kind, cst.Call) and isinstance(kind.func, cst.Name) and kind.func.value == "type":
+        value = kind.args[0].value if len(kind.args) == 1 else None
+    return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
 RULE: Rule[cst.Comparison] = Rule(

@@ -79,7 +79,7 @@ def _other_wrappers(node: Reference, ctx: Context) -> Edit | None:
         return None
     if f"{ctx.code(call.args[0].value)}.module" not in ctx.code(statement.body):
         return None
-    kept = [ctx.code(other.value) for other in classes.elements if other is not element]
+    kept = [ctx.quote(other.value) for other in classes.elements if other is not element]
     return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
 
 

@@ -63,12 +63,13 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     item = ctx.named(Import(PACKAGE, "FSDPModule"), call)
     model = ctx.code(call.args[0].value)
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
-    text = f"[{unit} for {unit} in {_owner(call, model)}.modules() if isinstance({unit}, {item.local})]"
+    text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
     message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
     return Fix([Edit(*ctx.span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 
 
-def _owner(call: cst.Call, model: str) -> str:
+def _owner(call: cst.Call, ctx: Context) -> str:
+    model = ctx.quote(call.args[0].value)
     simple = isinstance(call.args[0].value, (cst.Name, cst.Attribute, cst.Call, cst.Subscript))
     return model if simple else f"({model})"
 

@@ -101,12 +101,12 @@ def edit(found: Match, ctx: Context) -> Fix:
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
         return Fix(
-            edits=[Edit(*ctx.span(node), f"{item.local}({model})")],
+            edits=[Edit(*ctx.span(node), f"{item.local}({ctx.quote(node.value)})")],
             findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap of the support module")],
             imports=[item],
         )
     return Fix(
-        edits=[Edit(ctx.span(node.value)[1], ctx.span(node)[1], "")],
+        edits=[Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
         findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
     )
 

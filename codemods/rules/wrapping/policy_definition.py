@@ -84,7 +84,9 @@ def edit(found: Origin, ctx: Context) -> Fix:
     text = class_tuple(ctx, policy_classes(found))
     return Fix(
         edits=[Edit(*ctx.span(found.node), text)],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, found.node, f"auto-wrap policy becomes the classes {text}")],
+        findings=[
+            finding(CODE, Level.REWRITTEN, ctx, found.node, f"auto-wrap policy becomes the classes {ctx.plain(text)}")
+        ],
     )
 
 

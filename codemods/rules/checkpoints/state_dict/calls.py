@@ -61,7 +61,7 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
 
 
 def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedContext, written: Body) -> None:
-    model = ctx.code(chosen.model)
+    model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
     start, end = ctx.span(node)
     if method == "state_dict" and not node.args:
         options = "" if is_saved_by_dcp(node, ctx) else chosen.reading
@@ -80,11 +80,11 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedC
     elif method == "load_state_dict":
         _load(node, chosen, ctx, written)
     elif method == "state_dict":
-        raise NotStatic(f"`{model}.state_dict` takes arguments of its own")
+        raise NotStatic(f"`{ctx.code(chosen.model)}.state_dict` takes arguments of its own")
 
 
 def _load(node: cst.Call, chosen: Settings, ctx: Context, written: Body) -> None:
-    model = ctx.code(chosen.model)
+    model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
     load = loading(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
     start, first = ctx.span(node)[0], ctx.span(load.state)[0]
@@ -103,5 +103,5 @@ def _load(node: cst.Call, chosen: Settings, ctx: Context, written: Body) -> None
         written.edits.append(Edit(end, end, ")"))
     if load.strict is not None:
         written.edits += argument_removal(ctx, node, load.strict)
-    strict = f"strict={ctx.code(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
+    strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     written.take_options(node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])), ctx)

@@ -195,7 +195,7 @@ def _draft(ctx: Context, call: cst.Call) -> Draft:
         return made
     model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
     again = draft(ctx, call, model)
-    again.before.insert(0, f"{model} = {ctx.code(made.module)}")
+    again.before.insert(0, f"{model} = {ctx.quote(made.module)}")
     return again
 
 
@@ -222,7 +222,7 @@ def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
         return False
     # `model = FSDP(model)`: the assignment goes, since `fully_shard` works in place.
-    return is_repeatable(made.module) and ctx.code(assignment.targets[0].target) == made.model
+    return is_repeatable(made.module) and ctx.code(assignment.targets[0].target) == ctx.plain(made.model)
 
 
 def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:

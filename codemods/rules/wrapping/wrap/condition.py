@@ -16,7 +16,7 @@ def function_targets(origin: Origin, function: cst.BaseExpression, draft: Draft)
         container = not _excludes_containers(origin.file, function.body, parameter)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
     if isinstance(function, (cst.Name, cst.Attribute)):
-        test = f"{origin.file.code(function)}({{module}})"
+        test = f"{origin.file.quote(function)}({{module}})"
         container = not _definition_excludes_containers(origin.file, function)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
@@ -25,10 +25,6 @@ def function_targets(origin: Origin, function: cst.BaseExpression, draft: Draft)
 def is_yes_or_no(function: cst.BaseExpression) -> bool:
     """Whether it is a lambda that can only answer True or False."""
     return isinstance(function, cst.Lambda) and len(function.params.params) == 1 and _is_bool(function.body)
-
-
-def escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _is_bool(node: cst.BaseExpression) -> bool:
@@ -113,16 +109,13 @@ def _substituted(ctx: Context, function: cst.Lambda) -> str:
     """The body of a one-parameter lambda with the parameter written `{module}`."""
     parameter = function.params.params[0]
     start, end = ctx.span(function.body)
-    text, offset = ctx.text[start:end], start
-    pieces, position = [], 0
+    pieces, position = [], start
     for use in ctx.uses(parameter):
-        at = ctx.span(use)[0] - offset
-        pieces.append(escaped(text[position:at]))
-        pieces.append("{module}")
+        at = ctx.span(use)[0]
+        pieces += [ctx.quote_text(position, at), "{module}"]
         position = at + len(use.value)
-    pieces.append(escaped(text[position:]))
-    body = "".join(pieces)
+    body = "".join([*pieces, ctx.quote_text(position, end)])
     binds_loosely = (
         isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
     )
-    return f"({body})" if "\n" in body or binds_loosely else body
+    return f"({body})" if "\n" in ctx.plain(body) or binds_loosely else body

@@ -26,7 +26,7 @@ def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
     if all(is_cpu(origin) for origin in origins):
         draft.device_type = "cpu"
         return
-    draft.device = text = draft.file.code(value)
+    draft.device = text = draft.file.quote(value)
     if all(is_cuda(origin) for origin in origins):
         draft.device_type = "cuda"
     if all(_is_current(origin) for origin in origins) or _device_is_set(draft):
@@ -84,8 +84,8 @@ def _set_device(call: cst.Call, draft: Draft) -> None:
     device = call.args[0].value if call.args and call.args[0].keyword is None else None
     if device is None or _device_is_set(draft) or any(_is_current(origin) for origin in ctx.origins(device)):
         return
-    line = f"{draft.imported('torch')}.cuda.set_device({ctx.code(device)})"
-    if line not in draft.before:
+    line = f"{draft.imported('torch')}.cuda.set_device({ctx.quote(device)})"
+    if ctx.plain(line) not in map(ctx.plain, draft.before):
         draft.before.append(line)
 
 

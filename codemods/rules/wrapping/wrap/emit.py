@@ -87,14 +87,14 @@ def root_call(made: Draft) -> str:
     ctx = made.file
     start = ctx.span(made.call)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    text = _call(_fully_shard(made), made.model, {**made.root_kwargs, **made.common_kwargs}, "", len(line))
+    text = _call(made, {**made.root_kwargs, **made.common_kwargs}, "", len(line))
     return _joined(text.split("\n"), line[: len(line) - len(line.lstrip())], ctx)
 
 
 def factory(made: Draft) -> str:
     """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`."""
     arguments = [_fully_shard(made), *(f"{name}={value}" for name, value in made.common_kwargs.items())]
-    return f"{made.file.code(made.call.func)}({', '.join(arguments)})" if made.common_kwargs else arguments[0]
+    return f"{made.file.quote(made.call.func)}({', '.join(arguments)})" if made.common_kwargs else arguments[0]
 
 
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
@@ -102,7 +102,7 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     for block in made.before:
         lines.extend(block.split("\n"))
     unit, root = {**made.unit_kwargs, **made.common_kwargs}, {**made.root_kwargs, **made.common_kwargs}
-    width, function = len(indent), _fully_shard(made)
+    width = len(indent)
     if made.selector is not None:
         module = made.fresh("module", "submodule")
         everything = f"{made.model}.modules()"
@@ -111,7 +111,7 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
         test = _unit_test(made, made.selector, module)
         lines.append(f"for {module} in {everything}:")
         lines.append(f"    if {test}:")
-        lines.extend(_call(function, module, unit, "        ", width).split("\n"))
+        lines.extend(_call(made, unit, "        ", width, module).split("\n"))
     lines.extend(_final(made, place, root, width).split("\n"))
     return lines
 
@@ -158,17 +158,17 @@ def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
 
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
-    call = _call(_fully_shard(made), made.model, root, "", width)
+    ctx = made.file
+    call = _call(made, root, "", width)
     statement = place.line.body[0]
-    in_place = isinstance(statement, cst.Expr) or (place.target == made.model and not place.annotated)
+    in_place = isinstance(statement, cst.Expr) or (place.target == ctx.plain(made.model) and not place.annotated)
     if place.direct and in_place:
         return "\n".join([call, *made.after])
     if place.direct and not made.after:
-        start = made.file.span(statement)[0]
-        return made.file.text[start : made.file.span(made.call)[0]] + call
-    start, end = made.file.span(statement)
-    inner_start, inner_end = made.file.span(made.call)
-    rest = made.file.text[start:inner_start] + made.model + made.file.text[inner_end:end]
+        return ctx.quote_text(ctx.span(statement)[0], ctx.span(made.call)[0]) + call
+    start, end = ctx.span(statement)
+    inner_start, inner_end = ctx.span(made.call)
+    rest = ctx.quote_text(start, inner_start) + made.model + ctx.quote_text(inner_end, end)
     return "\n".join([call, *made.after, rest])
 
 
@@ -176,10 +176,11 @@ def _fully_shard(made: Draft) -> str:
     return made.imported(PACKAGE, "fully_shard")
 
 
-def _call(function: str, module: str, keywords: dict[str, str], prefix: str, width: int) -> str:
-    arguments = [module, *(f"{name}={value}" for name, value in keywords.items())]
+def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module: str = "") -> str:
+    function = _fully_shard(made)
+    arguments = [module or made.model, *(f"{name}={value}" for name, value in keywords.items())]
     line = f"{prefix}{function}({', '.join(arguments)})"
-    if len(line) + width <= _WIDTH:
+    if len(made.file.plain(line)) + width <= _WIDTH:
         return line
     inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
     return f"{prefix}{function}(\n{inner}{prefix})"

@@ -58,39 +58,33 @@ def _parameters_of_modules(value: cst.BaseExpression, draft: Draft, units: bool)
     """The set of their parameters; where there are units, their modules get a name first."""
     elements = class_elements(value) or []
     single = elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
-    root, roots = draft.fresh("module", "submodule"), _line(value, draft)
+    root, roots = draft.fresh("module", "submodule"), draft.file.quote(value)
     if units:
         draft.ignored_modules = draft.fresh("ignored", "fsdp_ignored")
-        found = f"set({draft.file.code(single)}.modules())" if single else _all("child", root, roots, "modules")
+        found = f"set({draft.file.quote(single)}.modules())" if single else _all("child", root, roots, "modules", draft)
         draft.before.append(f"{draft.ignored_modules} = {found}")
         roots = draft.ignored_modules
-    return f"set({draft.file.code(single)}.parameters())" if single else _all("param", root, roots, "parameters")
+    return (
+        f"set({draft.file.quote(single)}.parameters())" if single else _all("param", root, roots, "parameters", draft)
+    )
 
 
-def _all(item: str, root: str, roots: str, method: str) -> str:
+def _all(item: str, root: str, roots: str, method: str, draft: Draft) -> str:
     """What a method of several modules yields, as a set."""
     loops = [item, f"for {root} in {roots}", f"for {item} in {root}.{method}()"]
     line = f"{{{' '.join(loops)}}}"
-    return line if len(line) <= _WIDTH else "{\n    " + "\n    ".join(loops) + "\n}"
+    return line if len(draft.file.plain(line)) <= _WIDTH else "{\n    " + "\n    ".join(loops) + "\n}"
 
 
 def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
     elements = class_elements(value)
     if elements:
-        return f"{{{', '.join(draft.file.code(element) for element in elements)}}}"
+        return f"{{{', '.join(draft.file.quote(element) for element in elements)}}}"
     if isinstance(value, _COMPREHENSIONS):
-        return f"{{{_line(value.elt, draft)} {_line(value.for_in, draft)}}}"
+        return f"{{{draft.file.quote(value.elt)} {draft.file.quote(value.for_in)}}}"
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.func.value in {"list", "tuple"}:
-        return f"set({_line(value.args[0].value, draft)})"
-    return f"set({_line(value, draft)})"
-
-
-def _line(node: cst.CSTNode, draft: Draft) -> str:
-    """The text of a node, on one line."""
-    text = draft.file.code(node)
-    if "\n" in text and ("#" in text or '"""' in text or "'''" in text):
-        raise NotStatic("what is ignored is written with comments inside")
-    return " ".join(text.split())
+        return f"set({draft.file.quote(value.args[0].value)})"
+    return f"set({draft.file.quote(value)})"
 
 
 def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:

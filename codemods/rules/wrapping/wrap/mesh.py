@@ -76,10 +76,10 @@ def _from_mesh(value: cst.BaseExpression, strategy: str, draft: Draft, several: 
         raise NotStatic("device_mesh is not seen to have one dimension, or two with names")
     if STRATEGIES[strategy].mesh and (len(names) == 1 or strategy not in _HYBRID):
         raise NotStatic(f"sharding_strategy {strategy} with a device_mesh of another shape")
-    text = draft.file.code(value)
+    text = draft.file.quote(value)
     if isinstance(value, cst.Call) and (several or len(names) == 2):
         text = draft.fresh("mesh", "fsdp_mesh")
-        draft.before.append(f"{text} = {draft.file.code(value)}")
+        draft.before.append(f"{text} = {draft.file.quote(value)}")
     sliced = any(isinstance(origin.node, cst.Subscript) for origin in origins)
     if strategy in _HYBRID:
         # A mesh that is made covers all ranks, so that a broadcast to all covers both of its dimensions.
@@ -104,7 +104,7 @@ def _from_group(value: cst.BaseExpression, strategy: str, draft: Draft) -> None:
         raise NotStatic("process_group is not seen to be one group")
     if not draft.device_type:
         raise NotStatic("process_group, on a device that is not seen")
-    draft.group = draft.file.code(value)
+    draft.group = draft.file.quote(value)
     mesh, item = draft.fresh("mesh", "fsdp_mesh"), draft.imported("torch.distributed.device_mesh", "DeviceMesh")
     draft.before.append(f'{mesh} = {item}.from_group({draft.group}, "{draft.device_type}")')
     draft.common_kwargs["mesh"] = mesh

@@ -56,7 +56,7 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
         draft.common_kwargs["offload_policy"] = f"{draft.imported(PACKAGE, 'CPUOffloadPolicy')}()"
     elif node is value:
         offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
-        draft.common_kwargs["offload_policy"] = f"{offloaded}() if {draft.file.code(flag)} else {kept}()"
+        draft.common_kwargs["offload_policy"] = f"{offloaded}() if {draft.file.quote(flag)} else {kept}()"
     else:
         raise NotStatic("cpu_offload is only known at run time")
     draft.notes.append(
@@ -71,8 +71,8 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     """`sync_module_states`: all ranks start from the first one's values, broadcast before sharding."""
     if all(is_named(origin, "False") or origin.is_none for origin in draft.file.origins(value)):
         return
-    condition = "" if is_name(value, "True") else draft.file.code(value)
-    if "\n" in condition:
+    condition = "" if is_name(value, "True") else draft.file.quote(value)
+    if "\n" in draft.file.plain(condition):
         raise NotStatic("sync_module_states is an expression of several lines")
     if draft.group is None:
         raise NotStatic("sync_module_states over more than one group")
@@ -81,7 +81,7 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     source = "src=0"
     if draft.group:
         group = draft.group
-        if not group.isidentifier():
+        if not draft.file.plain(group).isidentifier():
             group = draft.fresh("group", "shard_group")
             lines.append(f"{group} = {draft.group}")
         source = f"src={dist}.get_global_rank({group}, 0), group={group}"

@@ -49,7 +49,7 @@ def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
     module = arguments.pop("module", None)
     if module is None:
         raise NotStatic("the wrapped module is not among the arguments")
-    made = Draft(ctx, call, module, model or ctx.code(module))
+    made = Draft(ctx, call, module, model or ctx.quote(module))
     _translate(arguments, made)
     return made
 
@@ -95,7 +95,7 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
     arguments = read_arguments(ctx, call)
     constructor = arguments.pop("module")
-    made = Draft(ctx, call, constructor, ctx.code(constructor))
+    made = Draft(ctx, call, constructor, ctx.quote(constructor))
     for name in ("auto_wrap_policy", "mixed_precision"):
         if name in arguments:
             translate_absent(name, arguments.pop(name), made)

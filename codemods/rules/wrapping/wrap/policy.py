@@ -18,7 +18,7 @@ from codemods.reading.policies import class_elements, policy_call, policy_classe
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
-from .condition import escaped, function_targets, is_yes_or_no
+from .condition import function_targets, is_yes_or_no
 from .draft import Draft, UnitSelector
 
 
@@ -111,7 +111,7 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         may_be_root = may_be_root or _may_be_root(draft, origin.file, classes)
         may_be_container = may_be_container or _may_be_container(origin.file, classes)
         draft.definitions.add(origin.node)
-    text = draft.file.code(value)
+    text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
         name = draft.fresh("unit_classes")
         draft.before.append(f"{name} = {text}")
@@ -123,8 +123,8 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
 def _isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
     elements = class_elements(classes)
     if elements is None:
-        return f"tuple({escaped(ctx.code(classes))})"
-    texts = [escaped(ctx.code(element)) for element in elements]
+        return f"tuple({ctx.quote(classes)})"
+    texts = [ctx.quote(element) for element in elements]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 

@@ -61,7 +61,7 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     for origin in made:
         assert origin.node is not None
         draft.definitions.add(origin.node)
-    text = draft.file.code(value)
+    text = draft.file.quote(value)
     if isinstance(value, cst.Name) and not optional:
         return text
     name = draft.fresh("mp_policy", "fsdp_mp_policy")
@@ -110,7 +110,7 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
     if not known:
         raise NotStatic("buffer_dtype is not a literal dtype")
     if len(texts) == 1 and not optional and made[0].file is draft.file:
-        dtype = str(texts.pop())
+        dtype = draft.file.quote(fields[0]["buffer_dtype"])
     elif same_as_parameters:
         dtype = f"{policy}.param_dtype"
     else:

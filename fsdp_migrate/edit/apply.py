@@ -1,0 +1,125 @@
+"""All edits of one file, made on its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codemods.api import Edit
+from codemods.template import Hole, number, pieces
+
+
+class Overlap(ValueError):
+    """Two edits overlap in part, or one quotes another file: a fault of a rule."""
+
+
+@dataclass
+class Rendered:
+    """A new text, and the pieces `[start, end)` of the old one that it consists of."""
+
+    text: str = ""
+    kept: list[tuple[int, int]] = field(default_factory=list)
+
+    def keeps(self, span: tuple[int, int]) -> bool:
+        """Whether what stood there still stands somewhere as it was."""
+        start, end = span
+        return any(first <= start and end <= last for first, last in self.kept)
+
+
+def apply(path: Path, text: str, edits: Iterable[Edit]) -> Rendered:
+    """The text with all edits made. Raises `Overlap`.
+
+    An edit inside a longer one is made where the longer one quotes what it stands in; where that is not quoted, the
+    construct is gone, and its edit with it.
+    """
+    return _Applier(path, text, sorted(edits, key=_order)).whole()
+
+
+def _order(edit: Edit) -> tuple[int, bool, int, bool, str]:
+    """In the order of the text: insertions first, then the longer; of two at one place the one that quotes it."""
+    quotes_itself = any(isinstance(p, Hole) and (p.start, p.end) == (edit.start, edit.end) for p in pieces(edit.text))
+    return edit.start, edit.start < edit.end, -edit.end, not quotes_itself, edit.text
+
+
+class _Applier:
+    def __init__(self, path: Path, text: str, edits: Sequence[Edit]) -> None:
+        self.path = path
+        self.text = text
+        self.edits = edits
+        self.made: set[Edit] = set()
+        """Those that are being rendered: what they quote of themselves is what they were made for."""
+
+    def whole(self) -> Rendered:
+        return self._render(Hole(0, len(self.text), True, number(self.path)))
+
+    def _render(self, hole: Hole) -> Rendered:
+        result, position = Rendered(), hole.start
+        for edit in self._outermost(hole):
+            self._copy(result, position, edit.start)
+            self.made.add(edit)
+            for piece in pieces(edit.text):
+                if isinstance(piece, str):
+                    result.text += piece
+                else:
+                    self._fill(result, piece)
+            self.made.discard(edit)
+            position = edit.end
+            if self._takes_lines(edit):
+                position += _blank_lines(result.text, self.text[position : hole.end])
+        self._copy(result, position, hole.end)
+        return result
+
+    def _fill(self, result: Rendered, hole: Hole) -> None:
+        if hole.file != number(self.path):
+            raise Overlap(f"an edit of {self.path} quotes another file")
+        inner = self._render(hole)
+        result.text += inner.text
+        result.kept += inner.kept
+
+    def _copy(self, result: Rendered, start: int, end: int) -> None:
+        if start < end:
+            result.text += self.text[start:end]
+            result.kept.append((start, end))
+
+    def _outermost(self, hole: Hole) -> list[Edit]:
+        found: list[Edit] = []
+        for edit in self.edits:
+            if edit in self.made or not _is_inside(edit, hole):
+                continue
+            if found and edit.start < found[-1].end:
+                if edit.end > found[-1].end:
+                    raise Overlap(f"edits overlap: {found[-1]} and {edit}")
+                continue
+            found.append(edit)
+        return found
+
+    def _takes_lines(self, edit: Edit) -> bool:
+        starts = self.text[edit.start - 1 : edit.start] in {"", "\n"}
+        return starts and not edit.text and self.text[edit.start : edit.end].endswith("\n")
+
+
+def _is_inside(edit: Edit, hole: Hole) -> bool:
+    if not (hole.start <= edit.start and edit.end <= hole.end):
+        return False
+    if edit.start == edit.end:
+        return hole.is_lines or hole.start < edit.start < hole.end
+    # What takes the whole of it away takes it from where it stood: it is quoted because it moves.
+    return bool(edit.text) or (edit.start, edit.end) != (hole.start, hole.end)
+
+
+def _blank_lines(before: str, behind: str) -> int:
+    """How much of the blank lines behind deleted lines is too much beside those before them."""
+    above = _BLANK_BEFORE.search(before)
+    below = _BLANK_BEHIND.match(behind)
+    assert above is not None
+    assert below is not None
+    if before.endswith((":\n", ":\r\n")):  # a block does not start with a gap
+        return len(below.group())
+    lines = below.group().splitlines(keepends=True)
+    return sum(map(len, lines[: len(above.group().splitlines())]))
+
+
+_BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
+_BLANK_BEHIND = re.compile(r"(?:[ \t]*\r?\n)*")
