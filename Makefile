@@ -13,13 +13,14 @@ READY := $(VENV)/.ready
 DEMO := build/demo
 HERE := $(CURDIR)
 
-.PHONY: help test lint demo clean
+.PHONY: help test lint demo ecosystem clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   rewrite a program, run it before and after on 2 CPU processes, print the verdict"
 	@echo "make test   ruff, mypy and the whole test suite"
 	@echo "make lint   ruff and mypy only"
+	@echo "make ecosystem DIR=…  rewrite every repository of a folder, and compare with the table of BASE (a commit)"
 	@echo "make clean  remove $(VENV), build and caches"
 
 $(READY): pyproject.toml
@@ -46,6 +47,10 @@ demo: $(READY)
 	@cd $(DEMO) && $(HERE)/$(BIN)/fsdp-migrate rewrite train.py
 	@printf '\n%s\n\n' "== 3. Does it train the same? Both programs under torchrun, 2 CPU processes"
 	@cd $(DEMO) && $(HERE)/$(BIN)/fsdp-migrate check train.py --run-cpus 2
+
+ecosystem: $(READY)
+	@test -d "$(DIR)" || { echo "make: name the folder that holds the repositories with DIR=" >&2; exit 1; }
+	@$(BIN)/python -m tests.corpus.table $(abspath $(DIR)) $(or $(BASE),HEAD)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

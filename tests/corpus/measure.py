@@ -1,0 +1,177 @@
+"""One repository through the command line, as its maintainer would call it, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .scan import (
+    Pointed,
+    calls_of,
+    changed_lines,
+    is_test,
+    speaks_of_fsdp1,
+    support_lines,
+    unreported,
+    wraps,
+)
+
+LIMIT_S = 300
+WHOLE_FILE = {"FM111", "FM112"}
+"""Rules that speak of a whole file: a copy of torch's sources, a generated one."""
+BESIDE = "FM110"
+
+
+@dataclass
+class Row:
+    """What became of one repository."""
+
+    exit: int
+    """Exit code of `rewrite`; -1: it did not end."""
+    again: int
+    """Exit code of `check` on the result: what was left to a person has to be found again."""
+    files: int = 0
+    calls: int = 0
+    """Constructor calls outside of tests."""
+    rewritten: int = 0
+    beside: int = 0
+    """Those kept because the program has an FSDP2 path of its own."""
+    shard_model: int = 0
+    """Calls of `shard_model` in the result."""
+    support: list[int] = field(default_factory=list)
+    """Lines of each support file."""
+    changed: int = 0
+    """Changed lines, support files aside."""
+    changed_files: int = 0
+    review: int = 0
+    manual: dict[str, int] = field(default_factory=dict)
+    """Findings that ask for a person, by rule."""
+    not_python: int = 0
+    faults: list[str] = field(default_factory=list)
+    """What the tool did wrong: a text that does not parse, FSDP1 left and not reported, a new complaint of ruff."""
+    seconds: float = 0.0
+    """Processor seconds of `rewrite`."""
+    check_seconds: float = 0.0
+
+
+def measure(folder: Path) -> Row:
+    """Rewrite a copy of the repository; nothing of it is written, run or imported."""
+    with TemporaryDirectory() as name:
+        copy = Path(name) / "copy"
+        copy.mkdir()
+        code, seconds, text = _run(folder, "rewrite", ".", "--output", str(copy), "--output-format", "json")
+        if code not in (0, 1, 2) or not text.startswith("{"):
+            return Row(code, -1, faults=["rewrite gave no report"], seconds=seconds)
+        report = json.loads(text)
+        _, check_seconds, _ = _run(folder, "check", ".", "--output-format", "json")
+        again, _, _ = _run(copy, "check", ".", "--output-format", "json")
+        before, after = _texts(folder, report["changed"]), _texts(copy, report["changed"])
+        row = Row(code, again, report["summary"]["files"], seconds=seconds, check_seconds=check_seconds)
+        _count_findings(row, report)
+        _count_calls(row, report, folder, after)
+        _count_lines(row, before, after)
+        row.faults += _faults(report, folder, before, after)
+        row.faults += _complaints(folder, copy, sorted(before))
+        return row
+
+
+def _run(folder: Path, *arguments: str) -> tuple[int, float, str]:
+    """Exit code, processor seconds and output of one call."""
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "fsdp_migrate", *arguments]
+    root = str(Path(__file__).parents[2])
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "PYTHONPATH": root}
+        )
+    except subprocess.TimeoutExpired:
+        return -1, float(LIMIT_S), ""
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done.returncode, round(end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime, 1), done.stdout
+
+
+def _texts(folder: Path, names: list[str]) -> dict[str, str]:
+    paths = {name: folder / name for name in names}
+    return {name: path.read_text("utf-8", errors="replace") for name, path in paths.items() if path.is_file()}
+
+
+def _count_findings(row: Row, report: dict[str, Any]) -> None:
+    row.not_python = len(report["errors"])
+    row.review = report["summary"]["review"]
+    row.manual = dict(sorted(Counter(f["rule"] for f in report["findings"] if f["level"] == "manual").items()))
+
+
+def _count_calls(row: Row, report: dict[str, Any], folder: Path, after: dict[str, str]) -> None:
+    """The constructor calls of the files that speak of FSDP1, before and after."""
+    whole = {f["path"] for f in report["findings"] if f["rule"] in WHOLE_FILE}
+    unread = {error["path"] for error in report["errors"]}
+    for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder).as_posix()
+        if name in whole or name in unread or is_test(name):
+            continue
+        text = path.read_text("utf-8", errors="replace")
+        calls = wraps(text) if speaks_of_fsdp1(text) and _is_python(text) else 0
+        row.calls += calls
+        row.rewritten += calls - (wraps(after[name]) if name in after else calls)
+    row.beside = sum(f["rule"] == BESIDE for f in report["findings"])
+    row.shard_model = sum(calls_of("shard_model", text) for name, text in after.items() if not _is_support(name))
+
+
+def _count_lines(row: Row, before: dict[str, str], after: dict[str, str]) -> None:
+    row.support = sorted(support_lines({name: text for name, text in after.items() if name not in before}))
+    row.changed_files = sum(not _is_support(name) for name in after)
+    row.changed = sum(changed_lines(before.get(name, ""), after[name]) for name in after if not _is_support(name))
+
+
+def _faults(report: dict[str, Any], folder: Path, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    found = [f"{e['path']}: {e['message']}" for e in report["errors"] if "fault of fsdp-migrate" in e["message"]]
+    for name, text in after.items():
+        if not _is_python(text):
+            found.append(f"{name}: does not parse")
+    asking = [f for f in report["findings"] if f["level"] in ("manual", "kept")]
+    for name, text in before.items():
+        if name not in after or not speaks_of_fsdp1(text) or not _is_python(after[name]):
+            continue
+        mine = [Pointed(f["rule"], f["line"], f["column"]) for f in asking if f["path"] == name]
+        if not any(pointed.rule in WHOLE_FILE for pointed in mine):
+            found += [f"{name}: {left} is left and not reported" for left in unreported(text, after[name], mine)]
+    return list(dict.fromkeys(found))
+
+
+def _complaints(folder: Path, copy: Path, names: list[str]) -> list[str]:
+    """What ruff's default rules say of the changed files, and did not say before."""
+    old, new = _ruff(folder, names), _ruff(copy, names)
+    return [f"{name}: ruff {code} {text}" for name, code, text in sorted((new - old).elements())]
+
+
+def _ruff(folder: Path, names: list[str]) -> Counter[tuple[str, str, str]]:
+    if not names:
+        return Counter()
+    command = [str(Path(sys.executable).with_name("ruff")), "check", "--isolated", "--no-cache", "--output-format=json"]
+    done = subprocess.run([*command, *names], cwd=folder, capture_output=True, text=True)
+    found = json.loads(done.stdout or "[]")
+    places = ((Path(f["filename"]).relative_to(folder.resolve()).as_posix(), f) for f in found)
+    return Counter((name, f["code"] or "syntax", f["message"]) for name, f in places)
+
+
+def _is_python(text: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            compile(text, "program", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return False
+    return True
+
+
+def _is_support(name: str) -> bool:
+    return name.endswith("fsdp2_support.py")
