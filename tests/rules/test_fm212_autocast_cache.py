@@ -34,14 +34,16 @@ def train(body: str, arguments: str = "use_orig_params=True") -> str:
 
 
 STAYS = {
-    "one forward": "with torch.autocast('cuda'):\n    model(x).sum().backward()",
-    "one forward a turn": "for x in batches:\n    with torch.autocast('cuda'):\n        loss = model(x)",
-    "one or the other": "with torch.autocast('cuda'):\n    if x:\n        model(x)\n    else:\n        model(-x)",
-    "only without gradients": "with torch.no_grad(), torch.autocast('cuda'):\n    for x in batches:\n        model(x)",
     "another model": "with torch.autocast('cuda'):\n    for x in batches:\n        other(x)\n        optimizer.step()",
     "another context": "with other.context():\n    for x in batches:\n        model(x)\n        optimizer.step()",
     "no cache": "with torch.autocast('cuda', cache_enabled=False):\n    for x in batches:\n        model(x)",
     "no forward": "with torch.autocast('cuda'):\n    for x in batches:\n        model.eval()",
+}
+ONCE = {
+    "one forward": "with torch.autocast('cuda'):\n    model(x).sum().backward()",
+    "one forward a turn": "for x in batches:\n    with torch.autocast('cuda'):\n        loss = model(x)",
+    "one or the other": "with torch.autocast('cuda'):\n    if x:\n        model(x)\n    else:\n        model(-x)",
+    "only without gradients": "with torch.no_grad(), torch.autocast('cuda'):\n    for x in batches:\n        model(x)",
     "two models": "teacher = FSDP(other)\nwith torch.autocast('cuda'):\n    (teacher(x) - model(x)).backward()",
     "no_grad around": "with torch.no_grad():\n    with torch.autocast('cuda'):\n        model(x) + model.generate(x)",
 }
@@ -54,6 +56,17 @@ def test_stays(name: str) -> None:
     assert {finding.rule for finding in result.findings} <= {"FM101", "FM209"}
     assert result.text.count("autocast(") == text.count("autocast(")
     assert result.text.count("cache_enabled") == text.count("cache_enabled")
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_one_forward_would_keep_a_copy_of_the_whole_model(name: str) -> None:
+    result = rewrite(train(ONCE[name]))
+    assert "torch.autocast('cuda', cache_enabled=False)" in result.text
+    assert ("FM212", "rewritten") in {(rule, level) for rule, level, _ in result.summary}
+
+
+def test_one_forward_in_a_context_that_is_not_followed_is_to_review() -> None:
+    check_marked(train("with x.autocast():\n    loss = model(x)"), "FM212", Level.REVIEW, "low-precision copy")
 
 
 def test_low_precision_is_not_cast_again() -> None:

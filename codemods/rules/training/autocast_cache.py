@@ -1,11 +1,11 @@
-"""**What it does.** Gives `torch.autocast(...)` the argument `cache_enabled=False` where a wrapped model runs several
-times inside of it.
+"""**What it does.** Gives `torch.autocast(...)` the argument `cache_enabled=False` where a wrapped model runs inside of
+it.
 
 **Why.** autocast keeps the low-precision copy of a parameter until its block ends, for parameters that are leaves of
-the graph. FSDP1's were views and never kept; FSDP2's are leaves. Where the optimizer steps inside of the block, FSDP2
-goes on with the copies of the first step (losses 0.435, 0.598, 0.422, 0.047 before, 0.435, 1.167, 0.749, 0.337 after,
-torch 2.13). Where an evaluation comes first, the copies have no gradient, and the parameters get none. All without an
-error.
+the graph. FSDP1's were views and never kept; FSDP2's are leaves. One forward leaves a bf16 copy of the whole model on
+every rank, sharded or not. Where the optimizer steps inside of the block, FSDP2 goes on with the copies of the first
+step (losses 0.435, 0.598, 0.422, 0.047 before, 0.435, 1.167, 0.749, 0.337 after, torch 2.13). Where an evaluation comes
+first, the copies have no gradient, and the parameters get none. All without an error.
 
 ## Example
 
@@ -41,9 +41,9 @@ def train(net, optimizer, batches):
 
 ## Fix safety
 
-Losses and gradients are those of FSDP1, to the last bit. One forward a block is left as it is, and so is a block whose
-forwards are all without gradients and without a step between them, and a model whose `MixedPrecision` is a low
-precision already: there the copies change nothing. Where the context is not seen to be an autocast, it is reported.
+Losses, gradients and memory are those of FSDP1. A model whose `MixedPrecision` is a low precision already is left as it
+is: there is nothing to cast. Where the argument cannot be given, it is reported: for you to decide where the training
+would differ, to review where only memory does (one forward a block).
 
 ## References
 
@@ -76,6 +76,9 @@ _DEPTH = 4
 _WRITTEN = "autocast gets cache_enabled=False: it would keep casts of FSDP2's parameters from one forward to the next"
 _NOT_WRITTEN = "this autocast keeps casts of FSDP2's parameters from one forward to the next, and kept none of FSDP1's"
 _HINT = "give it cache_enabled=False, or enter it anew for each forward"
+_MEMORY = (
+    "this autocast keeps a low-precision copy of the whole FSDP2 model until its block ends; FSDP1's was never kept"
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class Match:
     context: cst.BaseExpression
     autocasts: Sequence[tuple[Context, cst.Call]]
     """The calls that make it; none where they are not followed."""
+    trains_otherwise: bool
+    """Whether a forward would use what another one kept, and not only hold memory."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +110,17 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     given = node.items if isinstance(node, cst.With) else node.decorators
     for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
         autocasts, is_followed = _autocasts(context, ctx)
-        if (autocasts or not is_followed) and _keeps_casts(node, ctx):
-            return Match(context, autocasts if is_followed else ())
+        forwards = _forwards_that_cast(node, ctx) if autocasts or not is_followed else []
+        if forwards:
+            return Match(context, autocasts if is_followed else (), _use_kept_casts(forwards, node, ctx))
     return None
 
 
 def edit(found: Match, ctx: Context) -> Fix:
     changes = [(where, _edit(call, where)) for where, call in found.autocasts]
     if not changes or any(change is None for _, change in changes):
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.context, _NOT_WRITTEN, _HINT)])
+        level, message = (Level.MANUAL, _NOT_WRITTEN) if found.trains_otherwise else (Level.REVIEW, _MEMORY)
+        return Fix(findings=[finding(CODE, level, ctx, found.context, message, _HINT)])
     written = [(where, change) for where, change in changes if change is not None and change.text]
     if not written:
         return Fix()
@@ -169,9 +176,12 @@ def _is_autocast(function: cst.CSTNode | None, ctx: Context) -> bool:
     return _AUTOCAST.fullmatch(ctx.dotted(function) or "") is not None
 
 
-def _keeps_casts(code: cst.With | cst.FunctionDef, ctx: Context) -> bool:
+def _forwards_that_cast(code: cst.With | cst.FunctionDef, ctx: Context) -> list[_Forward]:
+    return [forward for forward in _forwards(code, ctx, {}, ()) if not is_low(forward.model, forward.file)]
+
+
+def _use_kept_casts(forwards: Sequence[_Forward], code: cst.With | cst.FunctionDef, ctx: Context) -> bool:
     """Whether a cast that one forward leaves is used by another where FSDP1 made a new one, and it is not the same."""
-    forwards = [f for f in _forwards(code, ctx, {}, ()) if not is_low(f.model, f.file)]
     pairs = ((one, other) for index, one in enumerate(forwards) for other in forwards[:index])
     several = any(f.is_repeated for f in forwards) or any(_share_casts(one, other) for one, other in pairs)
     has_grad = any(f.has_grad for f in forwards) and not is_without_grad(ctx.ancestors(code), ctx)
