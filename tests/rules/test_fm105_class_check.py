@@ -135,3 +135,31 @@ def test_file_that_only_asks_waits_for_the_one_that_wraps() -> None:
 def test_identity_of_classes_is_left_to_a_person() -> None:
     text = HEAD + "def ask(model):\n    return type(model) is FSDP" + WRAP.format("FSDP")
     check_marked(text, "FM109", Level.MANUAL)
+
+
+EXCLUSIONS = {
+    "check_fn=lambda m: getattr(m, 'ckpt', False) and not isinstance(m, FSDP) and not isinstance(m, Other)": (
+        "check_fn=lambda m: getattr(m, 'ckpt', False) and not isinstance(m, Other)"
+    ),
+    "check_fn=lambda m: not isinstance(m, FSDP) and isinstance(m, Block)": "check_fn=lambda m: isinstance(m, Block)",
+    "keep=[m for m in model.modules() if isinstance(m, Block) and not isinstance(m, FSDP)]": (
+        "keep=[m for m in model.modules() if isinstance(m, Block)]"
+    ),
+    "keep=[m for m in model.modules() if isinstance(m, nn.Module) and not isinstance(m, FSDP)]": (
+        "keep=[m for m in model.modules() if isinstance(m, nn.Module) and not isinstance(m, FSDPModule)]"
+    ),
+    "keep=[m for m in model.modules() if isinstance(n, Block) and not isinstance(m, FSDP)]": (
+        "keep=[m for m in model.modules() if isinstance(n, Block) and not isinstance(m, FSDPModule)]"
+    ),
+    "keep=lambda m: m.fits and not isinstance(m, FSDP)": "keep=lambda m: m.fits and not isinstance(m, FSDPModule)",
+}
+
+
+@pytest.mark.parametrize("before", EXCLUSIONS)
+def test_wrapper_that_was_left_out_is_no_object_of_its_own(before: str) -> None:
+    """Under FSDP1 the wrapper and the layer were two objects; the test would now leave the layer out."""
+    head = "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    result = rewrite(
+        f"{head}def main(net, Block, Other, n, apply):\n    model = FSDP(net)\n    apply(model, {before})\n"
+    )
+    assert f"    apply(model, {EXCLUSIONS[before]})\n" in result.text

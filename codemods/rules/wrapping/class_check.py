@@ -29,7 +29,8 @@ def units(net):
 ## Fix safety
 
 The same modules answer True. `isinstance(x, Block)` is now True for a sharded block as well, since it is no longer
-hidden in a wrapper.
+hidden in a wrapper. So `isinstance(x, Block) and not isinstance(x, FSDP)`, and `not isinstance(x, FSDP)` in the
+`check_fn` of activation checkpointing, lose the second half: it kept the wrapper out, and would keep the layer out.
 
 ## References
 
@@ -54,6 +55,10 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
 
 
 def edit(found: Reference, ctx: PlannedContext) -> Fix:
+    excluded = _exclusion(found, ctx)
+    if excluded is not None:
+        message = "the layer itself is sharded, there is no wrapper beside it to leave out"
+        return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     others = _other_wrappers(found, ctx)
     if others is not None:
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
@@ -81,6 +86,54 @@ def _other_wrappers(node: Reference, ctx: Context) -> Edit | None:
         return None
     kept = [ctx.quote(other.value) for other in classes.elements if other is not element]
     return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
+
+
+def _exclusion(node: Reference, ctx: Context) -> Edit | None:
+    """Takes `and not isinstance(m, FSDP)` away where it kept the wrapper of a layer out, and not the layer."""
+    argument = ctx.parent(node)
+    test = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    negation = ctx.parent(test) if isinstance(test, cst.Call) else None
+    both = ctx.parent(negation) if isinstance(negation, cst.UnaryOperation) else None
+    if not isinstance(test, cst.Call) or not isinstance(both, cst.BooleanOperation):
+        return None
+    if not isinstance(both.operator, cst.And) or not _picks_layers(test.args[0].value, both, ctx):
+        return None
+    if both.right is negation:
+        return Edit(ctx.span(both.left)[1], ctx.span(negation)[1], "")
+    return Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
+
+
+def _picks_layers(module: cst.BaseExpression, inner: cst.BooleanOperation, ctx: Context) -> bool:
+    """Whether a condition asks for the layer's class as well, or says what activation checkpointing is applied to."""
+    for outer in ctx.ancestors(inner):
+        if isinstance(outer, cst.Arg) and outer.keyword is not None and outer.keyword.value == "check_fn":
+            return True
+    asked = _outermost(inner, ctx)
+    return any(_is_layer_test(part, module, ctx) for part in _conjuncts(asked))
+
+
+def _outermost(node: cst.BooleanOperation, ctx: Context) -> cst.BooleanOperation:
+    """The whole of `a and b and c`."""
+    holder = ctx.parent(node)
+    while isinstance(holder, cst.BooleanOperation) and isinstance(holder.operator, cst.And):
+        node, holder = holder, ctx.parent(holder)
+    return node
+
+
+def _conjuncts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.And):
+        return [*_conjuncts(node.left), *_conjuncts(node.right)]
+    return [node]
+
+
+def _is_layer_test(node: cst.BaseExpression, module: cst.BaseExpression, ctx: Context) -> bool:
+    """`isinstance(m, Block)`, for the same `m` and a class that FSDP1's wrapper was no instance of."""
+    if not isinstance(node, cst.Call) or ctx.code(node.func) != "isinstance" or len(node.args) != 2:
+        return False
+    kind = node.args[1].value
+    if not isinstance(kind, (cst.Name, cst.Attribute)) or ctx.fsdp1(kind) == WRAPPER:
+        return False
+    return ctx.code(node.args[0].value) == ctx.code(module) and ctx.dotted(kind) != "torch.nn.Module"
 
 
 def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:
