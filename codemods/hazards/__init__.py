@@ -9,6 +9,7 @@ from . import (
     class_names,
     comm_hook,
     copied_model,
+    forward_on_one_rank,
     full_precision_eval,
     fused_optimizers,
     gradient_collectives,
@@ -17,6 +18,7 @@ from . import (
     late_writes,
     low_precision_gradients,
     other_methods,
+    parameter_attributes,
     parameter_counts,
     parameter_groups,
     parameter_hooks,
@@ -52,4 +54,6 @@ HAZARDS: tuple[Check, ...] = (
     parameter_counts.CHECK,
     parameter_hooks.CHECK,
     other_methods.CHECK,
+    parameter_attributes.CHECK,
+    forward_on_one_rank.CHECK,
 )

@@ -1,7 +1,8 @@
-"""**What it does.** Finds code inside of `no_sync` that looks at gradients.
+"""**What it does.** Finds code inside of `no_sync`, or a clipping behind it in every turn, that looks at gradients.
 
 **Why.** Under FSDP1 `p.grad` is the whole, unsynchronised gradient there. FSDP2 keeps it out of sight: `p.grad` is None
-until a synchronised backward (torch 2.13), so a clipping, a log or a test for None does something else.
+until a synchronised backward (torch 2.13), so a clipping, a log or a test for None does something else. A clipping in
+every turn of an accumulation clipped each partial sum under FSDP1, and clips the whole sum once now: other losses.
 
 ## Example
 
@@ -49,6 +50,8 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 
 CODE = "FM423"
 
+_CLIPPINGS = frozenset({"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"})
+
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each block of `no_sync`."""
@@ -59,6 +62,15 @@ def find(ctx: Context) -> Iterator[Finding]:
         for block in ctx.ancestors(attribute):
             if isinstance(block, cst.With) and _accumulates(block, ctx):
                 blocks.setdefault(block, attribute)
+    for clipping in _clippings_in_every_turn(ctx):
+        yield finding(
+            CODE,
+            Level.MANUAL,
+            ctx,
+            clipping,
+            "gradients are clipped in turns that do not synchronise, where FSDP2 has none yet: the losses differ",
+            "clip only before optimizer.step(), which is what is meant, and expect other losses than before",
+        )
     for attribute in blocks.values():
         yield finding(
             CODE,
@@ -83,4 +95,68 @@ def _accumulates(block: cst.With, ctx: Context) -> bool:
     return False
 
 
-CHECK = Check(CODE, "gradient-inside-no-sync", __doc__, words=("grad",), find=find)
+def _clippings_in_every_turn(ctx: Context) -> Iterator[cst.Call]:
+    """The clippings behind a block of `no_sync`, or in it, that no condition keeps to the synchronised turns."""
+    for call in ctx.nodes(cst.Call):
+        if not isinstance(call.func, (cst.Attribute, cst.Name)) or _name(call.func) not in _CLIPPINGS:
+            continue
+        if not any(ModelKind.FSDP in ctx.kinds(model) for model in _models(call)):
+            continue
+        if any(_may_not_sync(block, ctx) for block in _blocks_before(call, ctx)):
+            yield call
+
+
+def _name(function: cst.Attribute | cst.Name) -> str:
+    return function.attr.value if isinstance(function, cst.Attribute) else function.value
+
+
+def _models(call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """`model` of `model.clip_grad_norm_(1.0)` and `clip_grad_norm_(model.parameters(), 1.0)`."""
+    if isinstance(call.func, cst.Attribute):
+        yield call.func.value
+    given = call.args[0].value if call.args else None
+    if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute):
+        yield given.func.value
+
+
+def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
+    """The `with` blocks around a call, and those above it in the same turn, unless a condition lies between."""
+    inner: cst.CSTNode = call
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.If) and _is_of_the_turn(outer.test, ctx):
+            return
+        if isinstance(outer, cst.IndentedBlock):
+            blocks = [statement for statement in outer.body if isinstance(statement, cst.With)]
+            yield from (block for block in blocks if ctx.span(block)[1] <= ctx.span(inner)[0])
+        if isinstance(outer, cst.With):
+            yield outer
+        if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
+            return
+        inner = outer
+
+
+def _is_of_the_turn(test: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a condition differs from turn to turn: it is none of settings alone, as `args.clip > 0` is."""
+    names = [node for node in ctx.inside(test) if isinstance(node, (cst.Name, cst.Attribute))]
+    outermost = [node for node in names if not isinstance(ctx.parent(node), cst.Attribute)]
+    return not all(
+        isinstance(node, cst.Attribute) or node.value.isupper() or "clip" in node.value for node in outermost
+    )
+
+
+def _may_not_sync(block: cst.With, ctx: Context) -> bool:
+    """Whether a block is entered by a `no_sync`: directly, as one of several, or by a function's own `with`."""
+    for item in block.items:
+        places = [(ctx, item.item), *((o.file, o.node) for o in ctx.origins(item.item) if o.node is not None)]
+        places += [(where, function) for call in _calls(item.item) for where, function in ctx.runs(call)]
+        for where, node in places:
+            if any(isinstance(n, cst.Attribute) and n.attr.value == "no_sync" for n in where.inside(node)):
+                return True
+    return False
+
+
+def _calls(node: cst.BaseExpression) -> list[cst.Call]:
+    return [node] if isinstance(node, cst.Call) else []
+
+
+CHECK = Check(CODE, "gradient-inside-no-sync", __doc__, words=("grad", *sorted(_CLIPPINGS)), find=find)

@@ -55,7 +55,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not any(part in node.value for part in _PARTS):
             continue
         holder = ctx.parent(node)
-        if not _is_filter(ctx, node) and not _is_asked(ctx, holder):
+        if not _is_filter(ctx, node) and not _is_asked(ctx, holder) and not _is_whole_name(ctx, node):
             continue
         yield finding(
             CODE,
@@ -83,6 +83,16 @@ def _is_asked(ctx: Context, holder: cst.CSTNode | None) -> bool:
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return False
     return call.func.attr.value in {"startswith", "endswith", "split", "find", "index"}
+
+
+def _is_whole_name(ctx: Context, node: cst.SimpleString) -> bool:
+    """`name == "_fsdp_wrapped_module.emb"`, `name in ["_fsdp_wrapped_module.emb"]`, a key of a table of names."""
+    if str(node.evaluated_value).strip(".") in _PARTS:
+        return False
+    holder = ctx.parent(node)
+    if isinstance(holder, cst.ConcatenatedString):
+        return False
+    return isinstance(holder, (cst.Comparison, cst.ComparisonTarget, cst.Element, cst.DictElement, cst.Index))
 
 
 CHECK = Check(

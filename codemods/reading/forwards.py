@@ -14,16 +14,16 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 
 # Methods of a model that do not run it.
-_QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
-_QUIET |= {"children", "named_children", "train", "eval", "requires_grad_", "zero_grad", "no_sync", "clip_grad_norm_"}
-_QUIET |= {"state_dict", "load_state_dict", "compile", "dynamo_ctx", "apply"}
-_QUIET |= {"to", "to_empty", "cuda", "cpu", "float", "half", "bfloat16", "double"}
-_QUIET |= {"get_submodule", "get_parameter", "get_buffer", "register_buffer", "register_comm_hook"}
-_QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}
+QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
+QUIET |= {"children", "named_children", "train", "eval", "requires_grad_", "zero_grad", "no_sync", "clip_grad_norm_"}
+QUIET |= {"state_dict", "load_state_dict", "compile", "dynamo_ctx", "apply"}
+QUIET |= {"to", "to_empty", "cuda", "cpu", "float", "half", "bfloat16", "double"}
+QUIET |= {"get_submodule", "get_parameter", "get_buffer", "register_buffer", "register_comm_hook"}
+QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}
 # The same of transformers and peft.
-_QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
-_QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}
-_QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num_parameters", "get_num_params"}
+QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
+QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}
+QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num_parameters", "get_num_params"}
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
@@ -106,7 +106,7 @@ def model_of_forward(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
         return None
     if ModelKind.FSDP in ctx.kinds(function):
         return function
-    if isinstance(function, cst.Name) or function.attr.value in _QUIET or ctx.dotted(function) is not None:
+    if isinstance(function, cst.Name) or function.attr.value in QUIET or ctx.dotted(function) is not None:
         return None
     return function.value if ModelKind.FSDP in ctx.kinds(function.value) else None
 
@@ -117,7 +117,7 @@ def runs(call: cst.Call, model: str, ctx: Context) -> bool:
     if function == model:
         return True
     if isinstance(call.func, cst.Attribute) and ctx.code(call.func.value) == model:
-        return call.func.attr.value not in _QUIET
+        return call.func.attr.value not in QUIET
     is_method = isinstance(call.func, cst.Attribute) and model.startswith(f"{ctx.code(call.func.value)}.")
     given = [argument for argument in call.args if ctx.code(argument.value) == model]
     if (given or is_method) and _RUNS.search(function.rsplit(".", 1)[-1]):

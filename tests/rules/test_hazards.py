@@ -85,6 +85,35 @@ RIGHT = {
             model.history.append(nn.functional.one_hot(model.step))
             return model
         """,
+    "attribute that nobody reads": """
+        def main(net):
+            net.head.weight.is_shared = True
+            return FSDP(net, use_orig_params=True)
+        """,
+    "attribute of something else": """
+        def main(net):
+            net.head.is_shared = True
+            return FSDP(net, use_orig_params=True), getattr(net.head, "is_shared", False)
+        """,
+    "one rank with a model of its own": """
+        def main(net, other, rank, x):
+            model = FSDP(net)
+            with FSDP.summon_full_params(model):
+                model.eval()
+                if rank == 0:
+                    return other(x)
+        """,
+    "clipped when it steps": """
+        def main(net, optimizer, batches, args):
+            model = FSDP(net)
+            for i, x in enumerate(batches):
+                with model.no_sync():
+                    model(x).sum().backward()
+                model(x).sum().backward()
+                if i % args.turns == 0:
+                    model.clip_grad_norm_(1.0)
+                    optimizer.step()
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -235,6 +264,71 @@ WRONG = {
             return model, AveragedModel(model)
         """,
     ),
+    "attribute of a parameter": (
+        "FM441",
+        """
+        def main(net):
+            net.head.weight.is_shared = True
+            model = FSDP(net, use_orig_params=True)
+            return [getattr(p, "is_shared", False) for p in model.parameters()]
+        """,
+    ),
+    "attribute of each parameter": (
+        "FM441",
+        """
+        def main(net):
+            for name, p in net.named_parameters():
+                setattr(p, "lr_scale", 2.0)
+            model = FSDP(net, use_orig_params=True)
+            return [p.lr_scale for p in model.parameters()]
+        """,
+    ),
+    "attribute of a parameter that is made": (
+        "FM441",
+        """
+        class Layer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(3))
+                self.scale.no_decay = True
+
+
+        def main():
+            model = FSDP(Layer(), use_orig_params=True)
+            return [p for p in model.parameters() if hasattr(p, "no_decay")]
+        """,
+    ),
+    "sampled on one rank": (
+        "FM442",
+        """
+        def main(net, rank, x):
+            model = FSDP(net)
+            with FSDP.summon_full_params(model):
+                if rank == 0:
+                    return model.generate(x)
+        """,
+    ),
+    "compared with a name": (
+        "FM418",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            for name, p in model.named_parameters():
+                if name == "_fsdp_wrapped_module.embedding.weight":
+                    p.requires_grad_(False)
+        """,
+    ),
+    "a table of names": (
+        "FM418",
+        """
+        EXCLUDED = ["_fsdp_wrapped_module.embedding.weight"]
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return set(EXCLUDED) & {name for name, p in model.named_parameters()}
+        """,
+    ),
     "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
     "Muon": ("FM407", "def main(net):\n    return torch.optim.Muon(FSDP(net).parameters())\n"),
     "asked for in names": (
@@ -256,6 +350,66 @@ def test_trap_is_found_once(name: str) -> None:
     assert found.rule == rule
     assert found.level is Level.MANUAL
     assert found.hint
+
+
+CLIPPED = {
+    "behind the block": (
+        """
+        with model.no_sync() if i % 4 else contextlib.nullcontext():
+            model(x).sum().backward()
+        if args.clip > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), args.clip)
+        """,
+        True,
+    ),
+    "a context of a name": (
+        """
+        context = model.no_sync() if i % 4 else contextlib.nullcontext()
+        with context:
+            model(x).sum().backward()
+        model.clip_grad_norm_(1.0)
+        """,
+        True,
+    ),
+    "a context of the program's own": (
+        """
+        with accumulate(model):
+            model(x).sum().backward()
+            model.clip_grad_norm_(1.0)
+        """,
+        True,
+    ),
+    "where it synchronises": (
+        """
+        with model.no_sync() if i % 4 else contextlib.nullcontext():
+            model(x).sum().backward()
+        if (i + 1) % 4 == 0:
+            model.clip_grad_norm_(1.0)
+        """,
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_clipping_in_turns_that_do_not_synchronise(name: str) -> None:
+    """FSDP1 clipped each partial sum; losses .25044 .04222 .14485 become .27183 .06791 .15370 (torch 2.13)."""
+    body, found = CLIPPED[name]
+    text = HEAD.replace("import copy", "import contextlib") + code(
+        """
+        @contextlib.contextmanager
+        def accumulate(model):
+            with model.no_sync():
+                yield
+
+
+        def main(net, optimizer, batches, args):
+            model = FSDP(net)
+            for i, x in enumerate(batches):
+        """
+    )
+    text += code(body).replace("\n", "\n        ").join(["        ", ""]).rstrip() + "\n        optimizer.step()\n"
+    assert ("FM423" in {finding.rule for finding in rewrite(text).findings}) is found
 
 
 ATTRIBUTE = HEAD + code(

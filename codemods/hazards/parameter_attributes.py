@@ -1,0 +1,130 @@
+"""**What it does.** Finds attributes that are set on parameters of a model that is wrapped later, and read somewhere.
+
+**Why.** `fully_shard` puts new parameters in the place of the model's: what was set on the old ones is gone, and
+`getattr(p, "is_model_parallel", False)` is False for all of them, without an error. FSDP1 with `use_orig_params=True`
+kept the parameters and what was set on them. While a unit is gathered for its forward, its parameters are other objects
+again.
+
+## Example
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    net.embedding.weight.is_shared = True
+    model = FSDP(net, use_orig_params=True)
+    return [p for p in model.parameters() if not getattr(p, "is_shared", False)]
+```
+
+## Use instead
+
+```python
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net, use_orig_params=True)
+    return [p for name, p in model.named_parameters() if name != "embedding.weight"]
+```
+
+## Fix safety
+
+Nothing is changed: it is reported, for you to decide. Setting the attribute again behind `fully_shard` is enough for
+code that reads it outside of a forward.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.model_parameters import READERS, parameter_of
+
+CODE = "FM441"
+
+_TENSORS = frozenset({"weight", "bias"})
+_OF_TENSORS = frozenset({"data", "grad", "requires_grad", "names"})
+"""What every tensor has; rules of their own know what becomes of it."""
+
+
+def find(ctx: Context) -> Iterator[Finding]:
+    """One finding for each attribute, where it is first set."""
+    seen: set[str] = set()
+    if not ctx.wraps:
+        return
+    for node, owner, name in _stores(ctx):
+        if name in seen or name in _OF_TENSORS or not _is_parameter(owner, ctx) or not _is_read(name, ctx):
+            continue
+        seen.add(name)
+        yield finding(
+            CODE,
+            Level.MANUAL,
+            ctx,
+            node,
+            f"fully_shard replaces the parameters: the attribute `{name}` that is set here and read elsewhere is gone",
+            f"set `{name}` again on model.named_parameters() behind fully_shard, or ask for the parameter's name",
+        )
+
+
+def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
+    """`p.name = value` and `setattr(p, "name", value)`: the statement, `p`, and the name."""
+    for target in ctx.nodes(cst.AssignTarget):
+        if isinstance(target.target, cst.Attribute):
+            yield target, target.target.value, target.target.attr.value
+    for call in ctx.nodes(cst.Call):
+        if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
+            name = call.args[1].value
+            if isinstance(name, cst.SimpleString):
+                yield call, call.args[0].value, str(name.evaluated_value)
+
+
+def _is_parameter(node: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an object is a parameter of a module that is not sharded yet, as far as that is seen."""
+    if isinstance(node, cst.Attribute) and node.attr.value in _TENSORS:
+        return ModelKind.FSDP not in ctx.kinds(node.value)
+    if any(isinstance(o.node, cst.Call) and o.file.dotted(o.node.func) in _MAKERS for o in ctx.origins(node)):
+        return True
+    return isinstance(node, cst.Name) and _is_turn(node, ctx)
+
+
+_MAKERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+
+
+def _is_turn(name: cst.Name, ctx: Context) -> bool:
+    """Whether it is the variable of a loop over the parameters of a module that is not sharded yet."""
+    for loop in ctx.ancestors(name):
+        if not isinstance(loop, cst.For):
+            continue
+        for call in ctx.inside(loop.iter):
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
+                turn = parameter_of(call, loop)
+                if isinstance(turn, cst.Name) and turn.value == name.value:
+                    return ModelKind.FSDP not in ctx.kinds(call.func.value)
+    return False
+
+
+def _is_read(name: str, ctx: Context) -> bool:
+    return any(_reads(file, name) for file in (ctx, *ctx.others(name)))
+
+
+def _reads(ctx: Context, name: str) -> bool:
+    """`p.name` where it is not set, or its name as the argument of `getattr` or `hasattr`."""
+    for node in ctx.nodes(cst.Attribute):
+        if node.attr.value == name and not isinstance(ctx.parent(node), cst.AssignTarget):
+            return True
+    for call in ctx.nodes(cst.Call):
+        if isinstance(call.func, cst.Name) and call.func.value in {"getattr", "hasattr"} and len(call.args) > 1:
+            asked = call.args[1].value
+            if isinstance(asked, cst.SimpleString) and asked.evaluated_value == name:
+                return True
+    return False
+
+
+CHECK = Check(CODE, "attribute-of-a-parameter", __doc__, words=(*READERS, "Parameter", *_TENSORS), find=find)
