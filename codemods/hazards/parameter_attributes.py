@@ -57,7 +57,7 @@ _OF_TENSORS = frozenset({"data", "grad", "requires_grad", "names"})
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each attribute, where it is first set."""
     seen: set[str] = set()
-    if not ctx.wraps:
+    if not ctx.has_wrap_sites:
         return
     for node, owner, name in _stores(ctx):
         if name in seen or name in _OF_TENSORS or not _is_parameter(owner, ctx) or not _is_read(name, ctx):
