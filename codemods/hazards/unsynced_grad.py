@@ -102,7 +102,8 @@ def _clippings_in_every_turn(ctx: Context) -> Iterator[cst.Call]:
             continue
         if not any(ModelKind.FSDP in ctx.kinds(model) for model in _models(call)):
             continue
-        if any(_may_not_sync(block, ctx) for block in _blocks_before(call, ctx)):
+        blocks = (block for block in _blocks_before(call, ctx) if not _goes_backward_between(block, call, ctx))
+        if any(_may_not_sync(block, ctx) for block in blocks):
             yield call
 
 
@@ -133,6 +134,13 @@ def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
         if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
             return
         inner = outer
+
+
+def _goes_backward_between(block: cst.With, call: cst.Call, ctx: Context) -> bool:
+    """Whether a backward stands behind a block, so that the gradients are synchronised again."""
+    start, end = ctx.span(block)[1], ctx.span(call)[0]
+    between = (other for other in ctx.calls(ctx.scope(call)) if start <= ctx.span(other)[0] < end)
+    return any(isinstance(other.func, cst.Attribute) and other.func.attr.value == "backward" for other in between)
 
 
 def _is_of_the_turn(test: cst.BaseExpression, ctx: Context) -> bool:

@@ -36,6 +36,7 @@ def test_model_is_followed_from_the_file_that_wraps_it() -> None:
                     model = shard(net)
                     with model.no_sync():
                         model(batch).sum().backward()
+                    model(batch).sum().backward()
                     model.clip_grad_norm_(1.0)
                     return model.module.config, model.state_dict()
                 """
