@@ -322,6 +322,25 @@ class Context(Protocol):
         """The other files of the program that hold this identifier."""
 
 
+FSDP_MODULE = Import("torch.distributed.fsdp", "FSDPModule")
+"""What every module is that `fully_shard` was called on."""
+
+
+@dataclass(frozen=True)
+class Raise:
+    """What must not be reached with an FSDP2 model, which would pass over it without a word."""
+
+    node: cst.CSTNode
+    code: str
+    why: str
+    model: cst.BaseExpression | None = None
+    """The model, or another object, whose class tells the way of FSDP from every other."""
+    sharded: Import = FSDP_MODULE
+    """The class of what is sharded."""
+    certain: bool = False
+    """Whether no program comes here that does not use FSDP."""
+
+
 @dataclass(frozen=True)
 class Fix:
     """What a codemod makes of one match."""
@@ -329,6 +348,8 @@ class Fix:
     edits: Sequence[Edit] = ()
     findings: Sequence[Finding] = ()
     imports: Sequence[Import] = ()
+    raises: Sequence[Raise] = ()
+    """What to stop before; where the raises stand is decided for all of a file together."""
     elsewhere: Sequence[tuple[Context, Fix]] = ()
     """What has to change in other files with it."""
 

@@ -43,8 +43,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Finding, Fix, Level, ModelKind, finding
-from codemods.reading.layout import insert_raise
+from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, finding
+from codemods.reading.class_asked import model_of
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     CLASS,
@@ -68,8 +68,9 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
     row = _row(node, name, ctx)
     if row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
-    edits = insert_raise(ctx, node, row.code, row.message) if migrated and _is_silent(node, name, ctx) else []
-    return Fix(edits=edits, findings=[finding(row.code, Level.MANUAL, ctx, node, row.message, row.hint)])
+    stops = migrated and _is_silent(node, name, ctx)
+    raises = [Raise(node, row.code, row.message, model_of(ctx, node))] if stops else []
+    return Fix(findings=[finding(row.code, Level.MANUAL, ctx, node, row.message, row.hint)], raises=raises)
 
 
 def _is_silent(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
@@ -91,14 +92,14 @@ def _is_silent(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
 def internals(ctx: Context, attributes: Sequence[cst.Attribute], migrated: bool) -> Fix:
     """Attributes of FSDP1's own objects, in a file that deals with FSDP1. Reading one raises; setting one would not."""
     found: list[Finding] = []
-    edits: list[Edit] = []
+    raises: list[Raise] = []
     for attribute in attributes:
         for row in _rows_of(attribute, ctx):
             found.append(finding(row.code, Level.MANUAL, ctx, attribute, row.message, row.hint))
             is_set = isinstance(ctx.parent(attribute), cst.AssignTarget)
             if migrated and is_set and ModelKind.FSDP in ctx.kinds(attribute.value):
-                edits += insert_raise(ctx, attribute, row.code, row.message)
-    return Fix(edits, found)
+                raises.append(Raise(attribute, row.code, row.message, attribute.value))
+    return Fix(findings=found, raises=raises)
 
 
 def _rows_of(attribute: cst.Attribute, ctx: Context) -> Iterator[Leftover]:

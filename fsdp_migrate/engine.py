@@ -10,10 +10,11 @@ from pathlib import Path
 import libcst as cst
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
-from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Reference
+from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Raise, Reference
 from codemods.plan import Plan
 from codemods.reading import configuration
 from codemods.reading.layout import removal
+from codemods.reading.raises import placed
 from codemods.tables.names import PACKAGE
 from codemods.tables.versions import OLDEST
 
@@ -60,6 +61,7 @@ class _Pending:
 
     edits: set[Edit] = field(default_factory=set)
     imports: set[Import] = field(default_factory=set)
+    raises: list[Raise] = field(default_factory=list)
 
 
 @room_for_trees()
@@ -217,6 +219,10 @@ class _Run:
 
     def changes(self) -> tuple[Change, ...]:
         texts = self.facts.model.program.texts
+        for path in [path for path, pending in self.pending.items() if pending.raises]:
+            tree = self.facts.model.program.tree(path)
+            assert tree is not None
+            self._take(path, placed(self.facts.file(tree), self.pending[path].raises))
         edited = {
             path: apply(path, texts[path], pending.edits).text
             for path, pending in self.pending.items()
@@ -254,6 +260,7 @@ class _Run:
             self.through_support.update(outcome.findings)
         self.pending[path].edits.update(outcome.edits)
         self.pending[path].imports.update(outcome.imports)
+        self.pending[path].raises.extend(outcome.raises)
         for where, other in outcome.elsewhere:
             self._take(where.path, other)
 

@@ -14,7 +14,6 @@ import symtable
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -183,7 +182,7 @@ def check_leftovers(result: Result) -> None:
             at = next((text for text in named if name_there.match(text)), None)
             assert at is not None, f"{used} is left in `{line}` and no finding names it"
             named.remove(at)
-            if used.rsplit(".", 1)[-1] in SILENT and result.report.changes:
+            if used.rsplit(".", 1)[-1] in SILENT and result.report.changes and _is_given_a_name(tree, node):
                 assert _is_stopped(tree, node), f"`{line}` would be silent on an FSDP2 model"
 
 
@@ -230,6 +229,12 @@ def _shadowed(tree: ast.Module) -> Iterator[ast.AST]:
             elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("torch"):
                 own.update(alias.asname or alias.name for alias in node.names)
         yield from (node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id in own)
+
+
+def one_line(text: str) -> str:
+    """The text with each `raise` of the tool on one line."""
+    raised = re.compile(r'raise NotImplementedError\(\r?\n((?:\s+".*"\r?\n)+)\s*\)')
+    return raised.sub(lambda m: 'raise NotImplementedError("' + "".join(re.findall('"(.*)"', m[1])) + '")', text)
 
 
 def meaning(text: str) -> str:
@@ -300,16 +305,26 @@ def _is_manual(finding: Finding, name: str) -> bool:
     return finding.level in (Level.MANUAL, Level.KEPT) and finding.path.as_posix().endswith(f"/{name}")
 
 
+def _is_given_a_name(tree: ast.Module, node: ast.expr) -> bool:
+    """Whether a function of FSDP1 is called with a model that can be asked for its class."""
+    calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and call.func is node]
+    return any(isinstance(argument, (ast.Name, ast.Attribute)) for call in calls for argument in call.args)
+
+
 def _is_stopped(tree: ast.Module, node: ast.expr) -> bool:
-    """Whether a `raise NotImplementedError` stands right before the statement that holds the node."""
+    """Whether a `raise NotImplementedError`, under a class test or not, stands above the node in a block around it."""
     for block in ast.walk(tree):
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(block, field, None)
             if not isinstance(statements, list):
                 continue
-            for before, statement in pairwise(statements):
-                is_raise = isinstance(before, ast.Raise) and "NotImplementedError" in ast.unparse(before)
-                same_line = [s for s in statements if s.lineno == statement.lineno]
-                if is_raise and any(inner is node for s in same_line for inner in ast.walk(s)):
-                    return True
+            at = next((i for i, s in enumerate(statements) if any(inner is node for inner in ast.walk(s))), 0)
+            if any(map(_raises, statements[:at])):
+                return True
     return False
+
+
+def _raises(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If) and ast.unparse(statement.test).startswith("isinstance("):
+        return _raises(statement.body[-1])
+    return isinstance(statement, ast.Raise) and "NotImplementedError('fsdp-migrate FM" in ast.unparse(statement)

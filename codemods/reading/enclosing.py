@@ -29,3 +29,20 @@ def is_inside(node: cst.CSTNode, context: str, model: str, ctx: Context) -> bool
                 if ctx.fsdp1(call.func) == context or ctx.code(call.func) == by_model:
                     return ctx.code(call.args[0].value) == model
     return False
+
+
+_WITHOUT_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode"})
+
+
+def is_without_gradients(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether no gradient is computed here: in `with torch.no_grad():`, or in a function that it decorates."""
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, cst.FunctionDef):
+            return any(_is_without_gradients(each.decorator, ctx) for each in outer.decorators)
+        if isinstance(outer, cst.With) and any(_is_without_gradients(item.item, ctx) for item in outer.items):
+            return True
+    return False
+
+
+def _is_without_gradients(entered: cst.BaseExpression, ctx: Context) -> bool:
+    return ctx.dotted(entered.func if isinstance(entered, cst.Call) else entered) in _WITHOUT_GRADIENTS

@@ -1,4 +1,4 @@
-"""Edits of whole statements that several codemods make: taking one away, stopping before one."""
+"""Edits of whole statements that several codemods make: taking one away, putting lines above one."""
 
 from __future__ import annotations
 
@@ -26,32 +26,20 @@ def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     return Edit(start, end, "")
 
 
-def insert_raise(ctx: Context, node: cst.CSTNode, code: str, why: str) -> list[Edit]:
-    """Raise before the statement that holds `node`: what FSDP2 would silently ignore must not be reached."""
-    if is_stopped(ctx, node, code):
-        return []
-    text = why.replace('"', "'")
-    return [insertion(ctx, node, f'{_marker(code)}{text}")')]
-
-
-def insertion(ctx: Context, node: cst.CSTNode, line: str) -> Edit:
-    """Put a line above the statement that holds `node`, in the block that it stands in, be that one of one line."""
+def insertion(ctx: Context, node: cst.CSTNode, lines: Sequence[str]) -> Edit:
+    """Put lines above the statement that holds `node`, in the block that it stands in, be that one of one line."""
     small = _in_one_line(ctx, node)
-    if small is not None:
-        start = ctx.span(small)[0]
-        return Edit(start, start, f"{line}; ")
-    start, first = statement_start(ctx, node)
-    return Edit(start, start, f"{line}{ctx.newline}{ctx.text[first:start]}")
-
-
-def is_stopped(ctx: Context, node: cst.CSTNode, code: str) -> bool:
-    """Whether an earlier run has put a `raise` before the statement that holds `node`."""
-    small = _in_one_line(ctx, node)
-    if small is not None:
-        start = ctx.span(small)[0]
-        return _marker(code) in ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    first = statement_start(ctx, node)[1]
-    return ctx.text[:first].rstrip().rsplit("\n", 1)[-1].lstrip().startswith(_marker(code))
+    if small is None:
+        start, first = statement_start(ctx, node)
+        indent = ctx.text[first:start]
+        return Edit(first, first, "".join(f"{indent}{line}{ctx.newline}" for line in lines))
+    start = ctx.span(small)[0]
+    if len(lines) == 1:
+        return Edit(start, start, f"{lines[0]}; ")
+    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    indent = f"{ctx.newline}{line[: len(line) - len(line.lstrip())]}{ctx.indent}"
+    colon = len(ctx.text[:start].rstrip())
+    return Edit(colon, start, "".join(f"{indent}{line}" for line in (*lines, "")))
 
 
 def statement_start(ctx: Context, node: cst.CSTNode) -> tuple[int, int]:
@@ -77,10 +65,6 @@ def _in_one_line(ctx: Context, node: cst.CSTNode) -> cst.CSTNode | None:
             return None
         inner = outer
     return None
-
-
-def _marker(code: str) -> str:
-    return f'raise NotImplementedError("fsdp-migrate {code}: '
 
 
 def _above_comments(text: str, start: int, first: int) -> tuple[int, int]:

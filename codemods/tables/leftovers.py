@@ -52,7 +52,7 @@ LEFTOVERS = {
     "FullyShardedDataParallel.fsdp_modules": Leftover(
         "FM107",
         "fsdp-modules",
-        "fsdp_modules returns an empty list for an FSDP2 model",
+        "fsdp_modules finds nothing in an FSDP2 model",
         "the roots are the models that were sharded last: name them",
     ),
     "FullyShardedDataParallel.flatten_sharded_optim_state_dict": _OPTIMIZER,

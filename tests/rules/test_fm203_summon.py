@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, rewrite
+from ..helpers import check_marked, check_noop, one_line, rewrite
 
 HEAD = (
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
@@ -46,7 +46,7 @@ def test_context_is_the_support_modules(statement: str, owner: str) -> None:
 def test_state_dict_that_is_loaded_inside_raises(load: str) -> None:
     text = HEAD + f"    with FSDP.summon_full_params(model):\n        {load}\n"
     result = check_marked(text, "FM203", Level.MANUAL, "load_state_dict")
-    assert '    raise NotImplementedError("fsdp-migrate FM203: load_state_dict inside' in result.text
+    assert '    raise NotImplementedError("fsdp-migrate FM203: load_state_dict inside' in one_line(result.text)
 
 
 def test_summoned_model_of_another_function() -> None:

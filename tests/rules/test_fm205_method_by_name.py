@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, rewrite
+from ..helpers import check_marked, check_noop, one_line, rewrite
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -89,7 +89,9 @@ STOPPED = [
 @pytest.mark.parametrize(("head", "expression"), STOPPED)
 def test_what_has_no_counterpart_raises(head: str, expression: str) -> None:
     result = check_marked(head + f"    return {expression}\n", "FM205", Level.MANUAL, "by its name")
-    assert '    raise NotImplementedError("fsdp-migrate FM205: a method of FSDP1 is looked up by' in result.text
+    raised = 'raise NotImplementedError("fsdp-migrate FM205: a method of FSDP1 is looked up by'
+    guard = "    if isinstance(model, FSDPModule):\n        " if head == EITHER else "    "
+    assert f"{guard}{raised}" in one_line(result.text)
     assert result.text.endswith(f"    return {expression}\n")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, rewrite, rewrite_files
+from ..helpers import check_marked, check_noop, one_line, rewrite, rewrite_files
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -80,12 +80,14 @@ def test_value_that_a_generator_is_sent() -> None:
 def test_what_moves_the_parameter_raises(value: str) -> None:
     text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"
     result = check_marked(text, "FM213", Level.MANUAL, "moved or cast")
-    assert '        raise NotImplementedError("fsdp-migrate FM213: a sharded' in result.text
+    raised = '            raise NotImplementedError("fsdp-migrate FM213: a sharded'
+    assert f"        if isinstance(p, DTensor):\n{raised}" in one_line(result.text)
 
 
 def test_block_of_one_line_raises_where_it_is_run() -> None:
     text = "    for p in model.parameters():\n        if x: p.data = p.data.half()\n"
-    assert '        if x: raise NotImplementedError("fsdp-migrate FM213: ' in rewrite(HEAD + text).text
+    raised = "        if x:\n            if isinstance(p, DTensor):\n                raise NotImplementedError("
+    assert raised in rewrite(HEAD + text).text
 
 
 def test_more_in_a_zip_than_names() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, one_line, rewrite
 
 HEAD = """\
 import torch
@@ -233,7 +233,9 @@ def test_state_that_one_rank_reads_alone_raises(guard: str, model: str) -> None:
         """
     result = check_marked(text, "FM304", Level.MANUAL, "on one rank alone", line=7)
     message = f"{model}.state_dict() is read on one rank alone: gathering it would wait for the others"
-    assert f'        raise NotImplementedError("fsdp-migrate FM304: {message}")\n        path.save(' in result.text
+    assert f'        raise NotImplementedError("fsdp-migrate FM304: {message}")\n        path.save(' in one_line(
+        result.text
+    )
 
 
 @pytest.mark.parametrize("other", ["DDP(net)", "net"])

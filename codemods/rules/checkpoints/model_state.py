@@ -59,13 +59,12 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
-from codemods.reading.layout import insert_raise
 from codemods.reading.model_loading import loading
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.tables.names import SUMMON
@@ -198,7 +197,7 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
         finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")
     ]
     if held == {ModelKind.FSDP}:
-        return Fix(insert_raise(ctx, found.call, CODE, message), asking)
+        return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
     return replace(_through_support(found, ctx), findings=asking)
 
 

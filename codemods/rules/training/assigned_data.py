@@ -47,9 +47,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.layout import insert_raise
 from codemods.reading.model_parameters import readings
 
 CODE = "FM213"
@@ -58,6 +57,7 @@ _OF_OPTIMIZER = re.compile(r"""\w*optim\w*\.param_groups\b|\[["']params["']\]"""
 _FSDP1 = re.compile(r"FullyShardedDataParallel|distributed\.fsdp")
 _MOVES = re.compile(r"\.(to|cpu|cuda|float|half|bfloat16|double|type|contiguous|pin_memory)\([^()]*\)$")
 
+_DTENSOR = Import("torch.distributed.tensor", "DTensor")
 _MOVED = "a sharded parameter is moved or cast through .data, which an FSDP2 model does not follow"
 _HINT = "call model.to(...) where the whole model is meant, or cast it before it is sharded"
 
@@ -86,8 +86,10 @@ def edit(found: Match, ctx: Context) -> Fix:
     value = ctx.code(found.value)
     param = ctx.code(found.param)
     if _MOVES.search(value) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", value):
-        stopped = insert_raise(ctx, found.statement, CODE, _MOVED)
-        return Fix(stopped, [finding(CODE, Level.MANUAL, ctx, found.statement, _MOVED, _HINT)])
+        return Fix(
+            findings=[finding(CODE, Level.MANUAL, ctx, found.statement, _MOVED, _HINT)],
+            raises=[Raise(found.statement, CODE, _MOVED, found.param, _DTENSOR)],
+        )
     start, end = ctx.span(found.statement)
     first, last = ctx.span(found.value)
     written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(found.value) else ctx.quote(found.value)

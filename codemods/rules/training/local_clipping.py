@@ -51,12 +51,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
-from codemods.reading.layout import insert_raise
 from codemods.reading.model_parameters import READERS
 
 CODE = "FM206"
@@ -113,9 +112,8 @@ def edit(found: Match, ctx: Context) -> Fix:
             if argument.keyword is not None and argument.keyword.value == "foreach":
                 edits += argument_removal(ctx, call, argument)
             elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
-                return Fix(
-                    insert_raise(ctx, call, CODE, "clip_grad_norm_ with error_if_nonfinite fails here"), findings
-                )
+                why = "clip_grad_norm_ with error_if_nonfinite fails here"
+                return Fix(findings=findings, raises=[Raise(call, CODE, why, model if found.where is ctx else None)])
         given = _parameters(call)
         if given.keyword is not None:
             edits.append(Edit(*ctx.span(given.keyword), "model_or_parameters"))

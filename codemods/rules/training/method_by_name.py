@@ -48,8 +48,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
-from codemods.reading.layout import insert_raise
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.reading.enclosing import is_without_gradients
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 from codemods.tables.names import PACKAGE
 
@@ -82,6 +82,8 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
         is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not ctx.sets_attribute(str(name.evaluated_value))
         if not is_wrappers:
             return None
+    if name.evaluated_value == "no_sync" and is_without_gradients(node, ctx):
+        return None  # nothing is accumulated: whatever it finds is right
     held = ctx.kinds(node.args[0].value)
     asked = {ModelKind.FSDP, ModelKind.UNKNOWN} if name.evaluated_value in BY_NAME else {ModelKind.FSDP}
     return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None
@@ -95,8 +97,8 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _class_test(found, ctx)
     if found.name in _FUNCTIONS and (found.held == {ModelKind.FSDP} or _passes_over(found, ctx)):
         return _function(found, ctx)
-    stopped = [] if found.name in SPEED_ONLY and is_test else insert_raise(ctx, found.call, CODE, _MESSAGE)
-    return Fix(stopped, [finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])
+    stopped = [] if found.name in SPEED_ONLY and is_test else [Raise(found.call, CODE, _MESSAGE, found.model)]
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)], raises=stopped)
 
 
 def _passes_over(found: Match, ctx: Context) -> bool:

@@ -106,7 +106,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
         hint = "compare the losses of its evaluations with those of new runs only"
     return Fix(
-        [insertion(ctx, call, f"{item.local}({text})")], [finding(CODE, level, ctx, call, message, hint)], [item]
+        [insertion(ctx, call, [f"{item.local}({text})"])], [finding(CODE, level, ctx, call, message, hint)], [item]
     )
 
 

@@ -45,8 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
-from codemods.reading.layout import insert_raise
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.tables.names import SUMMON
 
 CODE = "FM203"
@@ -70,7 +69,8 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
 def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
     call = ctx.parent(found)
     if isinstance(call, cst.Call) and _loads(call, ctx):
-        return Fix(insert_raise(ctx, found, CODE, _LOADS), [finding(CODE, Level.MANUAL, ctx, found, _LOADS, _HINT)])
+        stopped = Raise(found, CODE, _LOADS, call.args[0].value)
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found, _LOADS, _HINT)], raises=[stopped])
     item = ctx.named(Import(SUPPORT, _METHOD), found)
     message = f"{_METHOD} becomes {_METHOD} of the support module"
     return Fix([Edit(*ctx.span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])

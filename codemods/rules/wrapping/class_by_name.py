@@ -39,8 +39,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
-from codemods.reading.layout import insert_raise
+from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding
+from codemods.reading.class_asked import asked_for_class
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM210"
@@ -62,7 +62,10 @@ def edit(found: cst.Comparison, ctx: Context) -> Fix:
     known = _instance(found.left)
     is_name = isinstance(target.comparator, cst.SimpleString) and target.comparator.evaluated_value == WRAPPER
     if known is None or not is_name or not isinstance(target.operator, (cst.Equal, cst.NotEqual)) or found.lpar:
-        return Fix(insert_raise(ctx, found, CODE, _MESSAGE), [finding(CODE, Level.MANUAL, ctx, found, _MESSAGE, _HINT)])
+        return Fix(
+            findings=[finding(CODE, Level.MANUAL, ctx, found, _MESSAGE, _HINT)],
+            raises=[Raise(found, CODE, _MESSAGE, asked_for_class(ctx, found))],
+        )
     item = ctx.named(Import(PACKAGE, "FSDPModule"), found)
     test = f"isinstance({ctx.quote(known)}, {item.local})"
     text = f"not {test}" if isinstance(target.operator, cst.NotEqual) else test

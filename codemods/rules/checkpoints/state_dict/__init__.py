@@ -55,11 +55,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import WIDTH, append_argument
-from codemods.reading.layout import insert_raise, removal
+from codemods.reading.layout import removal
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 
@@ -112,8 +112,8 @@ def _is_local(call: cst.Call, ctx: Context) -> bool:
 def _without_counterpart(call: cst.Call, ctx: Context) -> Fix:
     """Left as it is the call would be a silent no-op: reaching it raises instead."""
     message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
-    edits = insert_raise(ctx, call, CODE, message)
-    return Fix(edits, [finding(CODE, Level.MANUAL, ctx, call, message, _HINT)])
+    stopped = Raise(call, CODE, message, call.args[0].value)
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, _HINT)], raises=[stopped])
 
 
 def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:

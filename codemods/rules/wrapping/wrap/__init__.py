@@ -64,14 +64,16 @@ from codemods.api import (
     Import,
     Level,
     NotStatic,
+    Raise,
     Rule,
     finding,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.layout import insert_raise, is_stopped, removal
+from codemods.reading.layout import removal
 from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
+from codemods.reading.raises import is_stopped
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.arguments import DROPPED
 from codemods.tables.versions import exists
@@ -258,8 +260,8 @@ def _left(call: cst.Call, ctx: Context) -> Fix:
         "build the optimizer below the wrap: FSDP2 replaces the parameters, and an older optimizer never updates them"
     )
     return Fix(
-        edits=insert_raise(ctx, call, CODE, "build the optimizer below the wrap, then migrate this call"),
         findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
+        raises=[Raise(call, CODE, "build the optimizer below the wrap, then migrate this call", certain=True)],
     )
 
 
