@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 
-def parameters(function: cst.FunctionDef, bound: bool) -> list[str]:
+def parameters(function: cst.FunctionDef | cst.Lambda, bound: bool) -> list[str]:
     """The names a call can fill by position; without the first when the call binds it (`obj.method()`)."""
     names = [parameter.name.value for parameter in (*function.params.posonly_params, *function.params.params)]
     return names[1:] if bound else names

@@ -65,7 +65,7 @@ class Conditions:
             elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
                 yield from self._left_before(tree, outer.body, inner)
             if isinstance(outer, cst.FunctionDef):
-                callers = self._values.callers(tree, outer)
+                callers = self._values.callers.of(tree, outer)
                 if len(callers) == 1 and depth:
                     where, call, _ = callers[0]
                     yield from self._at(where, call, depth - 1)

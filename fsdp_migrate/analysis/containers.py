@@ -1,29 +1,48 @@
 """What is put into a dict, a list or a `ModuleDict`, and so can come out of it again.
 
 `self.nets[key] = FSDP(self.nets[key])`, then `for net in self.nets.values()`. Containers are told apart by the place
-that makes them, and what is in them is not told apart at all, but for constant keys.
+that makes them, and what is in them is not told apart at all, but for constant keys and the elements of tuples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.tables.names import WRAPPER
+from codemods.tables.names import WRAPPER, fsdp1_name
 
-from .definitions import last_name
-from .program import ANY_KEY, Program
+from .definitions import last_name, yields
+from .program import ANY_KEY
+from .scopes import EACH, Path
 from .tree import Tree
 
-Place = tuple[Tree, cst.BaseExpression]
-"""An expression of the program."""
+if TYPE_CHECKING:
+    from .values import Values
 
 _DISPLAYS = (cst.List, cst.Tuple, cst.Set)
+_COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 _MADE_BY = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList", "torch.nn.Sequential"})
-_BUILTINS = frozenset({"dict", "list", "reversed", "set", "sorted", "tuple"})
-_ADDS = frozenset({"add", "append"})
+_SEQUENCES = frozenset({"filter", "iter", "list", "reversed", "set", "sorted", "tuple"})
+"""Builtins that give the elements of their last argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the value of an expression."""
+
+    tree: Tree
+    node: cst.BaseExpression
+    path: Path = ()
+
+
+class _Adds(Enum):
+    VALUE = "the value"
+    EACH = "each element of the value"
+    ITEMS = "the items of the value, under their keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,47 +55,38 @@ class _Store:
     has_key: bool
     key: object = None
     """Its value, where it is a literal."""
+    adds: _Adds = _Adds.VALUE
 
 
 class Containers:
-    """Answers for one program; `made` says where the value of an expression is made."""
+    """Answers for one program."""
 
-    def __init__(self, program: Program, made: Callable[[Tree, cst.BaseExpression], list[Place]]) -> None:
-        self._program = program
-        self._made = made
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._program = values.program
         self._stores: dict[tuple[str, object], list[_Store]] = {}
         self._stores_of: dict[Tree, list[_Store]] = {}
-        self._open: set[cst.CSTNode] = set()
+        self._open: set[tuple[cst.CSTNode, object]] = set()
 
-    def contents(self, tree: Tree, container: cst.BaseExpression, key: object = None) -> Iterator[Place]:
-        """The expressions that are put into a container, those under another constant key than `key` left out."""
+    def items(self, tree: Tree, container: cst.BaseExpression, key: object = None, path: Path = ()) -> Iterator[Part]:
+        """What `container[key]` can be, and the part of it; no key: under any. Other constant keys are left out."""
         made = self._made(tree, container)
         for where, node in made:
-            if node in self._open:
-                continue  # `items = list(items)`: what is in it is found in what it was before
-            self._open.add(node)
-            try:
-                yield from self._initial(where, node, key)
-            finally:
-                self._open.discard(node)
+            yield from self._once(where, node, key, path)
         mine = {node for _, node in made}
         for store in self._stores_named(last_name(container), ANY_KEY if key is None else key):
             if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):
-                yield store.tree, store.value
+                yield from self._stored(store, key, path)
 
-    def turns(self, tree: Tree, iterable: cst.BaseExpression, index: int) -> Iterator[Place]:
-        """What `for x in iterable` binds; with an index, what the target at that place of a tuple is bound to."""
-        if isinstance(iterable, cst.Call):
-            yield from self._turns_of_call(tree, iterable, index)
-            return
+    def turns(self, tree: Tree, iterable: cst.BaseExpression, path: Path = ()) -> Iterator[Part]:
+        """What `for x in iterable` binds, or a part of that."""
         made = self._made(tree, iterable)
         for where, node in made:
-            if not _has_keys(self._library_name(where, node), node):
-                yield from self._picked(self._elements(where, node), index)
+            yield from self._once(where, node, EACH, path, turns=True)
         mine = {node for _, node in made}
         for store in self._stores_named(last_name(iterable), None):
-            if not store.has_key and self._is_same(tree, iterable, mine, store):
-                yield from self._picked(iter([(store.tree, store.value)]), index)
+            if not store.has_key and store.adds is not _Adds.ITEMS and self._is_same(tree, iterable, mine, store):
+                yield from self._stored(store, None, path)
 
     def is_module_dict(self, tree: Tree, container: cst.BaseExpression) -> bool:
         """Whether items are attributes as well."""
@@ -84,62 +94,122 @@ class Containers:
             self._library_name(where, node) == "torch.nn.ModuleDict" for where, node in self._made(tree, container)
         )
 
-    def _turns_of_call(self, tree: Tree, call: cst.Call, index: int) -> Iterator[Place]:
-        name = last_name(call.func)
-        if isinstance(call.func, cst.Attribute) and name in {"items", "values"} and not call.args:
-            if (name, index) in {("items", 1), ("values", -1)}:
-                yield from self.contents(tree, call.func.value)
-        elif isinstance(call.func, cst.Name) and name == "enumerate" and index == 1 and call.args:
-            yield from self.turns(tree, call.args[0].value, -1)
-        elif isinstance(call.func, cst.Name) and name == "zip" and 0 <= index < len(call.args):
-            yield from self.turns(tree, call.args[index].value, -1)
-        elif isinstance(call.func, cst.Name) and name in _BUILTINS - {"dict"} and call.args:
-            yield from self.turns(tree, call.args[0].value, index)
+    def _made(self, tree: Tree, container: cst.BaseExpression) -> list[tuple[Tree, cst.CSTNode]]:
+        found = self._values.origins(tree, container)
+        return [(o.tree, o.node) for o in found if isinstance(o.node, (cst.BaseExpression, cst.Param))]
 
-    def _initial(self, tree: Tree, node: cst.CSTNode, key: object) -> Iterator[Place]:
+    def _once(self, tree: Tree, node: cst.CSTNode, key: object, path: Path, turns: bool = False) -> Iterator[Part]:
+        """`items = list(items)`: what is in it is found in what it was before."""
+        asked = (node, (key, path, turns))
+        if asked in self._open:
+            return
+        self._open.add(asked)
+        try:
+            yield from self._turns_of(tree, node, path) if turns else self._items_of(tree, node, key, path)
+        finally:
+            self._open.discard(asked)
+
+    def _turns_of(self, tree: Tree, node: cst.CSTNode, path: Path) -> Iterator[Part]:
+        if isinstance(node, cst.Call):
+            yield from self._turns_of_call(tree, node, path)
+        elif not isinstance(node, (cst.Dict, cst.DictComp)):  # those give keys
+            yield from self._items_of(tree, node, None, path)
+
+    def _turns_of_call(self, tree: Tree, call: cst.Call, path: Path) -> Iterator[Part]:
+        name, values = last_name(call.func), [argument.value for argument in call.args]
+        if isinstance(call.func, cst.Attribute):
+            owner = call.func.value
+            if name == "values":
+                yield from self.items(tree, owner, None, path)
+            elif name == "items" and path[:1] == (1,):
+                yield from self.items(tree, owner, None, path[1:])
+            elif name == "copy":
+                yield from self.turns(tree, owner, path)
+        elif name == "enumerate" and values and path[:1] == (1,):
+            yield from self.turns(tree, values[0], path[1:])
+        elif name == "zip" and path and isinstance(path[0], int) and path[0] < len(values):
+            yield from self.turns(tree, values[path[0]], path[1:])
+        elif name == "map" and values:
+            yield from self._results(tree, values[0], path)
+        if (self._library_name(tree, call) or "").startswith("itertools.chain"):
+            for value in values:
+                yield from self.turns(tree, value, path)
+        for where, function in self._values.functions(tree, call.func):
+            for value in yields(where, function):
+                yield Part(where, value, path)
+            for value in yields(where, function, delegated=True):
+                yield from self.turns(where, value, path)
+        if self._library_name(tree, call) != "torch.nn.ModuleDict" and name != "dict":
+            yield from self._items_of(tree, call, None, path)
+
+    def _results(self, tree: Tree, function: cst.BaseExpression, path: Path) -> Iterator[Part]:
+        """What calling this gives."""
+        for where, value in self._values.results(tree, function):
+            yield Part(where, value, path)
+
+    def _items_of(self, tree: Tree, node: cst.CSTNode, key: object, path: Path) -> Iterator[Part]:
         if isinstance(node, cst.Dict):
             for element in node.elements:
                 if not isinstance(element, cst.DictElement):
-                    yield from self.contents(tree, element.value, key)
+                    yield from self.items(tree, element.value, key, path)
                 elif not _is_other(constant(element.key), key):
-                    yield tree, element.value
+                    yield Part(tree, element.value, path)
         elif isinstance(node, cst.DictComp):
-            yield tree, node.value
-        else:
-            yield from self._elements(tree, node, key)
+            yield Part(tree, node.value, path)
+        elif isinstance(node, _DISPLAYS):
+            yield from self._elements(tree, node, key, path)
+        elif isinstance(node, _COMPREHENSIONS):
+            yield Part(tree, node.elt, path)
+        elif isinstance(node, cst.BinaryOperation):  # a + b of lists, a | b of dicts
+            yield from self.items(tree, node.left, None if isinstance(key, int) else key, path)
+            yield from self.items(tree, node.right, None if isinstance(key, int) else key, path)
+        elif isinstance(node, cst.Subscript) and any(isinstance(e.slice, cst.Slice) for e in node.slice):
+            yield from self.items(tree, node.value, None, path)
+        elif isinstance(node, cst.Param):
+            for where, value in self._values.callers.starred(tree, node, key):
+                yield Part(where, value, path)
+        elif isinstance(node, cst.Call):
+            yield from self._items_of_call(tree, node, key, path)
 
-    def _elements(self, tree: Tree, node: cst.CSTNode, key: object = None) -> Iterator[Place]:
-        if isinstance(node, _DISPLAYS):
-            for element in node.elements:
-                if isinstance(element, cst.StarredElement):
-                    yield from self.contents(tree, element.value)
-                else:
-                    yield tree, element.value
-        elif isinstance(node, (cst.ListComp, cst.SetComp, cst.GeneratorExp)):
-            yield tree, node.elt
-        elif isinstance(node, cst.Call) and self._makes_container(tree, node):
-            for argument in node.args:
+    def _elements(self, tree: Tree, node: cst.BaseExpression, key: object, path: Path) -> Iterator[Part]:
+        assert isinstance(node, _DISPLAYS)
+        starred = any(isinstance(element, cst.StarredElement) for element in node.elements)
+        is_exact = isinstance(node, cst.Tuple) and isinstance(key, int) and not starred
+        for index, element in enumerate(node.elements):
+            if isinstance(element, cst.StarredElement):
+                yield from self.turns(tree, element.value, path)
+            elif not is_exact or key in {index, index - len(node.elements)}:
+                yield Part(tree, element.value, path)
+
+    def _items_of_call(self, tree: Tree, call: cst.Call, key: object, path: Path) -> Iterator[Part]:
+        name = last_name(call.func)
+        if fsdp1_name(self._library_name(tree, call) or "") == f"{WRAPPER}.fsdp_modules":
+            yield Part(tree, call.func, path)
+        elif isinstance(call.func, cst.Name) and name in _SEQUENCES and call.args:
+            yield from self.turns(tree, call.args[-1 if name == "filter" else 0].value, path)
+        elif isinstance(call.func, cst.Name) and name == "map" and call.args:
+            yield from self._results(tree, call.args[0].value, path)
+        elif isinstance(call.func, cst.Attribute) and name == "copy" and not call.args:
+            yield from self.items(tree, call.func.value, key, path)
+        elif isinstance(call.func, cst.Name) and name in {"zip", "enumerate"}:
+            yield from self.turns(tree, call, path)
+        elif self._library_name(tree, call) in _MADE_BY or (isinstance(call.func, cst.Name) and name == "dict"):
+            for argument in call.args:
                 if argument.keyword is not None:
                     if key is None or argument.keyword.value == key:
-                        yield tree, argument.value
-                elif argument.star or last_name(node.func) != "Sequential":
-                    yield from self.contents(tree, argument.value, key)
+                        yield Part(tree, argument.value, path)
+                elif argument.star or name != "Sequential":
+                    yield from self.items(tree, argument.value, key, path)
                 else:
-                    yield tree, argument.value
+                    yield Part(tree, argument.value, path)
 
-    def _picked(self, found: Iterator[Place], index: int) -> Iterator[Place]:
-        for tree, value in found:
-            if index < 0:
-                yield tree, value
-                continue
-            for where, node in self._made(tree, value):
-                if isinstance(node, (cst.Tuple, cst.List)) and index < len(node.elements):
-                    yield where, node.elements[index].value
-
-    def _makes_container(self, tree: Tree, call: cst.Call) -> bool:
-        return self._library_name(tree, call) in _MADE_BY or (
-            isinstance(call.func, cst.Name) and call.func.value in _BUILTINS
-        )
+    def _stored(self, store: _Store, key: object, path: Path) -> Iterator[Part]:
+        if store.adds is _Adds.VALUE:
+            yield Part(store.tree, store.value, path)
+        elif store.adds is _Adds.EACH:
+            yield from self.turns(store.tree, store.value, path)
+        else:
+            yield from self.items(store.tree, store.value, key, path)
 
     def _library_name(self, tree: Tree, node: cst.CSTNode) -> str | None:
         return self._program.symbols.dotted(tree, node.func) if isinstance(node, cst.Call) else None
@@ -166,7 +236,7 @@ class Containers:
             self._stores_of[tree] = list(_stores_in(tree))
         return self._stores_of[tree]
 
-    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: set[cst.BaseExpression], store: _Store) -> bool:
+    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: set[cst.CSTNode], store: _Store) -> bool:
         if isinstance(container, cst.Name) and isinstance(store.container, cst.Name) and store.tree is tree:
             name = container.value
             scope = tree.scope_of[container].lookup(name) if name == store.container.value else None
@@ -182,22 +252,41 @@ def _stores_in(tree: Tree) -> Iterator[_Store]:
                 index = target.slice[0].slice
                 key = constant(index.value) if isinstance(index, cst.Index) else None
                 yield _Store(tree, target.value, assignment.value, isinstance(index, cst.Index), key)
+    for augmented in tree.nodes(cst.AugAssign):
+        adds = {cst.AddAssign: _Adds.EACH, cst.BitOrAssign: _Adds.ITEMS}.get(type(augmented.operator))
+        if adds is not None:
+            yield _Store(tree, augmented.target, augmented.value, has_key=False, adds=adds)
     for call in tree.nodes(cst.Call):
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ADDS and len(call.args) == 1:
-            yield _Store(tree, call.func.value, call.args[0].value, has_key=False)
+        if isinstance(call.func, cst.Attribute):
+            yield from _added(tree, call, call.func.value, call.func.attr.value)
+
+
+def _added(tree: Tree, call: cst.Call, container: cst.BaseExpression, method: str) -> Iterator[_Store]:
+    values = [argument.value for argument in call.args]
+    if method in {"add", "append", "appendleft"} and len(values) == 1:
+        yield _Store(tree, container, values[0], has_key=False)
+    elif method == "insert" and len(values) == 2:
+        yield _Store(tree, container, values[1], has_key=False)
+    elif method == "setdefault" and len(values) == 2:
+        yield _Store(tree, container, values[1], has_key=True, key=constant(values[0]))
+    elif method == "extend" and len(values) == 1:
+        yield _Store(tree, container, values[0], has_key=False, adds=_Adds.EACH)
+    elif method == "update":
+        for argument in call.args:
+            if argument.keyword is not None:
+                yield _Store(tree, container, argument.value, has_key=True, key=argument.keyword.value)
+            else:
+                yield _Store(tree, container, argument.value, has_key=False, adds=_Adds.ITEMS)
 
 
 def constant(node: cst.BaseExpression) -> object:
     """The value of a literal that can be a key; None for anything else."""
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        value = constant(node.expression)
+        return -value if isinstance(value, int) else None
     return node.evaluated_value if isinstance(node, (cst.SimpleString, cst.Integer)) else None
 
 
 def _is_other(stored: object, wanted: object) -> bool:
+    """Whether two keys are known to differ. An index of a list says nothing: what is before it can change."""
     return stored is not None and wanted is not None and stored != wanted
-
-
-def _has_keys(library_name: str | None, node: cst.CSTNode) -> bool:
-    """Whether iterating gives keys and not what is stored."""
-    if isinstance(node, (cst.Dict, cst.DictComp)) or library_name == "torch.nn.ModuleDict":
-        return True
-    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict"

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
 from .tree import Tree
 
 
 def is_property(function: cst.FunctionDef) -> bool:
-    names = {last_name(decorator.decorator) for decorator in function.decorators}
-    return bool(names & {"property", "cached_property"})
+    return bool(_decorators(function) & {"property", "cached_property"})
+
+
+def is_setter(function: cst.FunctionDef) -> bool:
+    return "setter" in _decorators(function)
+
+
+def is_context_manager(function: cst.FunctionDef) -> bool:
+    return "contextmanager" in _decorators(function)
+
+
+def is_static(function: cst.FunctionDef) -> bool:
+    return "staticmethod" in _decorators(function)
+
+
+def _decorators(function: cst.FunctionDef) -> set[str | None]:
+    return {last_name(decorator.decorator) for decorator in function.decorators}
 
 
 def overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:
@@ -28,36 +41,18 @@ def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
     ]
 
 
-def attribute_values(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[cst.BaseExpression]:
-    """The values assigned to `self.name` in the methods of a class."""
-    for target in tree.attributes(name):
-        holder = tree.parents[target]
-        if not isinstance(target.value, cst.Name) or not isinstance(
-            holder, (cst.AssignTarget, cst.Element, cst.AnnAssign)
-        ):
-            continue
-        method = next((node for node in tree.ancestors(target) if isinstance(node, cst.FunctionDef)), None)
-        if method is None or class_of(tree, method) is not owner or target.value.value != first_parameter(method):
-            continue
-        if isinstance(holder, cst.AssignTarget):
-            yield cst.ensure_type(tree.parents[holder], cst.Assign).value
-        elif isinstance(holder, cst.Element):
-            yield from _beside(tree, holder)
-        elif isinstance(holder, cst.AnnAssign) and holder.target is target and holder.value is not None:
-            yield holder.value
+def yields(tree: Tree, function: cst.FunctionDef, delegated: bool = False) -> list[cst.BaseExpression]:
+    """The values a generator yields itself, or (`delegated`) what it yields from."""
+    found = []
+    for node in tree.nodes(cst.Yield):
+        if tree.scope_of[node].node is function and node.value is not None:
+            if isinstance(node.value, cst.From) is delegated:
+                found.append(node.value.item if isinstance(node.value, cst.From) else node.value)
+    return found
 
 
-def _beside(tree: Tree, element: cst.Element) -> Iterator[cst.BaseExpression]:
-    """`b` for the target `self.y` of `self.x, self.y = a, b`."""
-    targets = tree.parents[element]
-    holder = tree.parents[targets]
-    assignment = tree.parents[holder] if isinstance(holder, cst.AssignTarget) else None
-    if not isinstance(targets, (cst.Tuple, cst.List)) or not isinstance(assignment, cst.Assign):
-        return
-    values = assignment.value
-    starred = any(isinstance(each, cst.StarredElement) for each in targets.elements)
-    if isinstance(values, (cst.Tuple, cst.List)) and len(values.elements) == len(targets.elements) and not starred:
-        yield values.elements[targets.elements.index(element)].value
+def is_generator(tree: Tree, function: cst.FunctionDef) -> bool:
+    return any(tree.scope_of[node].node is function for node in tree.nodes(cst.Yield))
 
 
 def class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:
@@ -65,7 +60,7 @@ def class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:
     return owner if isinstance(owner, cst.ClassDef) else None
 
 
-def first_parameter(function: cst.FunctionDef) -> str | None:
+def first_parameter(function: cst.FunctionDef | cst.Lambda) -> str | None:
     positional = [*function.params.posonly_params, *function.params.params]
     return positional[0].name.value if positional else None
 

@@ -16,12 +16,23 @@ def kind_of(origin: Origin) -> ModelKind:
     node = origin.node
     if isinstance(node, cst.Call):
         return _held_by_call(origin.file, node)
+    if isinstance(node, cst.Param):
+        return _held_by_parameter(origin.file, node)
+    if isinstance(node, cst.Attribute) and origin.file.fsdp1(node) == f"{WRAPPER}.fsdp_modules":
+        return ModelKind.FSDP  # an element of what it returns
     seen = (cst.BaseNumber, cst.BaseString, cst.BaseComp, cst.Dict, cst.List, cst.Tuple, cst.Set, cst.Lambda)
     if isinstance(node, (*seen, cst.FunctionDef, cst.ClassDef)) or origin.is_none:
         return ModelKind.OTHER
     if isinstance(node, (cst.Name, cst.Attribute)) and origin.file.dotted(node) is not None:
         return ModelKind.OTHER
     return ModelKind.UNKNOWN
+
+
+def _held_by_parameter(file: Context, parameter: cst.Param) -> ModelKind:
+    """`model: FSDP`."""
+    annotation = parameter.annotation
+    is_model = annotation is not None and file.fsdp1(annotation.annotation) == WRAPPER
+    return ModelKind.FSDP if is_model else ModelKind.UNKNOWN
 
 
 def _held_by_call(file: Context, call: cst.Call) -> ModelKind:

@@ -22,7 +22,15 @@ _OPENS = rf"(?={_GAP}\()"
 _ON_SUPER = r"\bsuper\([^()]*\)\."
 _CALLED = re.compile(rf"\bdef\s+\w+|{_ON_SUPER}\w+|\b(\w+){_OPENS}")
 _CALLED_ON_SUPER = re.compile(rf"{_ON_SUPER}(\w+){_OPENS}")
-_FILLED = re.compile(rf"\b(\w+){_GAP}(?:\[\s*(?:(['\"])([^'\"\\\n]*)\2\s*\])?|\.\s*(?:add|append)\b)")
+_FILLED = re.compile(
+    rf"\b(\w+){_GAP}(?:\[\s*(?:(['\"])([^'\"\\\n]*)\2\s*\])?"
+    rf"|\.\s*(?:add|append|appendleft|extend|insert|setdefault|update)\b|[+|]=)"
+)
+_SET = re.compile(
+    r"(?:\b(?!self\b|cls\b)\w+|[\])])\s*\.\s*(\w+)\b[ \t\\)\]]*(?:=(?!=)|:|,[^=\n]*=(?!=)|\bin\b)"
+    r"|\badd_module\(\s*['\"](\w+)"
+)
+"""An attribute that is set, of anything but `self`."""
 _INHERITED = re.compile(
     r"\bclass\s+\w+\s*\((.*?)\)\s*:"  # a base
     r"|\b(\w+)\s+as\b"  # what gets another name, which then is a base
@@ -82,6 +90,10 @@ class Program:
         found = by_key.values() if key is ANY_KEY else (by_key.get(None, ()), by_key.get(key, ()))
         return {path for paths in found for path in paths}
 
+    def setting(self, name: str) -> Collection[Path]:
+        """The files that can set an attribute of this name, of anything but `self`."""
+        return self._set.get(name, ())
+
     def inheriting(self, name: str) -> Iterator[Tree]:
         """The files that can hold a class with a base of this name, in the program's order."""
         return self._parsed(self._inherited.get(name, ()))
@@ -114,6 +126,14 @@ class Program:
         for path, text in self.texts.items():
             for name, quote, key in set(_FILLED.findall(text)):
                 holders[name][key if quote else None].append(path)
+        return holders
+
+    @cached_property
+    def _set(self) -> Mapping[str, Sequence[Path]]:
+        holders: dict[str, list[Path]] = defaultdict(list)
+        for path, text in self.texts.items():
+            for word in {word for found in _SET.findall(text) for word in found if word}:
+                holders[word].append(path)
         return holders
 
     @cached_property

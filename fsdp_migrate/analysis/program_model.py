@@ -20,6 +20,7 @@ from codemods.tables.versions import OLDEST
 
 from ..fsdp1.files import naming_fsdp1, using_models
 from ..fsdp1.sites import WrapSite, are_wraps_in_sight, models_made, wrap_sites
+from . import values
 from .calls import argument_for, parameters
 from .class_tests import class_test
 from .conditions import Conditions
@@ -50,7 +51,7 @@ class ProgramModel:
         self._groups = {path: frozenset(group) for group in groups for path in group}
         self.torch_version = torch_version
         self.saves_by_dcp = saves_by_dcp
-        self.values = Values(program)
+        self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self._files: dict[Path, FileContext] = {}
@@ -110,6 +111,9 @@ class ProgramModel:
     @cached_property
     def models_made(self) -> int:
         return models_made(self.sites)
+
+    def _is_model(self, made: values.Origin) -> bool:
+        return kind_of(_origin(made, self.file(made.tree))) is ModelKind.FSDP
 
     def file(self, tree: Tree) -> FileContext:
         if tree.path not in self._files:
@@ -204,7 +208,7 @@ class FileContext:
         if not found:
             # Bound by a comprehension or an `except`, or only by itself: no origin is not the same as no value.
             return [Origin(self, None, f"`{self.code(node)}` is not followed")]
-        return [Origin(self._file(origin.tree), origin.node, origin.reason) for origin in found]
+        return [_origin(made, self._file(made.tree)) for made in found]
 
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         tested = class_test(self, node)
@@ -352,9 +356,9 @@ class FileContext:
         function = self.scope(node)
         if not isinstance(function, cst.FunctionDef):
             return ()
-        values = self._facts.values
+        callers = self._facts.values.callers
         found = []
-        for tree, call, bound in values.callers(self.tree, function):
+        for tree, call, bound in callers.of(self.tree, function):
             argument = argument_for(call, parameters(function, bound), name)
             if argument is not None:
                 found.append((self._file(tree), call, argument))
@@ -364,7 +368,7 @@ class FileContext:
         function = self.scope(node)
         if not isinstance(function, cst.FunctionDef):
             return ()
-        return [(self._file(tree), call) for tree, call, _ in self._facts.values.callers(self.tree, function)]
+        return [(self._file(tree), call) for tree, call, _ in self._facts.values.callers.of(self.tree, function)]
 
     def runs(self, call: cst.Call) -> Sequence[tuple[FileContext, cst.FunctionDef]]:
         return [(self._file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
@@ -444,6 +448,12 @@ class PlannedFile(FileContext):
     def __init__(self, tree: Tree, planned: PlannedModel) -> None:
         super().__init__(tree, planned.model, planned.file)
         self.plan = planned.plan
+
+
+def _origin(made: values.Origin, file: FileContext) -> Origin:
+    """As the rule API has it: what `*args` takes is no expression that a rule could read."""
+    is_starred = isinstance(made.node, cst.Param) and bool(made.node.star)
+    return Origin(file, None if is_starred else made.node, made.reason)
 
 
 def _stays_on_device(origin: Origin) -> bool:

@@ -17,16 +17,28 @@ class Binds(Enum):
     """How a name got its value."""
 
     VALUE = "value"
-    """`x = value`, `x: T = value`, `(x := value)`."""
-    ITEM = "item"
-    """`a, x = value`: the element `index` of the value."""
-    TURN = "turn"
-    """`for x in value`: each element of the value; with an index, `for a, x in value`."""
+    """`x = value`, `x: T = value`, `(x := value)`; with a path a part of it: `a, x = value`, `for x in value`."""
+    ENTERED = "entered"
+    """`with value as x`: what the context manager gives."""
     IMPORT = "import"
     PARAMETER = "parameter"
     DEFINITION = "definition"
     OTHER = "other"
-    """`with … as x`, `del`, an augmented assignment: the value is not followed."""
+    """`del`, an augmented assignment, an exception: the value is not followed."""
+
+
+class Some(Enum):
+    """Which elements of a value, where there is no one index."""
+
+    EACH = "each"
+    REST = "rest"
+    """What a starred target takes."""
+
+
+EACH, REST = Some.EACH, Some.REST
+Step = int | str | Some
+Path = tuple[Step, ...]
+"""A part of a value: the element at an index or key, then a part of that, and so on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +50,8 @@ class Binding:
     node: cst.CSTNode
     """The statement, parameter, import alias or definition that binds."""
     value: cst.BaseExpression | None = None
-    index: int = 0
+    path: Path = ()
+    """Which part of the value, outermost step first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,19 +119,15 @@ def _target(node: cst.AugAssign) -> Iterator[Binding]:
 
 def turns(node: cst.For | cst.CompFor) -> Iterator[Binding]:
     """What a loop binds; what a comprehension binds is seen in it alone, and so belongs to no scope here."""
-    target = node.target
-    if isinstance(target, cst.Name):
-        yield Binding(target.value, Binds.TURN, node, node.iter, -1)
-    elif isinstance(target, (cst.Tuple, cst.List)):
-        for index, element in enumerate(target.elements):
-            if isinstance(element, cst.Element) and isinstance(element.value, cst.Name):
-                yield Binding(element.value.value, Binds.TURN, node, node.iter, index)
-            else:
-                yield from _opaque(element.value, node)
+    yield from _assigned(node.target, node, node.iter, (EACH,))
 
 
 def _as_name(node: cst.WithItem) -> Iterator[Binding]:
-    if node.asname is not None:
+    if node.asname is None:
+        return
+    if isinstance(node.asname.name, cst.Name):
+        yield Binding(node.asname.name.value, Binds.ENTERED, node, node.item)
+    else:
         yield from _opaque(node.asname.name, node)
 
 
@@ -154,20 +163,24 @@ _BINDERS: Mapping[type[cst.CSTNode], Callable[[Any], Iterator[Binding]]] = {
 }
 
 
-def _assigned(target: cst.CSTNode, node: cst.CSTNode, value: cst.BaseExpression) -> Iterator[Binding]:
-    if isinstance(target, cst.Name):
-        yield Binding(target.value, Binds.VALUE, node, value)
-        return
+def _assigned(target: cst.CSTNode, node: cst.CSTNode, value: cst.BaseExpression, path: Path = ()) -> Iterator[Binding]:
+    for part, at in parts(target, path):
+        if isinstance(part, cst.Name):
+            yield Binding(part.value, Binds.VALUE, node, value, at)
+
+
+def parts(target: cst.CSTNode, path: Path = ()) -> Iterator[tuple[cst.CSTNode, Path]]:
+    """The targets in a target, each with the part of the value that it takes."""
     if not isinstance(target, (cst.Tuple, cst.List)):
+        yield target, path
         return
-    if any(isinstance(element, cst.StarredElement) for element in target.elements):
-        yield from _opaque(target, node)
-        return
+    starred = next((i for i, e in enumerate(target.elements) if isinstance(e, cst.StarredElement)), None)
     for index, element in enumerate(target.elements):
-        if isinstance(element.value, cst.Name):
-            yield Binding(element.value.value, Binds.ITEM, node, value, index)
+        if starred is None or index < starred:
+            step: Step = index
         else:
-            yield from _opaque(element.value, node)
+            step = REST if index == starred else index - len(target.elements)
+        yield from parts(element.value, (*path, step))
 
 
 def _opaque(target: cst.CSTNode, node: cst.CSTNode) -> Iterator[Binding]:

@@ -1,0 +1,211 @@
+"""Who calls a function, and what is passed for its parameters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from .calls import argument_for, parameters
+from .containers import Part
+from .definitions import class_of, first_parameter, is_setter, is_static, last_name
+from .scopes import EACH
+from .tree import Tree
+
+if TYPE_CHECKING:
+    from .values import Values
+
+Function = cst.FunctionDef | cst.Lambda
+CallSite = tuple[Tree, cst.Call, bool]
+"""A call, and whether it binds the first parameter (a method)."""
+
+
+class Callers:
+    """Answers for one program."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._program = values.program
+        self._callers: dict[Function, list[CallSite]] = {}
+        self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, cst.BaseExpression]]]] = {}
+        self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
+
+    def of(self, tree: Tree, function: Function) -> list[CallSite]:
+        """The program's calls of a function."""
+        if function not in self._callers:
+            with self._values.whole() as is_whole:
+                found = list(self._find(tree, function))
+            if not is_whole():
+                return found
+            self._callers[function] = found
+        return self._callers[function]
+
+    def passed(self, tree: Tree, function: Function, parameter: cst.Param) -> Iterator[Part | None]:
+        """What the program's calls pass for a parameter, its default where they leave it out; None when unclear."""
+        name = parameter.name.value
+        if isinstance(function, cst.FunctionDef) and is_setter(function) and name != first_parameter(function):
+            yield from self._values.objects.stored_through(tree, function)
+        for where, call, bound in self.of(tree, function):
+            if bound and name == first_parameter(function):
+                yield self._receiver(where, call)
+                continue
+            positional = parameters(function, bound)
+            value = argument_for(call, positional, name)
+            if value is not None:
+                yield Part(where, value)
+            elif any(argument.star for argument in call.args) or self._values.is_partial(where, call):
+                yield from self._unpacked(where, call, positional, name)
+                yield None
+            else:
+                yield Part(tree, parameter.default) if parameter.default is not None else None
+        for where, call in self._maps(tree, function):
+            index = next((i for i, known in enumerate(parameters(function, bound=False)) if known == name), -1)
+            if 0 <= index < len(call.args) - 1:
+                yield Part(where, call.args[index + 1].value, (EACH,))
+
+    def starred(self, tree: Tree, parameter: cst.Param, key: object) -> Iterator[tuple[Tree, cst.BaseExpression]]:
+        """What `*args[key]` or `**kwargs[key]` of a function can be; no key: any of them."""
+        function = tree.scope_of[parameter].node
+        if not isinstance(function, Function):
+            return
+        by_keyword = function.params.star_kwarg is parameter
+        for where, call, bound in self.of(tree, function):
+            named = {known.name.value for known in (*function.params.params, *function.params.kwonly_params)}
+            skipped = len(parameters(function, bound))
+            for index, argument in enumerate(call.args):
+                if argument.star:
+                    continue
+                keyword = argument.keyword.value if argument.keyword is not None else None
+                is_mine = keyword is not None and keyword not in named if by_keyword else keyword is None
+                at = keyword if by_keyword else index - skipped
+                if is_mine and (by_keyword or index >= skipped) and key in {None, at}:
+                    yield where, argument.value
+
+    def _receiver(self, tree: Tree, call: cst.Call) -> Part | None:
+        """What `self` is in a call of a method; of `__init__`, the new object."""
+        if any(isinstance(origin.node, cst.ClassDef) for origin in self._values.origins(tree, call.func)):
+            return Part(tree, call)
+        is_super = isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Call)
+        return Part(tree, call.func.value) if isinstance(call.func, cst.Attribute) and not is_super else None
+
+    def _unpacked(self, tree: Tree, call: cst.Call, positional: list[str], name: str) -> Iterator[Part]:
+        """`f(*given)`, `f(**given)`."""
+        for index, argument in enumerate(call.args):
+            if argument.star == "**":
+                yield Part(tree, argument.value, (name,))
+            elif argument.star == "*" and name in positional and positional.index(name) >= index:
+                yield Part(tree, argument.value, (positional.index(name) - index,))
+
+    def _find(self, tree: Tree, function: Function) -> Iterator[CallSite]:
+        owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
+        names = self._own_names(tree, function, owner)
+        # Nobody knows what `super()` is: such a call leads somewhere only where one method alone has the name.
+        through_super = any(self.only_method(name) for name in names)
+        referring = self._referring(tree, function, owner)
+        aliases = {alias for where in referring for alias in self._aliases(where, function, names)}
+        known = names | {alias for alias in aliases if alias is not None}
+        heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
+        for where in dict.fromkeys([*self._program.calling(known, through_super), *referring, *heirs]):
+            for call, target in self._calls(where, known | ({None} if None in aliases else set())):
+                if any(found is function for _, found in self._targets(where, target)):
+                    yield where, call, self._is_bound(where, target, function, owner)
+
+    def _own_names(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> set[str]:
+        if isinstance(function, cst.Lambda):
+            return set()
+        if owner is not None and function.name.value == "__init__":
+            return {owner.name.value, "__init__"}
+        return {function.name.value}
+
+    def _is_bound(self, tree: Tree, target: cst.BaseExpression, function: Function, owner: cst.ClassDef | None) -> bool:
+        if owner is None or not isinstance(function, cst.FunctionDef) or is_static(function):
+            return False
+        if not isinstance(target, cst.Attribute) or first_parameter(function) == "cls":
+            return True
+        # `Base.__init__(self, net)`: the class passes no object.
+        receiver = self._values.origins(tree, target.value)
+        return not (receiver and all(isinstance(origin.node, cst.ClassDef) for origin in receiver))
+
+    def _referring(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> list[Tree]:
+        """The files that can hold the function as a value. Of a method, only its own: its name is everywhere."""
+        if isinstance(function, cst.Lambda) or owner is not None:
+            return [tree]
+        return self._program.mentioning(function.name.value)
+
+    def _aliases(self, tree: Tree, function: Function, names: set[str]) -> Iterator[str | None]:
+        """The names that a function gets where it is used as a value; None for a place without a name (a table)."""
+        nodes: list[cst.BaseExpression]
+        if isinstance(function, cst.Lambda):
+            nodes = [function] if function in tree.parents else []
+        else:
+            uses = (*tree.nodes(cst.Name), *tree.nodes(cst.Attribute))
+            nodes = [node for node in uses if last_name(node) in names]
+        for node in nodes:
+            holder = tree.parents[node]
+            if isinstance(holder, (cst.DictElement, cst.Element, cst.Return, cst.IfExp)):
+                yield None
+            elif isinstance(holder, cst.Assign):
+                for target in holder.targets:
+                    yield last_name(target.target)
+            elif isinstance(holder, cst.Arg):
+                if holder.keyword is not None:
+                    yield holder.keyword.value
+                    continue
+                call = tree.parents[holder]
+                index = call.args.index(holder) if isinstance(call, cst.Call) else -1
+                for _, called in self._targets(tree, call.func) if isinstance(call, cst.Call) else ():
+                    given = parameters(called, first_parameter(called) == "self")
+                    yield given[index] if 0 <= index < len(given) else None
+
+    def _maps(self, tree: Tree, function: Function) -> Iterator[tuple[Tree, cst.Call]]:
+        """`map(function, …)`."""
+        owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
+        for where in self._referring(tree, function, owner):
+            for call, _ in self._calls(where, {"map"}):
+                if call.args and any(found is function for _, found in self._targets(where, call.args[0].value)):
+                    yield where, call
+
+    def _calls(self, tree: Tree, names: Iterable[str | None]) -> list[tuple[cst.Call, cst.BaseExpression]]:
+        """The calls in a file of something with one of these names, or of a `partial` of it, and that something."""
+        if tree not in self._called:
+            called = self._called[tree] = defaultdict(list)
+            for call in tree.nodes(cst.Call):
+                target = call.args[0].value if self._values.is_partial(tree, call) else call.func
+                called[last_name(target)].append((call, target))
+        found = [pair for name in names for pair in self._called[tree].get(name, ())]
+        return sorted(found, key=lambda pair: tree.order[pair[0]])
+
+    def calls_of_class(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
+        """Where objects of a class are made."""
+        for where in self._program.calling({owner.name.value}, through_super=False):
+            for call, target in self._calls(where, {owner.name.value}):
+                if any(origin.node is owner for origin in self._values.origins(where, target)):
+                    yield where, call
+
+    def _targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
+        found: list[tuple[Tree, Function]] = list(self._values.functions(tree, callee))
+        for origin in self._values.origins(tree, callee):
+            if isinstance(origin.node, cst.ClassDef) and not found:
+                found.extend(self._values.objects.methods(origin.tree, origin.node, "__init__"))
+            elif isinstance(origin.node, cst.Lambda):
+                found.append((origin.tree, origin.node))
+        if not found and isinstance(callee, cst.Attribute):
+            # The receiver is not known: a method name that only one class of the program defines is enough.
+            found.extend(self.only_method(callee.attr.value))
+        return found
+
+    def only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
+        """The method of this name, when the program has no second one."""
+        if name not in self._sole:
+            found = list(islice(self._methods_named(name), 2))
+            self._sole[name] = found if len(found) == 1 else []
+        return self._sole[name]
+
+    def _methods_named(self, name: str) -> Iterator[tuple[Tree, cst.FunctionDef]]:
+        for where in self._program.defining(name):
+            for function in where.nodes(cst.FunctionDef):
+                if function.name.value == name and class_of(where, function) is not None:
+                    yield where, function

@@ -1,0 +1,1 @@
+"""What really happens in a program, against what the tool says of it."""

@@ -1,0 +1,495 @@
+"""Programs in which a model goes a long way through other objects before it is used.
+
+A journey starts where a model is made, passes some carriers (each is one way in which Python programs hand a value on)
+and ends in a few uses. Everything a journey defines has a number of its own, so that two journeys never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from textwrap import indent
+
+HEAD = """\
+import contextlib
+import copy
+import dataclasses
+import functools
+import types
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy, StateDictType
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Net(nn.Module):
+    pass
+"""
+
+
+@dataclass
+class Draft:
+    """A program while it is written."""
+
+    random: Random
+    top: list[str] = field(default_factory=list)
+    helpers: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def number(self) -> int:
+        self.count += 1
+        return self.count
+
+
+Lines = list[str]
+Rest = Callable[[Lines, str], None]
+"""What comes behind a carrier: it is given where to write, and an expression that holds the model there."""
+Carrier = Callable[[Draft, Lines, str, Rest], None]
+
+CARRIERS: dict[str, Carrier] = {}
+
+
+def carrier(function: Carrier) -> Carrier:
+    CARRIERS[function.__name__] = function
+    return function
+
+
+def define(head: str, body: Lines) -> str:
+    return f"{head}\n" + indent("\n".join(body) or "pass", "    ")
+
+
+def _simple(name: str, top: str, lines: str, expression: str) -> None:
+    """A carrier that is text: `M` is the model that comes, `N` a number."""
+
+    def carry(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+        number = str(draft.number())
+
+        def fill(text: str) -> str:
+            return text.replace("_N", number).replace("$", model)
+
+        if top:
+            draft.top.append(fill(top))
+        here.extend(fill(lines).splitlines())
+        rest(here, fill(expression))
+
+    CARRIERS[name] = carry
+
+
+_BOX = "class Box_N:\n    def __init__(self):\n        self.net = Net()\n        self.other = None"
+
+_SIMPLE: dict[str, tuple[str, str, str]] = {
+    "name": ("", "model_N = $", "model_N"),
+    "two names": ("", "model_N, other_N = $, None", "model_N"),
+    "walrus": ("", "print((model_N := $) is None)", "model_N"),
+    "conditional": ("", "model_N = $ if args else None", "model_N"),
+    "boolean or": ("", "model_N = None or $", "model_N"),
+    "chained assignment": ("", "model_N = other_N = $", "model_N"),
+    "annotated": ("", "model_N: nn.Module = $", "model_N"),
+    "method that returns the model": ("", "model_N = $.train()", "model_N"),
+    "outer attribute": (_BOX, "box_N = Box_N()\nbox_N.net = $", "box_N.net"),
+    "outer attribute, twice": (
+        f"{_BOX}\n\n\nclass Outer_N:\n    def __init__(self):\n        self.box = Box_N()",
+        "outer_N = Outer_N()\nouter_N.box.net = $",
+        "outer_N.box.net",
+    ),
+    "new attribute": ("class Box_N:\n    pass", "box_N = Box_N()\nbox_N.net = $", "box_N.net"),
+    "setattr": (_BOX, 'box_N = Box_N()\nsetattr(box_N, "net", $)', "box_N.net"),
+    "setattr by a variable": (
+        _BOX,
+        'box_N = Box_N()\nfor key_N in ("net", "other"):\n    setattr(box_N, key_N, $)',
+        "box_N.net",
+    ),
+    "getattr": (_BOX, "box_N = Box_N()\nbox_N.net = $", 'getattr(box_N, "net")'),
+    "vars": (_BOX, 'box_N = Box_N()\nvars(box_N)["net"] = $', "box_N.net"),
+    "__dict__": (_BOX, 'box_N = Box_N()\nbox_N.__dict__["net"] = $', "box_N.net"),
+    "__dict__.update": (_BOX, "box_N = Box_N()\nbox_N.__dict__.update(net=$)", "box_N.net"),
+    "object.__setattr__": (_BOX, 'box_N = Box_N()\nobject.__setattr__(box_N, "net", $)', "box_N.net"),
+    "tuple of attributes": (_BOX, "box_N = Box_N()\nbox_N.net, box_N.other = $, None", "box_N.net"),
+    "built in the class": (
+        "class Trainer_N:\n    def __init__(self, model):\n        self.model, self.rest = self.build(model)\n\n"
+        "    def build(self, model):\n        return model, 1",
+        "trainer_N = Trainer_N($)",
+        "trainer_N.model",
+    ),
+    "setter": (
+        f"{_BOX}\n\n    def put(self, net):\n        self.net = net",
+        "box_N = Box_N()\nbox_N.put($)",
+        "box_N.net",
+    ),
+    "getter": (
+        f"{_BOX}\n\n    def put(self, net):\n        self.net = net\n\n    def get(self):\n        return self.net",
+        "box_N = Box_N()\nbox_N.put($)",
+        "box_N.get()",
+    ),
+    "property": (
+        f"{_BOX}\n\n    @property\n    def model(self):\n        return self.net",
+        "box_N = Box_N()\nbox_N.net = $",
+        "box_N.model",
+    ),
+    "property with a setter": (
+        f"{_BOX}\n\n    @property\n    def model(self):\n        return self.net\n\n"
+        "    @model.setter\n    def model(self, value):\n        self.net = value",
+        "box_N = Box_N()\nbox_N.model = $",
+        "box_N.model",
+    ),
+    "__call__": (
+        "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n    def __call__(self):\n        return self.net",
+        "box_N = Box_N($)",
+        "box_N()",
+    ),
+    "__getitem__": (
+        "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n"
+        "    def __getitem__(self, key):\n        return self.net",
+        "box_N = Box_N($)",
+        "box_N[0]",
+    ),
+    "fluent setter": (
+        f"{_BOX}\n\n    def put(self, net):\n        self.net = net\n        return self",
+        "box_N = Box_N().put($)",
+        "box_N.net",
+    ),
+    "dataclass": (
+        "@dataclasses.dataclass\nclass State_N:\n    net: object\n    step: int = 0",
+        "state_N = State_N($)",
+        "state_N.net",
+    ),
+    "dataclass by keyword": (
+        "@dataclasses.dataclass\nclass State_N:\n    step: int = 0\n    net: object = None",
+        "state_N = State_N(net=$)",
+        "state_N.net",
+    ),
+    "dataclass set later": (
+        "@dataclasses.dataclass\nclass State_N:\n    step: int = 0\n    net: object = None",
+        "state_N = State_N()\nstate_N.net = $",
+        "state_N.net",
+    ),
+    "dataclass replaced": (
+        "@dataclasses.dataclass\nclass State_N:\n    step: int = 0\n    net: object = None",
+        "state_N = dataclasses.replace(State_N(), net=$)",
+        "state_N.net",
+    ),
+    "copy": (_BOX, "box_N = Box_N()\nbox_N.net = $\ncopy_N = copy.copy(box_N)", "copy_N.net"),
+    "namespace": ("", "space_N = types.SimpleNamespace(net=$)", "space_N.net"),
+    "namespace set later": ("", "space_N = types.SimpleNamespace()\nspace_N.net = $", "space_N.net"),
+    "filled": (
+        f"{_BOX}\n\n\ndef fill_N(box, net):\n    box.net = net",
+        "box_N = Box_N()\nfill_N(box_N, $)",
+        "box_N.net",
+    ),
+    "filled and given back": (
+        f"{_BOX}\n\n\ndef fill_N(box, net):\n    box.net = net\n    return box",
+        "box_N = fill_N(Box_N(), $)",
+        "box_N.net",
+    ),
+    "class attribute": ("class Registry_N:\n    net = None", "Registry_N.net = $", "Registry_N.net"),
+    "class method": (
+        "class Registry_N:\n    net = None\n\n    @classmethod\n    def put(cls, net):\n        cls.net = net",
+        "Registry_N.put($)",
+        "Registry_N.net",
+    ),
+    "global": (
+        "MODEL_N = None\n\n\ndef set_N(net):\n    global MODEL_N\n    MODEL_N = net\n\n\n"
+        "def get_N():\n    return MODEL_N",
+        "set_N($)",
+        "get_N()",
+    ),
+    "dict": ("", 'nets_N = {}\nnets_N["a"] = $', 'nets_N["a"]'),
+    "dict literal": ("", 'nets_N = {"a": $, "b": None}', 'nets_N["a"]'),
+    "dict call": ("", "nets_N = dict(a=$)", 'nets_N["a"]'),
+    "dict get": ("", 'nets_N = {"a": $}', 'nets_N.get("a")'),
+    "dict update": ("", 'nets_N = {"a": None}\nnets_N.update({"a": $})', 'nets_N["a"]'),
+    "dict update by keyword": ("", "nets_N = {}\nnets_N.update(a=$)", 'nets_N["a"]'),
+    "dict setdefault": ("", 'nets_N = {}\nnets_N.setdefault("a", $)', 'nets_N["a"]'),
+    "dict merged": ("", 'first_N = {"a": $}\nnets_N = {**first_N, "b": None}', 'nets_N["a"]'),
+    "dict or": ("", 'nets_N = {"b": None} | {"a": $}', 'nets_N["a"]'),
+    "dict pop": ("", 'nets_N = {"a": $}\nmodel_N = nets_N.pop("a")', "model_N"),
+    "dict of dicts": ("", 'nets_N = {"a": {"b": $}}', 'nets_N["a"]["b"]'),
+    "dict comprehension": ("", 'nets_N = {key: $ for key in ("a", "b")}', 'nets_N["a"]'),
+    "list": ("", "nets_N = [None, $]", "nets_N[-1]"),
+    "list append": ("", "nets_N = []\nnets_N.append($)", "nets_N[0]"),
+    "list insert": ("", "nets_N = []\nnets_N.insert(0, $)", "nets_N[0]"),
+    "list extend": ("", "nets_N = []\nnets_N.extend([$])", "nets_N[0]"),
+    "list added": ("", "nets_N = [None] + [$]", "nets_N[1]"),
+    "list augmented": ("", "nets_N = []\nnets_N += [$]", "nets_N[0]"),
+    "list sliced": ("", "nets_N = [None, $]", "nets_N[1:][0]"),
+    "list pop": ("", "nets_N = [$]\nmodel_N = nets_N.pop()", "model_N"),
+    "list comprehension": ("", "nets_N = [net for net in ($,)]", "nets_N[0]"),
+    "unpacked list": ("", "(model_N,) = [$]", "model_N"),
+    "starred": ("", "model_N, *rest_N = [$, None]", "model_N"),
+    "starred rest": ("", "first_N, *rest_N = [None, $]", "rest_N[0]"),
+    "nested tuple": ("", "(model_N, a_N), b_N = ($, 1), 2", "model_N"),
+    "next": ("", "model_N = next(iter([$]))", "model_N"),
+    "map": ("", "nets_N = list(map(lambda net: net, [$]))", "nets_N[0]"),
+    "list in an object": (
+        "class Box_N:\n    def __init__(self):\n        self.nets = []\n\n"
+        "    def add(self, net):\n        self.nets.append(net)",
+        "box_N = Box_N()\nbox_N.add($)",
+        "box_N.nets[0]",
+    ),
+    "dict in an object": (
+        "class Box_N:\n    def __init__(self):\n        self.nets = {}",
+        'box_N = Box_N()\nbox_N.nets["a"] = $',
+        'box_N.nets["a"]',
+    ),
+    "identity": ("def same_N(net):\n    return net", "model_N = same_N($)", "model_N"),
+    "lambda": ("", "same_N = lambda net: net", "same_N($)"),
+    "lambda that holds it": ("", "held_N = $\nget_N = lambda: held_N", "get_N()"),
+    "partial": ("def same_N(step, net):\n    return net", "get_N = functools.partial(same_N, 1, $)", "get_N()"),
+    "partial by keyword": (
+        "def same_N(step, net):\n    return net",
+        "get_N = functools.partial(same_N, net=$)",
+        "get_N(1)",
+    ),
+    "stars": ("def same_N(*nets):\n    return nets[0]", "model_N = same_N($)", "model_N"),
+    "stars passed on": (
+        "def same_N(a, net):\n    return net",
+        "given_N = (1, $)\nmodel_N = same_N(*given_N)",
+        "model_N",
+    ),
+    "double stars": ('def same_N(**nets):\n    return nets["net"]', "model_N = same_N(net=$)", "model_N"),
+    "double stars passed on": (
+        "def same_N(net):\n    return net",
+        'given_N = {"net": $}\nmodel_N = same_N(**given_N)',
+        "model_N",
+    ),
+    "one of two returned": ("def two_N(net):\n    return 1, net", "_, model_N = two_N($)", "model_N"),
+    "two returned, by index": ("def two_N(net):\n    return 1, net", "model_N = two_N($)[1]", "model_N"),
+    "dict returned": ('def state_N(net):\n    return {"net": net}', "state_N_ = state_N($)", 'state_N_["net"]'),
+    "object returned": (
+        f"{_BOX}\n\n\ndef make_N(net):\n    box = Box_N()\n    box.net = net\n    return box",
+        "box_N = make_N($)",
+        "box_N.net",
+    ),
+    "static method": (
+        "class Tools_N:\n    @staticmethod\n    def same(net):\n        return net",
+        "model_N = Tools_N.same($)",
+        "model_N",
+    ),
+    "closure": (
+        "def keep_N(net):\n    def get():\n        return net\n\n    return get",
+        "get_N = keep_N($)",
+        "get_N()",
+    ),
+    "context manager": (
+        "@contextlib.contextmanager\ndef hold_N(net):\n    yield net",
+        "with hold_N($) as model_N:\n    pass",
+        "model_N",
+    ),
+    "context manager that is a class": (
+        "class Hold_N:\n    def __init__(self, net):\n        self.net = net\n\n"
+        "    def __enter__(self):\n        return self.net\n\n    def __exit__(self, *_):\n        pass",
+        "with Hold_N($) as model_N:\n    pass",
+        "model_N",
+    ),
+    "tried": ("", "try:\n    model_N = $\nexcept RuntimeError:\n    model_N = None", "model_N"),
+    "matched": ("", "match 1:\n    case 1:\n        model_N = $", "model_N"),
+}
+for _name, (_top, _lines, _expression) in _SIMPLE.items():
+    _simple(_name, _top, _lines, _expression)
+
+
+@carrier
+def parameter(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "net")
+    draft.top.append(define(f"def use_{number}(net):", body))
+    here.append(f"use_{number}({draft.random.choice(['', 'net='])}{model})")
+
+
+@carrier
+def function_in_a_table(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "net")
+    draft.top.append(define(f"def use_{number}(net):", body))
+    here += [f'table_{number} = {{"use": use_{number}}}', f'table_{number}["use"]({model})']
+
+
+@carrier
+def annotated_parameter_of_a_callback(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "net")
+    draft.top.append(define(f"def use_{number}(net: FSDP):", body))
+    here.append(f"list(map(use_{number}, [{model}]))")
+
+
+@carrier
+def inner_function(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "net")
+    draft.top.append(define(f"def use_{number}(net):", [define("def inner():", body), "inner()"]))
+    here.append(f"use_{number}({model})")
+
+
+@carrier
+def method(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "self.net")
+    init = define("def __init__(self, net):", ["self.net = net"])
+    draft.top.append(define(f"class Trainer{number}:", [init, "", define("def step(self):", body)]))
+    here.append(f"Trainer{number}({model}).step()")
+
+
+@carrier
+def inherited(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "self.net")
+    base = define(f"class Base{number}:", [define("def __init__(self, net):", ["self.net = net"])])
+    init = define("def __init__(self, net):", ["super().__init__(net)", "self.step = 0"])
+    draft.top += [base, define(f"class Trainer{number}(Base{number}):", [init, "", define("def run(self):", body)])]
+    here.append(f"Trainer{number}({model}).run()")
+
+
+@carrier
+def set_by_an_heir(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, "self.net")
+    draft.top.append(define(f"class Base{number}:", [define("def run(self):", body)]))
+    init = define("def __init__(self, net):", ["self.net = net"])
+    draft.top.append(define(f"class Trainer{number}(Base{number}):", [init]))
+    here.append(f"Trainer{number}({model}).run()")
+
+
+@carrier
+def inner_object(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    """The program of inside.md: a class sets its own attribute, and another one sets it anew."""
+    number, body = draft.number(), Lines()
+    rest(body, "self.inner.net")
+    draft.top.append(define(f"class Inner{number}:", [define("def __init__(self):", ["self.net = Net()"])]))
+    init = define("def __init__(self, net):", [f"self.inner = Inner{number}()", "self.inner.net = net"])
+    draft.top.append(define(f"class Trainer{number}:", [init, "", define("def step(self):", body)]))
+    here.append(f"Trainer{number}({model}).step()")
+
+
+@carrier
+def loop(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    rest(body, f"net{number}")
+    over = [
+        f"for net{number} in [{model}]:",
+        f"for _, net{number} in enumerate([{model}]):",
+        f"for net{number}, _ in zip([{model}], [1]):",
+        f'for net{number} in {{"a": {model}}}.values():',
+        f'for _, net{number} in {{"a": {model}}}.items():',
+        f"for net{number}, _ in [({model}, 1)]:",
+        f"for net{number} in (lambda: [{model}])():",
+    ]
+    here.append(define(draft.random.choice(over), body))
+
+
+@carrier
+def generator(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number, body = draft.number(), Lines()
+    draft.top.append(f"def each_{number}(net):\n    yield net")
+    rest(body, f"net{number}")
+    here.append(define(f"for net{number} in each_{number}({model}):", body))
+
+
+@carrier
+def helper_file(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    number = draft.number()
+    draft.helpers.append(f"class Box{number}:\n    def __init__(self):\n        self.net = None")
+    draft.helpers.append(f"def pack_{number}(net):\n    box = Box{number}()\n    box.net = net\n    return box")
+    here.append(f"box_{number} = pack_{number}({model})")
+    rest(here, f"box_{number}.net")
+
+
+USES: dict[str, str] = {
+    "clip": "norm = $.clip_grad_norm_(1.0)",
+    "clip, unused": "$.clip_grad_norm_(1.0)",
+    "save": 'torch.save($.state_dict(), "x.pt")',
+    "read": "state = $.state_dict()",
+    "load": '$.load_state_dict(torch.load("x.pt"))',
+    "no_sync": "with $.no_sync():\n    print(1)",
+    "module": "inner = $.module",
+    "summon": "with FSDP.summon_full_params($):\n    print(1)",
+    "full": 'with FSDP.state_dict_type($, StateDictType.FULL_STATE_DICT):\n    torch.save($.state_dict(), "x.pt")',
+    "root": "print($.check_is_root())",
+    "strategy": "$.sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
+    "wrapped": "inner = $._fsdp_wrapped_module",
+    "group": "print($.process_group)",
+    "units": "for unit in FSDP.fsdp_modules($):\n    print(unit.check_is_root())",
+    "units in a comprehension": "print([unit.check_is_root() for unit in FSDP.fsdp_modules($)])",
+    "last unit": "units = FSDP.fsdp_modules($)\nunits[-1].sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
+    "clip of a unit": "for unit in FSDP.fsdp_modules($):\n    unit.clip_grad_norm_(1.0)",
+    "guarded": 'if isinstance($, FSDP):\n    $.clip_grad_norm_(1.0)\nelse:\n    torch.save($.state_dict(), "x.pt")',
+    "static on the model": "with $.state_dict_type($, StateDictType.FULL_STATE_DICT):\n    print(1)",
+}
+OF_PLAIN = ("save", "read", "load")
+OF_DDP = ("save", "read", "load", "no_sync", "module")
+MADE = {
+    "FSDP": ("FSDP(Net())", "shard(Net())", "FSDP(Net(), sharding_strategy=ShardingStrategy.FULL_SHARD)"),
+    "PLAIN": ("Net()", "build()"),
+    "DDP": ("DDP(Net())", "distribute(Net())"),
+}
+MAKERS = [
+    "def shard(net):\n    return FSDP(net)",
+    "def build():\n    return Net()",
+    "def distribute(net):\n    return DDP(net)",
+]
+
+
+def journey(draft: Draft, here: Lines, kind: str, length: int) -> None:
+    """A model of this kind is made, handed on, and used."""
+    uses = {"FSDP": tuple(USES), "PLAIN": OF_PLAIN, "DDP": OF_DDP}[kind]
+
+    def go(here: Lines, model: str, left: int) -> None:
+        if not left:
+            for name in draft.random.sample(uses, 2):
+                here.extend(USES[name].replace("$", model).splitlines())
+            return
+        name = draft.random.choice(list(CARRIERS))
+        draft_names.append(name)
+        CARRIERS[name](draft, here, model, lambda where, at: go(where, at, left - 1))
+
+    draft_names: list[str] = []
+    start = f"start_{draft.number()}"
+    here.append(f"{start} = {draft.random.choice(MADE[kind])}")
+    go(here, start, length)
+
+
+def before_the_wrap(draft: Draft, here: Lines) -> None:
+    """Uses of a model that is wrapped later, in the same function or in another one."""
+    number = draft.number()
+    use = USES[draft.random.choice(OF_PLAIN)]
+    if draft.random.random() < 0.5:
+        here += [f"early_{number} = Net()", use.replace("$", f"early_{number}")]
+        here += [f"early_{number} = FSDP(early_{number})", f"early_{number}.clip_grad_norm_(1.0)"]
+        return
+    init = define("def __init__(self):", ["self.net = Net()", use.replace("$", "self.net")])
+    wrap = define("def wrap(self):", ["self.net = FSDP(self.net)"])
+    step = define("def step(self):", ["self.net.clip_grad_norm_(1.0)", use.replace("$", "self.net")])
+    draft.top.append(define(f"class Late{number}:", [init, "", wrap, "", step]))
+    here += [f"late_{number} = Late{number}()", f"late_{number}.wrap()", f"late_{number}.step()"]
+
+
+def under_a_flag(draft: Draft, here: Lines) -> None:
+    """FSDP by a flag, and uses on both of its sides."""
+    number = draft.number()
+    other = draft.random.choice(["DDP", "PLAIN"])
+    use = USES[draft.random.choice(OF_DDP if other == "DDP" else OF_PLAIN)].replace("$", f"net_{number}")
+    made = MADE[other][0]
+    here.append(
+        f"if args.fsdp:\n    net_{number} = FSDP(Net())\nelse:\n    net_{number} = {made}\n"
+        f"if args.fsdp:\n    net_{number}.clip_grad_norm_(1.0)\nelse:\n{indent(use, '    ')}"
+    )
+
+
+def generate(seed: int) -> dict[str, str]:
+    """The files of one program."""
+    draft = Draft(Random(seed))
+    body = Lines()
+    journey(draft, body, "FSDP", draft.random.randint(1, 3))
+    for _ in range(draft.random.randint(0, 2)):
+        journey(draft, body, draft.random.choice(["FSDP", "PLAIN", "DDP"]), draft.random.randint(1, 3))
+    if draft.random.random() < 0.3:
+        before_the_wrap(draft, body)
+    if draft.random.random() < 0.3:
+        under_a_flag(draft, body)
+    blocks = [*MAKERS, *draft.top, define("def main():", body)]
+    imports = "from helpers import *\n" if draft.helpers else ""
+    files = {"train.py": "\n\n\n".join([HEAD + imports, *blocks, "main()\n"])}
+    if draft.helpers:
+        files["helpers.py"] = "\n\n\n".join(draft.helpers) + "\n"
+    return files
