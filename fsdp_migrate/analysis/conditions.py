@@ -14,7 +14,7 @@ import libcst as cst
 
 from .containers import constant
 from .tree import Tree
-from .values import Values
+from .values import Origin, Values
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
@@ -133,7 +133,15 @@ class Conditions:
 
     def _part(self, tree: Tree, owner: cst.BaseExpression, name: object) -> Hashable | None:
         origins = self._values.origins(tree, owner)
-        return (frozenset((o.tree.path, o.node or o.reason) for o in origins), name) if origins else None
+        return (frozenset(map(self._identity, origins)), name) if origins else None
+
+    def _identity(self, origin: Origin) -> Hashable:
+        """What is the same for every place that reads a value: a library's object is known by its name."""
+        if isinstance(origin.node, (cst.Name, cst.Attribute)):
+            dotted = self._values.program.symbols.dotted(origin.tree, origin.node)
+            if dotted is not None or isinstance(origin.node, cst.Name):
+                return dotted or cst.ensure_type(origin.node, cst.Name).value
+        return (origin.tree.path, origin.node or origin.reason)
 
 
 def leaves(body: cst.BaseSuite) -> bool:
