@@ -113,7 +113,10 @@ class ProgramModel:
         return models_made(self.sites)
 
     def _is_model(self, made: values.Origin) -> bool:
-        return kind_of(_origin(made, self.file(made.tree))) is ModelKind.FSDP
+        file = self.file(made.tree)
+        if isinstance(made.node, cst.Call) and file.fsdp1(made.node.func) == "wrap":
+            return True  # whether anything is wrapped in the program may be what is being asked
+        return kind_of(_origin(made, file)) is ModelKind.FSDP
 
     def file(self, tree: Tree) -> FileContext:
         if tree.path not in self._files:
