@@ -135,7 +135,8 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "box_N.model",
     ),
     "__call__": (
-        "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n    def __call__(self):\n        return self.net",
+        "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n"
+        "    def __call__(self):\n        return self.net",
         "box_N = Box_N($)",
         "box_N()",
     ),
