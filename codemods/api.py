@@ -232,18 +232,6 @@ class Context(Protocol):
     def wraps_several(self) -> bool:
         """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 
-    def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
-        """Whether the file binds a constructor call to the same text, in a method that this place does not see."""
-
-    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
-        """Whether some parameters of the model that an expression holds may stay plain tensors (`ignored_modules`)."""
-
-    def ignores_parameters(self, node: cst.BaseExpression) -> bool:
-        """Whether the constructor call of the model that an expression holds names what it ignores."""
-
-    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
-        """Whether the parameters of the model that an expression holds may lie on the CPU (`cpu_offload`)."""
-
     def references(self) -> Iterable[tuple[Reference, str]]:
         """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
 
@@ -300,26 +288,17 @@ class Context(Protocol):
     def torch_version(self) -> tuple[int, int]:
         """The oldest torch that the rewritten program has to run on."""
 
-    def passes(self, keyword: str, value: str) -> bool:
-        """Whether any call of the program passes this text for an argument of this name."""
-
     def passing(self, keyword: str) -> Sequence[tuple[Context, cst.Call]]:
         """The program's calls that pass an argument of this name."""
 
-    def gives(self, text: str, keyword: str, *callees: str) -> bool:
-        """Whether the program passes this string by a keyword, or to a function or method of one of these names."""
+    def attributes(self, *names: str) -> Sequence[tuple[Context, cst.Attribute]]:
+        """Where the program reads or sets an attribute of one of these names."""
 
-    def has_attribute(self, *names: str) -> bool:
-        """Whether any file of the program reads or sets an attribute of one of these names."""
-
-    def sets_attribute(self, name: str) -> bool:
-        """Whether any file of the program assigns to an attribute of this name."""
+    def files(self, word: str) -> Iterable[Context]:
+        """The files of the program that hold this identifier, this one among them."""
 
     def mentions_elsewhere(self, word: str) -> bool:
         """Whether another file of the program holds this identifier."""
-
-    def others(self, word: str) -> Iterable[Context]:
-        """The other files of the program that hold this identifier."""
 
 
 FSDP_MODULE = Import("torch.distributed.fsdp", "FSDPModule")

@@ -45,6 +45,7 @@ import libcst as cst
 
 from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, finding
 from codemods.reading.class_asked import model_of
+from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     CLASS,
@@ -132,7 +133,7 @@ def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
 
 
 def _is_of_wrapper(name: str, ctx: Context) -> bool:
-    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not ctx.sets_attribute(name))
+    return name in OF_WRAPPER or (name in ALSO_OF_MODELS and not sets_attribute(ctx, name))
 
 
 def _row(node: cst.BaseExpression, name: str, ctx: Context) -> Leftover:

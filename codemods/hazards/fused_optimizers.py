@@ -46,6 +46,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.left_out import ignores_parameters
 from codemods.reading.optimizers import is_optimizer
 
 CODE = "FM124"
@@ -77,7 +78,7 @@ def _parameters_of_ignoring(ctx: Context, value: cst.BaseExpression) -> bool:
     """`model.parameters()` of a model whose constructor call ignores something."""
     if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
         return False
-    return value.func.attr.value == "parameters" and ctx.ignores_parameters(value.func.value)
+    return value.func.attr.value == "parameters" and ignores_parameters(ctx, value.func.value)
 
 
 CHECK = Check(CODE, "fused-optimizer-of-ignored", __doc__, words=("foreach", "fused"), find=find)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
 STALE = (
     "the model can run between the backward and this clipping: FSDP1 went on with stale weights of its root there,"
@@ -31,4 +32,4 @@ def has_plain_norm(call: cst.Call, first: int) -> bool:
 
 def needs_support(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether torch's own function fails: for plain gradients beside sharded ones, and for gradients on the CPU."""
-    return ctx.may_ignore_parameters(model) or ctx.may_offload_parameters(model)
+    return may_ignore_parameters(ctx, model) or may_offload_parameters(ctx, model)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.program import others
 
 WORDS = ("set_device", "set_device_index", "set_device_idx")
 
@@ -21,4 +22,4 @@ def device_calls(ctx: Context) -> Iterator[cst.Call]:
 
 def is_set_elsewhere(ctx: Context) -> bool:
     """Whether another file of the program sets it; a comment that names such a call does not."""
-    return any(any(device_calls(other)) for word in WORDS for other in ctx.others(word))
+    return any(any(device_calls(other)) for word in WORDS for other in others(ctx, word))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import readings
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
@@ -77,7 +78,7 @@ def _is_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
             continue
         if isinstance(reading.node, cst.Call) and isinstance(reading.node.func, cst.Attribute):
             model = reading.node.func.value
-            return ctx.kinds(model) == {ModelKind.FSDP} and not ctx.may_ignore_parameters(model)
+            return ctx.kinds(model) == {ModelKind.FSDP} and not may_ignore_parameters(ctx, model)
     return False
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
+from codemods.reading.program import others, sets_attribute
 
 _SCHEDULER = re.compile(r"sched", re.IGNORECASE)
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
@@ -24,10 +25,10 @@ def discard_gradients(model: cst.BaseExpression, ctx: Context) -> tuple[list[Edi
 
     Raises `NotStatic` where one of them is not seen, or the model is not known beside it.
     """
-    for other in ctx.others("zero_grad"):
+    for other in others(ctx, "zero_grad"):
         if not all(_follows_step(node, other) for node in other.nodes(cst.Attribute) if node.attr.value == "zero_grad"):
             raise NotStatic(f"{other.path.name} calls zero_grad")
-    if ctx.sets_attribute("grad"):
+    if sets_attribute(ctx, "grad"):
         raise NotStatic("`.grad` is set by hand")
     edits, imports = [], []
     for call in _dropping(model, ctx):

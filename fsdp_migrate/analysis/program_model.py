@@ -241,26 +241,6 @@ class FileContext:
         targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
         return self.code(node) in map(self.code, targets) and node not in targets
 
-    def is_wrapped_elsewhere(self, node: cst.BaseExpression) -> bool:
-        assignments = (self.parent(call) for call in self.tree.nodes(cst.Call) if call in self._facts.all_sites)
-        targets = [t.target for a in assignments if isinstance(a, cst.Assign) for t in a.targets]
-        return isinstance(node, cst.Attribute) and self.code(node) in map(self.code, targets)
-
-    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
-        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
-        return any(a.star == "**" for call in calls for a in call.args) or self.ignores_parameters(node)
-
-    def ignores_parameters(self, node: cst.BaseExpression) -> bool:
-        made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
-        given = [(file, a) for file, call in made for a in call.args if a.keyword is not None]
-        named = [(file, a.value) for file, a in given if a.keyword and a.keyword.value.startswith("ignored_")]
-        return any(not origin.is_none for file, value in named for origin in file.origins(value))
-
-    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
-        made = [(o.file, o.node) for o in self.origins(node) if isinstance(o.node, cst.Call)]
-        given = [(file, a) for file, call in made for a in call.args if a.keyword and a.keyword.value == "cpu_offload"]
-        return any(not _stays_on_device(origin) for file, a in given for origin in file.origins(a.value))
-
     @property
     def wraps_in_sight(self) -> bool:
         return self._facts.wraps_in_sight
@@ -397,9 +377,6 @@ class FileContext:
     def torch_version(self) -> tuple[int, int]:
         return self._facts.torch_version
 
-    def passes(self, keyword: str, value: str) -> bool:
-        return any(tree.code(argument.value) == value for tree, argument in self._arguments(keyword))
-
     def passing(self, keyword: str) -> Sequence[tuple[FileContext, cst.Call]]:
         found = self._arguments(keyword)
         return [(self._file(tree), cst.ensure_type(tree.parents[a], cst.Call)) for tree, a in found]
@@ -410,39 +387,15 @@ class FileContext:
                 if node.keyword is not None and node.keyword.value == keyword:
                     yield tree, node
 
-    def gives(self, text: str, keyword: str, *callees: str) -> bool:
-        quoted = (f'"{text}"', f"'{text}'")
-        paths = [path for path in self._together if any(q in self._program.texts.get(path, "") for q in quoted)]
-        for tree in filter(None, map(self._program.tree, paths)):
-            for node in tree.nodes(cst.SimpleString):
-                argument = tree.parents.get(node)
-                if node.raw_value != text or not isinstance(argument, cst.Arg):
-                    continue
-                call = cst.ensure_type(tree.parents[argument], cst.Call)
-                if argument.keyword is not None and argument.keyword.value == keyword:
-                    return True
-                if tree.code(call.func).rsplit(".", 1)[-1] in callees:
-                    return True
-        return False
+    def attributes(self, *names: str) -> Sequence[tuple[FileContext, cst.Attribute]]:
+        trees = self._program.mentioning(*names, within=self._together)
+        return [(self._file(tree), node) for tree in trees for name in names for node in tree.attributes(name)]
 
-    def has_attribute(self, *names: str) -> bool:
-        return next(self._attributes(*names), None) is not None
-
-    def sets_attribute(self, name: str) -> bool:
-        return any(isinstance(tree.parents[node], cst.AssignTarget) for tree, node in self._attributes(name))
-
-    def _attributes(self, *names: str) -> Iterator[tuple[Tree, cst.Attribute]]:
-        for tree in self._program.mentioning(*names, within=self._together):
-            for name in names:
-                for node in tree.attributes(name):
-                    yield tree, node
+    def files(self, word: str) -> Iterator[FileContext]:
+        return map(self._file, self._program.mentioning(word, within=self._together))
 
     def mentions_elsewhere(self, word: str) -> bool:
         return self._program.mentions(word, within=frozenset(self._together) - {self.path})
-
-    def others(self, word: str) -> Iterator[FileContext]:
-        trees = self._program.mentioning(word, within=self._together)
-        return (self._file(tree) for tree in trees if tree is not self.tree)
 
 
 class PlannedFile(FileContext):
@@ -457,11 +410,3 @@ def _origin(made: values.Origin, file: FileContext) -> Origin:
     """As the rule API has it: what `*args` takes is no expression that a rule could read."""
     is_starred = isinstance(made.node, cst.Param) and bool(made.node.star)
     return Origin(file, None if is_starred else made.node, made.reason)
-
-
-def _stays_on_device(origin: Origin) -> bool:
-    """Whether a value of `cpu_offload` is seen to offload nothing: None, `CPUOffload()`, `CPUOffload(False)`."""
-    if not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != "CPUOffload":
-        return origin.is_none
-    given = origin.node.args
-    return not given or (isinstance(given[0].value, cst.Name) and given[0].value.value == "False")

@@ -107,11 +107,18 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     )
 
 
-def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, ctx: Context) -> bool:
+def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model whose shards are saved without a word. Loading into one raises by itself."""
     if method == "load_state_dict" or "FullyShardedDataParallel" not in ctx.text:
         return False
-    return bool(_MODEL.search(ctx.code(model))) and not ctx.is_wrapped_elsewhere(model)
+    return bool(_MODEL.search(ctx.code(model))) and not _is_wrapped_elsewhere(model, ctx)
+
+
+def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    """Whether the file binds a constructor call to the same text, in a method that this place does not see."""
+    assignments = (ctx.parent(call) for call in ctx.nodes(cst.Call) if call in ctx.plan.wraps)
+    targets = [t.target for a in assignments if isinstance(a, cst.Assign) for t in a.targets]
+    return isinstance(model, cst.Attribute) and ctx.code(model) in map(ctx.code, targets)
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:

@@ -52,6 +52,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
+from codemods.reading.left_out import ignores_parameters
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"
@@ -107,7 +108,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     through_support = [Edit(start, end, f"{item.local}({gap}{given})")]
     for applies, what, hint in (
         (clips_after_forward(call, found.model, ctx), STALE, STALE_HINT),
-        (ctx.ignores_parameters(found.model), IGNORED, IGNORED_HINT),
+        (ignores_parameters(ctx, found.model), IGNORED, IGNORED_HINT),
     ):
         if applies:
             message = f"{_THROUGH_SUPPORT}; {what}"

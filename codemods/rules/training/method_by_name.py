@@ -50,6 +50,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 from codemods.tables.names import PACKAGE
 
@@ -79,7 +80,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     if node.func.value not in {"getattr", "hasattr"} or not isinstance(name, cst.SimpleString):
         return None
     if name.evaluated_value not in _LOOKED_UP:
-        is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not ctx.sets_attribute(str(name.evaluated_value))
+        is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not sets_attribute(ctx, str(name.evaluated_value))
         if not is_wrappers:
             return None
     if name.evaluated_value == "no_sync" and is_without_gradients(node, ctx):

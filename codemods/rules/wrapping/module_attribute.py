@@ -43,6 +43,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.reading.program import sets_attribute
 
 CODE = "FM104"
 
@@ -70,7 +71,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
 
 def _is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
-    if ctx.sets_attribute("module"):
+    if sets_attribute(ctx, "module"):
         return False
     inner: cst.CSTNode = node
     for outer in ctx.ancestors(node):

@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic
 from codemods.reading.manual import arguments as passed_arguments
+from codemods.reading.program import gives, others
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
@@ -77,8 +78,8 @@ def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None
 
 def _refuse_unseen_values(ctx: Context) -> None:
     """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
-    on_meta = ctx.gives("meta", "device", "device", "to", "set_default_device", "to_empty")
-    if on_meta or any(_names(each, "init_empty_weights") for each in (ctx, *ctx.others("init_empty_weights"))):
+    on_meta = gives(ctx, "meta", "device", "device", "to", "set_default_device", "to_empty")
+    if on_meta or any(_names(each, "init_empty_weights") for each in (ctx, *others(ctx, "init_empty_weights"))):
         raise NotStatic("the model may be on the meta device, where FSDP1 gave it its values")
     if may_be_channels_last(ctx):
         raise NotStatic("weights may be channels_last, which fully_shard does not take")

@@ -12,6 +12,7 @@ import libcst as cst
 
 from codemods.api import NotStatic, Origin
 from codemods.reading.precision import SAVED_BUFFERS, Fields, flag, policy_call, precision_fields, text_of
+from codemods.reading.program import sets_attribute
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Note
@@ -41,7 +42,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         return
     if draft.file.mentions(*_BATCH_NORM):
         raise NotStatic("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
-    if draft.file.has_attribute("buffer_dtype", "keep_low_precision_grads") or draft.file.sets_attribute("param_dtype"):
+    if draft.file.attributes("buffer_dtype", "keep_low_precision_grads") or sets_attribute(draft.file, "param_dtype"):
         raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}

@@ -13,6 +13,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic
 from codemods.reading.class_layout import sharded_classes
 from codemods.reading.places import place
+from codemods.reading.program import passes
 from codemods.tables.layers import BARE
 from codemods.tables.versions import exists
 
@@ -29,7 +30,7 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
 
     There, a class of the model runs one of its layers under a condition on what forward is given.
     """
-    if ctx.passes("find_unused_parameters", "True"):
+    if passes(ctx, "find_unused_parameters", "True"):
         return True
     return any(_is_chosen_by_input(where, owner) for where, owner in sharded_classes(ctx, call))
 

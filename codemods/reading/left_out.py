@@ -1,0 +1,50 @@
+"""Which parameters of a model are not sharded on the device: those that its constructor ignores, or offloads."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+
+
+def ignores_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether the constructor call of a model names what it ignores."""
+    return any(
+        not origin.is_none for name, origins in _given(ctx, model) if name.startswith("ignored_") for origin in origins
+    )
+
+
+def may_ignore_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether some parameters of a model may stay plain tensors, which `**kwargs` may say too."""
+    calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    return any(a.star == "**" for call in calls for a in call.args) or ignores_parameters(ctx, model)
+
+
+def may_offload_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether the parameters of a model may lie on the CPU."""
+    return any(
+        not _stays_on_device(origin)
+        for name, origins in _given(ctx, model)
+        if name == "cpu_offload"
+        for origin in origins
+    )
+
+
+def _given(ctx: Context, model: cst.BaseExpression) -> list[tuple[str, list[Origin]]]:
+    """The named arguments of the calls that a model comes from, and where each value is made."""
+    made = [(origin.file, origin.node) for origin in ctx.origins(model)]
+    calls = [(where, node) for where, node in made if isinstance(node, cst.Call)]
+    return [
+        (argument.keyword.value, list(where.origins(argument.value)))
+        for where, call in calls
+        for argument in call.args
+        if argument.keyword is not None
+    ]
+
+
+def _stays_on_device(origin: Origin) -> bool:
+    """Whether a value of `cpu_offload` is seen to offload nothing: None, `CPUOffload()`, `CPUOffload(False)`."""
+    if not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != "CPUOffload":
+        return origin.is_none
+    given = origin.node.args
+    return not given or (isinstance(given[0].value, cst.Name) and given[0].value.value == "False")

@@ -1,0 +1,47 @@
+"""What any file of the program says, this one or another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context
+
+
+def others(ctx: Context, word: str) -> Iterator[Context]:
+    """The other files of the program that hold this identifier."""
+    return (other for other in ctx.files(word) if other.path != ctx.path)
+
+
+def passes(ctx: Context, keyword: str, value: str) -> bool:
+    """Whether any call of the program passes this text for an argument of this name."""
+    return any(
+        where.code(argument.value) == value
+        for where, call in ctx.passing(keyword)
+        for argument in call.args
+        if argument.keyword is not None and argument.keyword.value == keyword
+    )
+
+
+def gives(ctx: Context, text: str, keyword: str, *callees: str) -> bool:
+    """Whether the program passes this string by a keyword, or to a function or method of one of these names."""
+    return any(
+        (argument.keyword is not None and argument.keyword.value == keyword)
+        or where.code(call.func).rsplit(".", 1)[-1] in callees
+        for where, argument, call in _given(ctx, text)
+    )
+
+
+def sets_attribute(ctx: Context, name: str) -> bool:
+    """Whether any file of the program assigns to an attribute of this name."""
+    return any(isinstance(where.parent(node), cst.AssignTarget) for where, node in ctx.attributes(name))
+
+
+def _given(ctx: Context, text: str) -> Iterator[tuple[Context, cst.Arg, cst.Call]]:
+    for where in ctx.files(text):
+        for node in where.nodes(cst.SimpleString):
+            argument = where.parent(node)
+            call = where.parent(argument) if isinstance(argument, cst.Arg) else None
+            if node.raw_value == text and isinstance(argument, cst.Arg) and isinstance(call, cst.Call):
+                yield where, argument, call
