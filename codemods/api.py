@@ -15,8 +15,26 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import libcst as cst
 
+from codemods.tables.versions import OLDEST
+
 if TYPE_CHECKING:
     from codemods.plan import PlannedContext
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user chose for a run."""
+
+    torch_version: tuple[int, int] = OLDEST
+    """The oldest torch that the output has to run on."""
+    checkpoint_format: str = "keep"
+    """What a full checkpoint becomes: `keep` for one file, `dcp` for a folder that every rank writes to."""
+    contract: bool = False
+    """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
+
+    @property
+    def saves_by_dcp(self) -> bool:
+        return self.checkpoint_format == "dcp"
 
 
 class NotStatic(Exception):
@@ -156,6 +174,22 @@ class KeepReason:
         return Origin(self.file, self.node).text
 
 
+class Wrapping(Protocol):
+    """How a program wraps, as its sources tell before anything is decided."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it wraps anything at all."""
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it has more than one constructor call, so that one can wrap a part of another's model."""
+
+    @property
+    def is_in_sight(self) -> bool:
+        """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""
+
+
 class Context(Protocol):
     """A parsed file of the program, with what the analysis knows about it."""
 
@@ -213,24 +247,16 @@ class Context(Protocol):
         """What the value of an expression can be, as far as wrapping is concerned."""
 
     @property
-    def has_wrap_sites(self) -> bool:
-        """Whether the program wraps anything at all."""
+    def options(self) -> Options:
+        """What the user chose for the run."""
 
     @property
-    def wraps_in_sight(self) -> bool:
-        """Whether every `wrap` of the program stands inside of the `with enable_wrap` that it belongs to."""
-
-    @property
-    def saves_by_dcp(self) -> bool:
-        """Whether full checkpoints become those of `torch.distributed.checkpoint` (`--checkpoint-format dcp`)."""
+    def wrapping(self) -> Wrapping:
+        """How the program wraps its models."""
 
     @property
     def compiles_modules(self) -> bool:
         """Whether the program gives `torch.compile` a model or a part of one, whose names then hold `_orig_mod.`."""
-
-    @property
-    def wraps_several(self) -> bool:
-        """Whether the program has more than one constructor call, so that one can wrap a part of another's model."""
 
     def references(self) -> Iterable[tuple[Reference, str]]:
         """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
@@ -283,10 +309,6 @@ class Context(Protocol):
 
     def mentions(self, *words: str) -> bool:
         """Whether any file of the program holds one of these identifiers."""
-
-    @property
-    def torch_version(self) -> tuple[int, int]:
-        """The oldest torch that the rewritten program has to run on."""
 
     def passing(self, keyword: str) -> Sequence[tuple[Context, cst.Call]]:
         """The program's calls that pass an argument of this name."""

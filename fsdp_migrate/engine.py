@@ -10,20 +10,18 @@ from pathlib import Path
 import libcst as cst
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
-from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Raise, Reference
+from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Options, Raise, Reference
 from codemods.plan import Plan
 from codemods.reading import configuration
 from codemods.reading.layout import removal
 from codemods.reading.raises import placed
 from codemods.tables.names import PACKAGE
-from codemods.tables.versions import OLDEST
 
 from . import imports, support_file
 from .analysis.program import Program
 from .analysis.program_model import PlannedFile, PlannedModel, ProgramModel
 from .analysis.room import room_for_trees
 from .analysis.symbols import Resolve
-from .analysis.tree import Tree
 from .edit.apply import Overlap, Rendered, apply
 from .findings import Change, FileError, Report
 from .fsdp1.files import holding
@@ -32,17 +30,7 @@ from .project.imports import import_graph, programs, resolve_module, roots_of
 from .project.search_path import SearchPath
 from .project.source import Source
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user chose for a run."""
-
-    torch_version: tuple[int, int] = OLDEST
-    """The oldest torch that the output has to run on."""
-    checkpoint_format: str = "keep"
-    """What a full checkpoint becomes: `keep` for one file, `dcp` for a folder that every rank writes to."""
-    contract: bool = False
-    """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
+__all__ = ["BrokenText", "Options", "apply", "migrate"]
 
 
 class BrokenText(Exception):
@@ -73,19 +61,19 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     program = Program({source.path: source.text for source in sources}, _resolver())
     graph = import_graph(tuple(program.texts)) if graph is None else graph
-    model = ProgramModel(program, options.torch_version, programs(graph), options.checkpoint_format == "dcp")
+    model = ProgramModel(program, options, programs(graph))
     plan = make_plan(model, graph)
     facts = PlannedModel(model, plan)
-    naming = [file.tree for file in model.naming]
-    using = [file.tree for file in (model.own if plan.wraps else model.naming)]
-    trees = [tree for tree in using if not plan.is_kept(tree.path)]
+    naming = [facts.of(file) for file in model.wrapping.naming]
+    looked_at = model.wrapping.own if plan.wraps else model.wrapping.naming
+    files = [facts.of(file) for file in looked_at if not plan.is_kept(file.path)]
     run = _Run(facts, options, graph)
-    for tree in trees:
-        run.apply_rules(facts.file(tree))
-    for tree in trees:
-        run.report_leftovers(facts.file(tree))
+    for file in files:
+        run.apply_rules(file)
+    for file in files:
+        run.report_leftovers(file)
     run.report_untouched(naming)
-    run.report_traps(trees)
+    run.report_traps(files)
     findings = run.findings
     changes: tuple[Change, ...] = ()
     obstacle = _obstacle(plan)
@@ -199,22 +187,21 @@ class _Run:
         self.pending[file.path].edits.add(removal(file, line))
         return True
 
-    def report_untouched(self, naming: Iterable[Tree]) -> None:
+    def report_untouched(self, naming: Iterable[PlannedFile]) -> None:
         """What is not rewritten, and why; nothing about the inside of a file that is not the user's."""
-        for tree in naming:
-            file = self.facts.file(tree)
+        for file in naming:
             for check in SKIPPED:
-                self._take(tree.path, Fix(findings=tuple(check.find(file))))
-        for tree in naming:
-            if tree.path in self.plan.skipped:
-                self.report_leftovers(self.facts.file(tree))
+                self._take(file.path, Fix(findings=tuple(check.find(file))))
+        for file in naming:
+            if file.path in self.plan.skipped:
+                self.report_leftovers(file)
 
-    def report_traps(self, trees: Iterable[Tree]) -> None:
+    def report_traps(self, files: Iterable[PlannedFile]) -> None:
         """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
-        named = set(trees)
+        named = {file.path for file in files}
         for trap in HAZARDS:
             for tree in holding(self.facts.model.program, trap.words):
-                if not self.plan.is_kept(tree.path) and (self.plan.wraps or tree in named):
+                if not self.plan.is_kept(tree.path) and (self.plan.wraps or tree.path in named):
                     self.findings.update(trap.find(self.facts.file(tree)))
 
     def changes(self) -> tuple[Change, ...]:

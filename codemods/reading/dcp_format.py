@@ -19,7 +19,7 @@ _READS = frozenset({"full_optim_state_dict", "optim_state_dict"})
 
 def is_saved_by_dcp(read: cst.Call, ctx: PlannedContext) -> bool:
     """Whether all that is done with a state dict is a save that can be made by all ranks together."""
-    save = save_of(read, ctx) if ctx.saves_by_dcp else None
+    save = save_of(read, ctx) if ctx.options.saves_by_dcp else None
     return save is not None and obstacle(save, ctx) == ""
 
 
@@ -107,7 +107,7 @@ def _guards(node: cst.CSTNode, ctx: Context) -> list[cst.If]:
 
 def is_loaded_by_dcp(state: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a state dict comes out of a `torch.load` that reads a DCP checkpoint from now on."""
-    if not ctx.saves_by_dcp:
+    if not ctx.options.saves_by_dcp:
         return False
     load = load_of(state, ctx)
     return load is not None and bool(models_of(load, ctx))

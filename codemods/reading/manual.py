@@ -56,7 +56,7 @@ def is_constructor(ctx: Context, call: cst.Call) -> bool:
     if ctx.fsdp1(call.func) == WRAPPER:
         return True
     context = context_of(ctx, call)
-    return context is not None and ctx.wraps_in_sight and class_given(ctx, context) is not None
+    return context is not None and ctx.wrapping.is_in_sight and class_given(ctx, context) is not None
 
 
 def is_factory(ctx: Context, call: cst.Call) -> bool:

@@ -39,7 +39,7 @@ def _held_by_call(file: Context, call: cst.Call) -> ModelKind:
     if file.fsdp1(call.func) == WRAPPER or context_of(file, call) is not None:
         return ModelKind.FSDP
     if file.fsdp1(call.func) == "wrap":
-        return ModelKind.FSDP if file.has_wrap_sites else ModelKind.UNKNOWN
+        return ModelKind.FSDP if file.wrapping.is_any else ModelKind.UNKNOWN
     made = file.dotted(call.func)
     if made is not None:
         return object_of(made)

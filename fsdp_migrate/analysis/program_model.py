@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from keyword import iskeyword
@@ -12,14 +12,11 @@ from typing import cast
 import libcst as cst
 
 from codemods import template
-from codemods.api import Import, ModelKind, Origin, Reference
+from codemods.api import Context, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.plan import Plan
-from codemods.skipped import generated, vendored
 from codemods.tables.names import fsdp1_name
-from codemods.tables.versions import OLDEST
 
-from ..fsdp1.files import naming_fsdp1, using_models
-from ..fsdp1.sites import WrapSite, are_wraps_in_sight, models_made, wrap_sites
+from ..fsdp1.sites import WrapFacts
 from . import values
 from .calls import argument_for, parameters
 from .class_tests import class_test
@@ -42,17 +39,16 @@ class ProgramModel:
     def __init__(
         self,
         program: Program,
-        torch_version: tuple[int, int] = OLDEST,
+        options: Options | None = None,
         groups: Iterable[Collection[Path]] = (),
-        saves_by_dcp: bool = False,
     ) -> None:
         """`groups` are the files that belong together; what one of them says is nothing to another."""
         self.program = program
         self._groups = {path: frozenset(group) for group in groups for path in group}
-        self.torch_version = torch_version
-        self.saves_by_dcp = saves_by_dcp
+        self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
+        self.wrapping = WrapFacts(program, self.file)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self._files: dict[Path, FileContext] = {}
 
@@ -69,48 +65,6 @@ class ProgramModel:
         paths = (path for path, text in self.program.texts.items() if "torch.compile(" in text)
         files = [self.file(tree) for tree in map(self.program.tree, paths) if tree is not None]
         return frozenset(f.path for f in files if any(f.is_compiled_module(call) for call in f.nodes(cst.Call)))
-
-    @cached_property
-    def naming(self) -> tuple[FileContext, ...]:
-        """The files that name FSDP1."""
-        return tuple(map(self.file, naming_fsdp1(self.program)))
-
-    @cached_property
-    def using(self) -> tuple[FileContext, ...]:
-        """The files that can use an FSDP model, whether they name FSDP1 or not."""
-        return tuple(map(self.file, using_models(self.program)))
-
-    @cached_property
-    def foreign(self) -> frozenset[Path]:
-        """The files that name FSDP1 and are not the user's: copies of torch's sources, generated files."""
-        return frozenset(f.path for f in self.naming if vendored.is_copy(f) or generated.is_generated(f))
-
-    @cached_property
-    def own(self) -> tuple[FileContext, ...]:
-        """The user's files that name FSDP1 or can use an FSDP model; none where FSDP1 is not named."""
-        return tuple(file for file in self._speaking if file.path not in self.foreign)
-
-    @cached_property
-    def _speaking(self) -> tuple[FileContext, ...]:
-        return tuple(dict.fromkeys([*self.naming, *self.using])) if self.naming else ()
-
-    @cached_property
-    def wraps_in_sight(self) -> bool:
-        return self.program.mentions("enable_wrap") and are_wraps_in_sight(self.own)
-
-    @cached_property
-    def all_sites(self) -> Mapping[cst.Call, WrapSite]:
-        """Where the program wraps, files that are not the user's included."""
-        return {site.call: site for site in wrap_sites(self._speaking)}
-
-    @cached_property
-    def sites(self) -> tuple[WrapSite, ...]:
-        """Where the user's files wrap."""
-        return tuple(site for site in self.all_sites.values() if site.file.path not in self.foreign)
-
-    @cached_property
-    def models_made(self) -> int:
-        return models_made(self.sites)
 
     def _is_model(self, made: values.Origin) -> bool:
         file = self.file(made.tree)
@@ -136,6 +90,12 @@ class PlannedModel:
         if tree.path not in self._files:
             self._files[tree.path] = PlannedFile(tree, self)
         return self._files[tree.path]
+
+    def of(self, file: Context) -> PlannedFile:
+        """The same file, with the plan."""
+        tree = self.model.program.tree(file.path)
+        assert tree is not None  # else there was no context of it
+        return self.file(tree)
 
 
 class FileContext:
@@ -218,7 +178,7 @@ class FileContext:
         if tested is not None and ModelKind.FSDP in tested:
             return tested
         held = frozenset(kind_of(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
-        if not self._facts.models_made:
+        if not self._facts.wrapping.is_any:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
         return held - {ModelKind.FSDP} if tested is not None else held
@@ -242,12 +202,12 @@ class FileContext:
         return self.code(node) in map(self.code, targets) and node not in targets
 
     @property
-    def wraps_in_sight(self) -> bool:
-        return self._facts.wraps_in_sight
+    def options(self) -> Options:
+        return self._facts.options
 
     @property
-    def saves_by_dcp(self) -> bool:
-        return self._facts.saves_by_dcp
+    def wrapping(self) -> Wrapping:
+        return self._facts.wrapping
 
     @property
     def compiles_modules(self) -> bool:
@@ -263,14 +223,6 @@ class FileContext:
             return True
         is_method = isinstance(value, cst.Attribute) and any(self._program.defining(value.attr.value))
         return not is_method and any(kind_of(origin) is ModelKind.UNKNOWN for origin in made)
-
-    @property
-    def has_wrap_sites(self) -> bool:
-        return bool(self._facts.sites)
-
-    @property
-    def wraps_several(self) -> bool:
-        return self._facts.models_made > 1
 
     def references(self) -> Iterator[tuple[Reference, str]]:
         for node in dotted_names(self.tree):
@@ -372,10 +324,6 @@ class FileContext:
 
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words, within=self._together)
-
-    @property
-    def torch_version(self) -> tuple[int, int]:
-        return self._facts.torch_version
 
     def passing(self, keyword: str) -> Sequence[tuple[FileContext, cst.Call]]:
         found = self._arguments(keyword)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.manual import class_given, context_of, is_constructor, is_factory
 from codemods.reading.passed_on import calls_of
+from codemods.skipped import generated, vendored
 from codemods.tables.names import WRAPPER
+
+from ..analysis.program import Program
+from ..analysis.tree import Tree
+from .files import naming_fsdp1, using_models
 
 
 @dataclass(frozen=True)
@@ -25,26 +32,66 @@ class WrapSite:
     """`FSDP(...)`, `partial(FSDP, ...)`, `enable_wrap(wrapper_cls=FSDP)`; if not, a call of what holds the class."""
 
 
-def wrap_sites(files: Sequence[Context]) -> tuple[WrapSite, ...]:
-    """The wrap sites of a program whose own files these are, constructors first."""
+class WrapFacts:
+    """How a program wraps, read off when it is first asked for; implements `codemods.api.Wrapping`."""
+
+    def __init__(self, program: Program, file: Callable[[Tree], Context]) -> None:
+        self._program = program
+        self._file = file
+
+    @cached_property
+    def naming(self) -> tuple[Context, ...]:
+        """The files that name FSDP1."""
+        return tuple(map(self._file, naming_fsdp1(self._program)))
+
+    @cached_property
+    def foreign(self) -> frozenset[Path]:
+        """The files that name FSDP1 and are not the user's: copies of torch's sources, generated files."""
+        return frozenset(f.path for f in self.naming if vendored.is_copy(f) or generated.is_generated(f))
+
+    @cached_property
+    def own(self) -> tuple[Context, ...]:
+        """The user's files that name FSDP1 or can use an FSDP model; none where FSDP1 is not named."""
+        return tuple(file for file in self._all if file.path not in self.foreign)
+
+    @cached_property
+    def all_sites(self) -> Mapping[cst.Call, WrapSite]:
+        """Where the program wraps, files that are not the user's included."""
+        return {site.call: site for site in _wrap_sites(self._all)}
+
+    @cached_property
+    def sites(self) -> tuple[WrapSite, ...]:
+        """Where the user's files wrap."""
+        return tuple(site for site in self.all_sites.values() if site.file.path not in self.foreign)
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self.sites)
+
+    @cached_property
+    def is_several(self) -> bool:
+        # the calls of `wrap` in an `enable_wrap` are not all seen
+        return len(self.sites) + any(class_given(site.file, site.call) is not None for site in self.sites) > 1
+
+    @cached_property
+    def is_in_sight(self) -> bool:
+        return self._program.mentions("enable_wrap") and all(
+            _is_in_sight(file, node) for file in self.own for node, name in file.references() if name == "wrap"
+        )
+
+    @cached_property
+    def _all(self) -> tuple[Context, ...]:
+        using = map(self._file, using_models(self._program)) if self.naming else ()
+        return tuple(dict.fromkeys([*self.naming, *using]))
+
+
+def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:
+    """The wrap sites in these files, constructors first."""
+    paths = {file.path for file in files}
     constructors = {call: file for file in files for call in _constructor_calls(file)}
-    own = {file.path for file in files}
-    values = {call: file for file, call in _calls_of_values(files) if call not in constructors and file.path in own}
-    return tuple(
-        WrapSite(file, call, context_of(file, call), call in constructors)
-        for call, file in {**constructors, **values}.items()
-    )
-
-
-def models_made(sites: Iterable[WrapSite]) -> int:
-    """How many models these sites make, at least; the calls of `wrap` in an `enable_wrap` are not all seen."""
-    found = list(sites)
-    return len(found) + any(class_given(site.file, site.call) is not None for site in found)
-
-
-def are_wraps_in_sight(files: Iterable[Context]) -> bool:
-    """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""
-    return all(_is_in_sight(file, node) for file in files for node, name in file.references() if name == "wrap")
+    values = {call: file for file, call in _calls_of_values(files) if file.path in paths}
+    for call, file in {**constructors, **values}.items():
+        yield WrapSite(file, call, context_of(file, call), call in constructors)
 
 
 def _constructor_calls(file: Context) -> Iterator[cst.Call]:

@@ -22,15 +22,15 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
     """Decide about a program, of which `graph` tells what each file imports."""
     switches = kept.switches(model)
     skipped = kept.skipped(model, switches, graph)
-    sites = [site for site in model.sites if site.file.path not in skipped]
-    proposed = emissions.proposals(sites, model.foreign | skipped.keys())
+    sites = [site for site in model.wrapping.sites if site.file.path not in skipped]
+    proposed = emissions.proposals(sites, model.wrapping.foreign | skipped.keys())
     decided = emissions.decide(sites, proposed)
     plan = Plan(
         wraps={call: _wrap_plan(proposed[call], decided[call]) for call in proposed},
         skipped=skipped,
-        foreign=model.foreign,
+        foreign=model.wrapping.foreign,
         switches=switches,
-        skipped_wraps=frozenset(model.all_sites.keys() - proposed.keys()),
+        skipped_wraps=frozenset(model.wrapping.all_sites.keys() - proposed.keys()),
         changed=emissions.changed(proposed, decided),
         unchanged=emissions.unchanged(proposed, decided),
         sharded=frozenset(_sharded(model, [site for site in sites if decided[site.call] is not Emission.SKIP])),
@@ -53,5 +53,5 @@ def _sharded(model: ProgramModel, sites: Iterable[WrapSite]) -> set[cst.ClassDef
 def _has_open_state_dicts(model: ProgramModel, plan: Plan) -> bool:
     """Whether some setting of a state-dict type cannot be rewritten where it stands, under a plan that says it can."""
     planned = PlannedModel(model, plan)
-    files = [planned.file(file.tree) for file in model.naming if not plan.is_kept(file.path)]
+    files = [planned.of(file) for file in model.wrapping.naming if not plan.is_kept(file.path)]
     return any(state_dict.is_settled_at_run_time(call, file) for file in files for call in file.nodes(cst.Call))

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods.api import KeepReason
+from codemods.api import Context, KeepReason
 from codemods.reading.wrapped import wrapped_module
 from codemods.rules.wrapping import wrap
 from codemods.skipped import fsdp_subclass, side_by_side
 
-from ..analysis.program_model import FileContext, ProgramModel
+from ..analysis.program_model import ProgramModel
 from ..project.imports import connected, reachable
 
 Graph = Mapping[Path, Sequence[Path]]
@@ -29,7 +29,7 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
         return {}
     found = {
         site.call: side_by_side.switch_around(site.file, site.call, wrapped_module(site.call))
-        for site in model.sites
+        for site in model.wrapping.sites
         if site.is_constructor
         and not wrap.is_left(site.file, site.call)  # what it stands beside is the tool's FSDP2, not the user's
     }
@@ -38,14 +38,15 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
 
 def skipped(model: ProgramModel, switches: Mapping[cst.Call, KeepReason], graph: Graph) -> Mapping[Path, KeepReason]:
     """The user's files that are not rewritten, and why."""
-    calls = {file.path: [site.call for site in model.sites if site.file is file] for file in model.own}
-    reasons = {file.path: _reason(file, calls[file.path], switches) for file in model.own}
+    wrapping = model.wrapping
+    calls = {file.path: [site.call for site in wrapping.sites if site.file is file] for file in wrapping.own}
+    reasons = {file.path: _reason(file, calls[file.path], switches) for file in wrapping.own}
     seeds = {path: reason for path, reason in reasons.items() if reason is not None}
-    wrapping = {path for path, found in calls.items() if found} - seeds.keys()
-    return _spread(seeds, wrapping, calls.keys(), graph) if seeds else {}
+    wraps = {path for path, found in calls.items() if found} - seeds.keys()
+    return _spread(seeds, wraps, calls.keys(), graph) if seeds else {}
 
 
-def _reason(file: FileContext, calls: Sequence[cst.Call], switches: Mapping[cst.Call, KeepReason]) -> KeepReason | None:
+def _reason(file: Context, calls: Sequence[cst.Call], switches: Mapping[cst.Call, KeepReason]) -> KeepReason | None:
     switch = next((switches[call] for call in calls if call in switches), None)
     definitions = [] if switch is not None else fsdp_subclass.definitions(file)
     return KeepReason(file, definitions[0][0]) if definitions else switch

@@ -62,8 +62,9 @@ def planned(text: str) -> tuple[FileContext, Plan]:
     path = Path("train.py")
     model = ProgramModel(Program({path: code(text)}, lambda *_: resolve_module(path, None, 0, ())))
     plan = make_plan(model, {path: ()})
-    (file,) = model.naming
-    return PlannedModel(model, plan).file(file.tree), plan
+    tree = model.program.tree(path)
+    assert tree is not None
+    return PlannedModel(model, plan).file(tree), plan
 
 
 def test_the_emission_of_a_call_that_wraps_nothing_is_not_known() -> None:

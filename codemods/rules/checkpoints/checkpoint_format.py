@@ -59,7 +59,7 @@ _CONVERT = "convert old files once: torch.distributed.checkpoint.format_utils.to
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not ctx.saves_by_dcp or not isinstance(node, cst.Call):
+    if not ctx.options.saves_by_dcp or not isinstance(node, cst.Call):
         return None
     name = ctx.dotted(node.func)
     if name == "torch.save" and node.args and reads(node, ctx):

@@ -239,7 +239,7 @@ def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
     if casts_buffers:
         level = Level.REVIEW
         messages.append(SAVED_BUFFERS)
-    if may_lack_gradients(ctx, call) and not exists("set_reduce_scatter_unused_params", ctx.torch_version):
+    if may_lack_gradients(ctx, call) and not exists("set_reduce_scatter_unused_params", ctx.options.torch_version):
         level = Level.MANUAL  # an older torch trains otherwise, or hangs where ranks use different parameters
         messages += [UNUSED] if reason != UNUSED else []
         hints.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")
@@ -269,7 +269,7 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
     gone = sorted(set(read_arguments(ctx, call)) & set(DROPPED))
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
-    if made.selector is None and not ctx.wraps_several:
+    if made.selector is None and not ctx.wrapping.is_several:
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")
     messages += [note.message for note in made.notes]
     hints = [note.hint for note in made.notes if note.hint]

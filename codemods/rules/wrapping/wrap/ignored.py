@@ -34,7 +34,7 @@ def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft)
     if not given:
         return
     name, value = given[0], arguments[given[0]]
-    if not exists("ignored_params", draft.file.torch_version):
+    if not exists("ignored_params", draft.file.options.torch_version):
         raise NotStatic(f"{name}: fully_shard has ignored_params since torch 2.7 (--torch-version 2.7)")
     if len(given) > 1 or any(origin.is_none for origin in draft.file.origins(value)):
         raise NotStatic(f"{name} may be None")

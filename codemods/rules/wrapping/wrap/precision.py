@@ -77,7 +77,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_root = cast_root or cast_units
     if not cast_root:
         raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
-    if draft.selector is None and not cast_units and draft.file.wraps_several:
+    if draft.selector is None and not cast_units and draft.file.wrapping.is_several:
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
     if draft.selector is None or cast_units:
         draft.common_kwargs["mp_policy"] = policy

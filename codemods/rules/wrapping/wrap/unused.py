@@ -39,7 +39,7 @@ def reduce_unused(made: Draft) -> None:
     """Say that they count as zero. Raises NotStatic where the oldest torch cannot."""
     if not may_lack_gradients(made.file, made.call):
         return
-    if not exists("set_reduce_scatter_unused_params", made.file.torch_version):
+    if not exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
         raise NotStatic(UNUSED)
     made.after.append(
         f"# Parameters without a gradient count as zero, as with FSDP1.\n"
