@@ -46,6 +46,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.model_parameters import READERS, parameter_of
+from codemods.reading.program import others
 
 CODE = "FM441"
 
@@ -57,7 +58,7 @@ _OF_TENSORS = frozenset({"data", "grad", "requires_grad", "names"})
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each attribute, where it is first set."""
     seen: set[str] = set()
-    if not ctx.has_wrap_sites:
+    if not ctx.wrapping.is_any:
         return
     for node, owner, name in _stores(ctx):
         if name in seen or name in _OF_TENSORS or not _is_parameter(owner, ctx) or not _is_read(name, ctx):
@@ -111,7 +112,7 @@ def _is_turn(name: cst.Name, ctx: Context) -> bool:
 
 
 def _is_read(name: str, ctx: Context) -> bool:
-    return any(_reads(file, name) for file in (ctx, *ctx.others(name)))
+    return any(_reads(file, name) for file in (ctx, *others(ctx, name)))
 
 
 def _reads(ctx: Context, name: str) -> bool:
