@@ -12,11 +12,15 @@ from typing import Any
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+_RANKS_OF_A_NODE = 8
+
 
 def pretend_world(world: int) -> None:
-    """Make `init_process_group` give a world of `world` ranks. Call after the redirection of CUDA, if there is one."""
+    """Make `init_process_group` give a world of `world` ranks, on nodes of eight where that comes out even. Call after
+    the redirection of CUDA, if there is one."""
+    node = _RANKS_OF_A_NODE if world % _RANKS_OF_A_NODE == 0 else world
     os.environ.update(
-        RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="localhost"
+        RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(node), MASTER_ADDR="localhost"
     )
     os.environ.setdefault("MASTER_PORT", "29500")  # read by programs, never opened
     real_init = _unwrapped(c10d.init_process_group)

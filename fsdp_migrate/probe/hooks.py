@@ -6,13 +6,16 @@ So a program's `from torch.distributed.fsdp import fully_shard` works whether it
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint.state_dict as dcp_state_dict
 import torch.distributed.fsdp._init_utils as fsdp1_init_utils
+import torch.distributed.tensor._dispatch as dtensor_dispatch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -22,8 +25,9 @@ from fsdp_migrate.probe.recorder import Recorder
 def install(recorder: Recorder) -> None:
     """Start listening, for the life of the process."""
     recorder.comm.install()
-    _let_fsdp1_sync_on_cpu()
+    _let_fsdp1_use_cpus()
     _listen_to_wrapping(recorder)
+    _listen_to_draws(recorder)
     _listen_to_forward(recorder)
     _listen_to_autograd(recorder)
     register_optimizer_step_pre_hook(lambda optimizer, args, kwargs: recorder.step_begins(optimizer))
@@ -32,10 +36,12 @@ def install(recorder: Recorder) -> None:
     _ignore_phantom_steps(recorder)
 
 
-def _let_fsdp1_sync_on_cpu() -> None:
-    """FSDP1 refuses `sync_module_states=True` for a model on the CPU, although gloo can broadcast it."""
+def _let_fsdp1_use_cpus() -> None:
+    """FSDP1 refuses `sync_module_states=True` for a model on the CPU, although gloo can broadcast it; and it takes the
+    number of CPUs, which torch says is one, for the ranks of a node, so that HYBRID_SHARD would shard over one rank."""
     if not torch.cuda.is_available():
         fsdp1_init_utils._check_module_states_for_sync_module_states = lambda module_states: None
+        torch.cpu.device_count = lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _listen_to_wrapping(recorder: Recorder) -> None:
@@ -66,12 +72,41 @@ def _listen_to_wrapping(recorder: Recorder) -> None:
 
     FullyShardedDataParallel.__init__ = init1  # type: ignore[method-assign]
     FSDPState.init = init2  # type: ignore[method-assign]
+    group_init = FSDPParamGroup.__init__
+
+    @functools.wraps(group_init)
+    def init_group(self: FSDPParamGroup, *args: Any, **kwargs: Any) -> None:
+        group_init(self, *args, **kwargs)
+        recorder.start.sharded(self)
+
+    FSDPParamGroup.__init__ = init_group  # type: ignore[method-assign]
+
+
+def _listen_to_draws(recorder: Recorder) -> None:
+    """Random numbers that are drawn into DTensors: where CUDA is only pretended, each rank draws the same ones for its
+    slice, while CUDA's generators are moved on by rank."""
+    if not recorder.settings.redirect:
+        return
+    dispatch: Any = dtensor_dispatch
+    is_supported = dispatch.is_rng_supported_mesh
+    told = False
+
+    @functools.wraps(is_supported)
+    def heard(mesh: Any) -> bool:
+        nonlocal told
+        supported = is_supported(mesh)
+        if not supported and not told:
+            told = True
+            recorder.writer.write("draws_repeat")
+        return bool(supported)
+
+    dispatch.is_rng_supported_mesh = heard
 
 
 def _listen_to_forward(recorder: Recorder) -> None:
     def before(module: nn.Module, args: Any) -> None:
         if recorder.start.waits(module):
-            recorder.start.before_forward(module, recorder.wrapped.roots())
+            recorder.start.before_forward(module, recorder.wrapped.numbered())
         recorder.forward_begins(module)
 
     nn.modules.module.register_module_forward_pre_hook(before)

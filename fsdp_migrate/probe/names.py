@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-_WRAPPER_PARTS = frozenset({"_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module", "_orig_mod"})
+WRAPPER_PARTS = frozenset({"_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module", "_orig_mod"})
 
 
 def clean(name: str) -> str:
     """`_fsdp_wrapped_module.b.0._checkpoint_wrapped_module.w` becomes `b.0.w`."""
-    return ".".join(part for part in name.split(".") if part and part not in _WRAPPER_PARTS)
+    return ".".join(part for part in name.split(".") if part and part not in WRAPPER_PARTS)
 
 
 def join(prefix: str, name: str) -> str:

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from fsdp_migrate.probe.names import WRAPPER_PARTS, clean
 from fsdp_migrate.probe.views import Piece
 
-_HOW_NOT_WHAT = frozenset({"params", "foreach", "fused", "capturable", "differentiable"})
-"""Group entries that choose an implementation and not a result."""
+_HOW_NOT_WHAT = frozenset({"params", "param_names", "foreach", "fused", "capturable", "differentiable"})
+"""Group entries that choose an implementation and not a result, or that name what the group holds anyway."""
 
 
 def names_by_handle(some: Iterable[Piece]) -> dict[int, list[str]]:
@@ -67,6 +68,8 @@ def _plain(value: object) -> object:
         return float(value) if value.numel() == 1 else "tensor"
     if isinstance(value, (tuple, list)):
         return [_plain(item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, str):
+        return clean(value) if set(value.split(".")) & WRAPPER_PARTS else value
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     return type(value).__name__

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 
 from fsdp_migrate.probe.comm import CommCounter
 from fsdp_migrate.probe.flags import numeric_flags
+from fsdp_migrate.probe.lineage import Lineage, Seen
 from fsdp_migrate.probe.meter import Meter
 from fsdp_migrate.probe.optimizers import (
     group_names,
@@ -29,20 +31,6 @@ from fsdp_migrate.probe.units import Wrapped, units
 from fsdp_migrate.probe.views import Piece, pieces, plain_piece, squared_norm
 from fsdp_migrate.probe.writer import RecordWriter
 
-_RUNAWAY = 20
-"""Stop after this many times `max_steps` steps in all, when one of several optimizers never gets to its share."""
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What is known about one optimizer; `steps` counts the ones it made, `attempts` the skipped ones too."""
-
-    number: int
-    steps: int = 0
-    attempts: int = 0
-    depth: int = 0
-    hyper: list[dict[str, object]] = field(default_factory=list)
-
 
 class Recorder:
     """Called by the hooks; owns the record file of its rank."""
@@ -56,14 +44,18 @@ class Recorder:
         self.stopping = False
         self._paused = False
         self._backward_depth = 0
+        self._backwards = 0
         self._gradients_wait = False
         self._forwards = 0
+        self._unit_forwards: Counter[int] = Counter()
+        self._loss_dtypes: set[str] = set()
         self._losses: list[Tensor] = []
         self._norm_before_clip: Tensor | None = None
         self._norm_at_step: Tensor | None = None
         self._carried: Tensor | None = None
-        self._optimizers: dict[int, tuple[Optimizer, _Seen]] = {}
+        self._optimizers = Lineage()
         self._structure_written = False
+        self._with_first_gradient: set[str] = set()
         self.meter = Meter()
 
     @contextmanager
@@ -84,7 +76,9 @@ class Recorder:
         """Losses are read before the backward runs: an optimizer that steps inside it must find its loss."""
         self._leave_if_stop_was_swallowed()
         if self._backward_depth == 0 and not self._paused:
+            self._backwards += 1
             self._losses += [_value(tensor) for tensor in tensors]
+            self._note_dtypes(tensors)
             if self._carried is None:  # the first backward since a step: what is left of the gradients before it?
                 with self.meter.set_aside():
                     self._carried = squared_norm(self._pieces())
@@ -103,10 +97,15 @@ class Recorder:
         One without gradients, after a backward and before its step, leaves FSDP1's root unsharded over the step: its
         next forward computes with the weights from before it. The parent side must not blame the migration for that.
         """
-        if self._paused or not self.wrapped.is_root(module):  # a checkpointed block inside runs without gradients too
+        if self._paused:
+            return
+        if torch.is_grad_enabled() and self._backward_depth == 0 and self.wrapped.is_unit(module):
+            self._unit_forwards[id(module)] += 1
+        if not self.wrapped.is_root(module):  # a checkpointed block inside runs without gradients too
             return
         if torch.is_grad_enabled():
             self._forwards += 1
+            self._optimizers.called(next(number for number, root in self._roots() if root is module))
         elif self._gradients_wait:
             self._gradients_wait = False
             self.writer.write("evaluated_before_step")
@@ -115,7 +114,7 @@ class Recorder:
         self._leave_if_stop_was_swallowed()
         if self._paused or self.stopping:
             return
-        seen = self._seen(optimizer)
+        seen = self._optimizers.of(optimizer)
         seen.depth += 1
         if seen.depth > 1:  # a subclass whose step() calls its parent's
             return
@@ -123,13 +122,15 @@ class Recorder:
             mine = self._owned_by(optimizer)
             self._norm_at_step = squared_norm(mine)
             if seen.steps == 0:
+                seen.held = frozenset(id(param) for group in optimizer.param_groups for param in group["params"])
+                seen.roots = frozenset(int(piece.fqn.split(":")[0]) for piece in mine if ":" in piece.fqn)
                 self._write_structure()
                 self._write_optimizer(optimizer, seen, mine)
 
     def step_ends(self, optimizer: Optimizer) -> None:
         if self._paused or self.stopping:
             return
-        seen = self._seen(optimizer)
+        seen = self._optimizers.of(optimizer)
         seen.depth -= 1
         if seen.depth:
             return
@@ -147,10 +148,12 @@ class Recorder:
             hyper=hyper if hyper != seen.hyper else None,
             comm=self.comm.take(),
             forwards=self._forwards,
+            unit_forwards=max(self._unit_forwards.values(), default=0),
             seconds=seconds,
             peak_bytes=peak,
         )
         seen.hyper, self._carried, self._forwards = hyper, None, 0
+        self._unit_forwards.clear()
         if seen.steps == 0:
             self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
         seen.steps += 1
@@ -158,11 +161,11 @@ class Recorder:
 
     def attempts(self, optimizer: Optimizer) -> int:
         """How often `optimizer` was asked to step."""
-        return self._seen(optimizer).attempts
+        return self._optimizers.of(optimizer).attempts
 
     def step_skipped(self, optimizer: Optimizer, scale: float) -> None:
         """A GradScaler found infinities and did not call the optimizer."""
-        seen = self._seen(optimizer)
+        seen = self._optimizers.of(optimizer)
         self.writer.write("skipped", opt=seen.number, scale=scale, losses=self._take_losses())
         self._attempted(seen)
 
@@ -176,11 +179,9 @@ class Recorder:
         self.writer.write("end", reason=reason, trailing_losses=trailing, **fields)
         mark_end(self.settings.out, self.rank)
 
-    def _attempted(self, seen: _Seen) -> None:
-        seen.attempts += 1
-        limit = self.settings.max_steps
-        attempts = [known.attempts for _, known in self._optimizers.values()]
-        if not limit or (min(attempts) < limit and sum(attempts) < _RUNAWAY * limit):
+    def _attempted(self, seen: Seen) -> None:
+        self._optimizers.attempted(seen, self._backwards)
+        if not self.settings.max_steps or not self._optimizers.is_enough(self.settings.max_steps):
             return
         self.finish("max_steps")
         self.stopping = True
@@ -195,14 +196,8 @@ class Recorder:
         if self.stopping and self._backward_depth == 0:
             leave(self.settings.out, 1 if self.settings.dry_run_world is not None else self.world, 0)
 
-    def _seen(self, optimizer: Optimizer) -> _Seen:
-        known = self._optimizers.get(id(optimizer))
-        if known is None:  # the optimizer is kept alive with it, so that its id is not given to another
-            known = self._optimizers[id(optimizer)] = (optimizer, _Seen(len(self._optimizers)))
-        return known[1]
-
-    def _roots(self) -> list[nn.Module]:
-        return self.wrapped.roots()
+    def _roots(self) -> list[tuple[int, nn.Module]]:
+        return self.wrapped.numbered()
 
     def _pieces(self) -> list[Piece]:
         return list(pieces(self._roots(), self.world))
@@ -219,6 +214,13 @@ class Recorder:
         ]
         return known + strangers
 
+    def _note_dtypes(self, tensors: list[Tensor]) -> None:
+        """One unit in the last place of a loss is the least by which two runs can differ."""
+        new = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors} - self._loss_dtypes
+        for dtype in sorted(new):
+            self.writer.write("loss_dtype", dtype=dtype)
+        self._loss_dtypes |= new
+
     def _take_losses(self) -> list[float]:
         losses, self._losses = self._losses, []
         return [_number(loss) or 0.0 for loss in losses]
@@ -227,11 +229,11 @@ class Recorder:
         if self._structure_written:
             return
         self._structure_written = True
-        self.start.prepare_late(self._roots())
+        self.start.training_begins(self._roots())
         self.writer.write("flags", **numeric_flags())
         self.writer.write("units", units=[asdict(unit) for unit in units(self._roots())])
 
-    def _write_optimizer(self, optimizer: Optimizer, seen: _Seen, mine: list[Piece]) -> None:
+    def _write_optimizer(self, optimizer: Optimizer, seen: Seen, mine: list[Piece]) -> None:
         self.writer.write(
             "optimizer",
             opt=seen.number,
@@ -241,7 +243,9 @@ class Recorder:
             stirs=moves_without_gradient(optimizer),
         )
         seen.hyper = hyper_parameters(optimizer)
-        self._write_pieces("grad@0", mine)
+        first = [piece for piece in mine if piece.fqn not in self._with_first_gradient]
+        self._with_first_gradient |= {piece.fqn for piece in first}
+        self._write_pieces("grad@0", first)
 
     def _write_pieces(self, which: str, some: list[Piece]) -> None:
         for piece in some:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--dry-run-world", type=int, default=None)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--program-args", type=json.loads, default=None, help="the program's arguments as JSON")
     parser.add_argument("-m", dest="as_module", action="store_true")
     parser.add_argument("target")
     parser.add_argument("args", nargs=argparse.REMAINDER)
@@ -69,4 +71,4 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
         dry_run_world=given.dry_run_world,
         seed=given.seed,
     )
-    return settings, Target(given.target, given.as_module, tuple(given.args))
+    return settings, Target(given.target, given.as_module, (*(given.program_args or ()), *given.args))

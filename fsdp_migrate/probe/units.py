@@ -25,15 +25,23 @@ class Wrapped:
 
     def __init__(self) -> None:
         self._modules: list[weakref.ref[nn.Module]] = []
+        self._ids: set[int] = set()
         self._root_ids: set[int] = set()
         self._roots_of = 0
+        self._numbered: list[weakref.ref[nn.Module]] = []
+        """The roots by their numbers, also those that are gone."""
 
     def add(self, module: nn.Module) -> None:
         if all(known() is not module for known in self._modules):
             self._modules.append(weakref.ref(module))
+            self._ids.add(id(module))
 
     def alive(self) -> list[nn.Module]:
         return [module for ref in self._modules if (module := ref()) is not None]
+
+    def is_unit(self, module: nn.Module) -> bool:
+        """Whether the module was wrapped itself. Asked at every forward of every module, hence the cache."""
+        return id(module) in self._ids
 
     def is_root(self, module: nn.Module) -> bool:
         """Asked at every forward of every module, hence the cache."""
@@ -46,6 +54,15 @@ class Wrapped:
         modules = self.alive()
         inside = {id(child) for module in modules for child in module.modules() if child is not module}
         return [module for module in modules if id(module) not in inside]
+
+    def numbered(self) -> list[tuple[int, nn.Module]]:
+        """The roots with their numbers, which they keep: one that takes the place of another, such as a model that is
+        built again and restored, must not be taken for it."""
+        roots = self.roots()
+        known = {id(ref()) for ref in self._numbered}
+        self._numbered += [weakref.ref(root) for root in roots if id(root) not in known]
+        numbers = {id(root): number for number, ref in enumerate(self._numbered) if (root := ref()) is not None}
+        return [(numbers[id(root)], root) for root in roots]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +151,10 @@ def fsdp1_names(prefix: str, flat_param: Any) -> list[tuple[str, ...]]:
     return [tuple(sorted(group)) for group in names]
 
 
-def units(roots: list[nn.Module]) -> list[Unit]:
+def units(roots: list[tuple[int, nn.Module]]) -> list[Unit]:
     """All shard groups of the program, in the order of the modules."""
     found: list[Unit] = []
-    for number, root in enumerate(roots):
+    for number, root in roots:
         found += [_fsdp1_unit(number, name, handle) for name, handle in fsdp1_handles(root)]
         names = module_names(root)
         found += [_fsdp2_unit(number, name, group, names) for name, group in fsdp2_groups(root)]

@@ -34,9 +34,9 @@ class Piece:
     handles: tuple[int, ...]
 
 
-def pieces(roots: list[nn.Module], world: int) -> Iterator[Piece]:
+def pieces(roots: list[tuple[int, nn.Module]], world: int) -> Iterator[Piece]:
     """All parameters under the FSDP roots: the FSDP1 and FSDP2 ones, then those that FSDP leaves alone."""
-    for number, root in enumerate(roots):
+    for number, root in roots:
         managed: set[int] = set()
         for piece in _managed(root, f"{number}:", world):
             managed.update(piece.handles)

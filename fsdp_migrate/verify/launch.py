@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from dataclasses import dataclass
@@ -107,7 +108,8 @@ def environment(request: CheckRequest) -> dict[str, str]:
 
 
 def _target(request: CheckRequest, side: Side) -> list[str]:
+    """The program, behind its arguments in one word: torchrun takes what it sees of options for its own, and refuses
+    those that two of its own begin with (`--logs`)."""
+    words = ["--program-args", json.dumps(request.args)] if request.args else []
     target = request.target(side)
-    if request.as_module:
-        return ["-m", target, *request.args]
-    return [os.path.relpath(target, request.cwd), *request.args]
+    return [*words, "-m", target] if request.as_module else [*words, os.path.relpath(target, request.cwd)]

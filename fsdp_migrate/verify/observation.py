@@ -119,12 +119,20 @@ class Observation:
     comm: tuple[dict[str, tuple[int, int]], ...]
     forwards: int
     """Forwards of FSDP roots, with gradients, over all steps on the first rank."""
+    unit_forwards: int
+    """The same of the unit that is called most often in a step."""
+    loss_dtypes: tuple[str, ...]
+    """Of the tensors that backwards began with."""
     seconds: tuple[float, ...]
     peaks: tuple[float | None, ...]
     flags: dict[str, Any]
     autocast: str | None
     ranks_disagree: tuple[str, ...]
     meta_params: bool
+    redrawn: bool
+    """Whether weights got other values after `fully_shard` and before the first forward."""
+    draws_repeat: bool
+    """Whether random numbers were drawn into DTensors where each rank draws the same ones, unlike on CUDA."""
     errors: tuple[str, ...]
     outside: tuple[str, ...]
     ends: tuple[str, ...]
@@ -163,11 +171,15 @@ def merge(ranks: list[RankRecords]) -> Observation:
         carried=tuple(any(step["carried"] for step in group) for group in together),
         comm=tuple({kind: (c[0], c[1]) for kind, c in step["comm"].items()} for step in steps[0]),
         forwards=sum(step["forwards"] for step in steps[0]),
+        unit_forwards=max((step.get("unit_forwards", 0) for step in steps[0]), default=0),
+        loss_dtypes=tuple(sorted({r["dtype"] for rank in ranks for r in rank.of("loss_dtype")})),
         seconds=tuple(max(step["seconds"] for step in group) for group in together),
         peaks=tuple(_largest([step["peak_bytes"] for step in group]) for group in together),
         flags=_without_envelope(lead.first("flags")),
         autocast=next((r["dtype"] for r in lead.of("autocast") if r["dtype"]), None),
         ranks_disagree=_disagreements(ranks),
+        redrawn=any(rank.first("redrawn") for rank in ranks),
+        draws_repeat=any(rank.first("draws_repeat") for rank in ranks),
         meta_params=any(value is None for r in lead.of("handed") for _, value in r["digests"]),
         errors=tuple(
             f"rank {rank.rank}: {r['type']} in {r['where']}: {r['message']}" for rank in ranks for r in rank.of("error")
@@ -264,8 +276,10 @@ def _root_of_sum(parts: list[float | None]) -> float | None:
 
 
 def _disagreements(ranks: list[RankRecords]) -> tuple[str, ...]:
-    """Names of the weights that ranks held different values of when they handed them to FSDP."""
+    """Names of the weights that ranks held different values of when they handed them to FSDP, and that were used as
+    they were."""
     found: set[str] = set()
+    redrawn = {tuple(place) for rank in ranks for r in rank.of("redrawn") for place in r["handed"]}
     seen: dict[tuple[int, int], float | None] = defaultdict(lambda: None)
     for rank in ranks:
         for order, record in enumerate(rank.of("handed")):
@@ -273,6 +287,6 @@ def _disagreements(ranks: list[RankRecords]) -> tuple[str, ...]:
                 known = seen[order, place]
                 if known is None:
                     seen[order, place] = digest
-                elif digest is not None and digest != known:
+                elif digest is not None and digest != known and (order, place) not in redrawn:
                     found.add(name)
     return tuple(sorted(found))

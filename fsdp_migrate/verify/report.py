@@ -29,7 +29,9 @@ class Mark(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One line of the table. `value` is what was measured and `limit` what is still accepted, both ready to print."""
+    """One line of the table. `value` is what was measured and `limit` what is still accepted, both ready to print.
+    `warns`: the detail is worth a warning although nothing failed. `items` is the whole of a list that the detail cuts
+    short, for programs."""
 
     id: str
     title: str
@@ -38,6 +40,8 @@ class CheckRow:
     limit: str = ""
     detail: str = ""
     first_bad_step: int | None = None
+    warns: bool = False
+    items: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +110,21 @@ class ParityReport:
         return tuple(row.id for row in self.rows if row.mark is Mark.FAIL)
 
 
+_TELLING = ("V0", "A", "E0", "H0", "N0", "N0b", "S1", "S2", "N1", "N4", "N2", "N3", "G0", "G1", "N4n", "F", "R", "C")
+"""Which of several failures is the headline: what would cause others first; counts and bytes, not named here, last."""
+
+
+def _telling(row: CheckRow) -> int:
+    return _TELLING.index(row.id) if row.id in _TELLING else len(_TELLING)
+
+
 def verdict_of(rows: tuple[CheckRow, ...]) -> tuple[Verdict, str]:
     """A single failure fails the whole; then, what could not be looked at keeps it from passing."""
     failed = [row for row in rows if row.mark is Mark.FAIL]
     if failed:
-        first = failed[0]
-        others = f" (also {', '.join(row.id for row in failed[1:])})" if failed[1:] else ""
+        first = min(failed, key=_telling)
+        more = [row.id for row in failed if row is not first]
+        others = f" (also {', '.join(more)})" if more else ""
         return Verdict.FAIL, f"{first.id} {first.title}: {first.detail or first.value}{others}"
     blind = [row for row in rows if row.mark in (Mark.INCONCLUSIVE, Mark.NOT_AVAILABLE)]
     if blind:

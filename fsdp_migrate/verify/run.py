@@ -13,6 +13,7 @@ from pathlib import Path
 from fsdp_migrate.verify.checks import ALL
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
+from fsdp_migrate.verify.checks.losses import loss_limits
 from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.preflight import look, missing_program, objection
@@ -138,14 +139,14 @@ def limits_of(request: CheckRequest) -> tuple[str, ...]:
 
 def _warnings(comparison: Comparison, rows: tuple[CheckRow, ...]) -> tuple[str, ...]:
     paths = sorted({*comparison.original.outside, *comparison.rewritten.outside})
-    dearer = tuple(f"{row.detail} ({row.title}: {row.value})" for row in rows if row.id in ("T0", "M0") and row.detail)
+    dearer = tuple(f"{row.detail} ({row.title}: {row.value})" for row in rows if row.warns)
     return dearer + tuple(f"the program wrote outside its scratch copy: {path}" for path in paths)
 
 
 def _curves(comparison: Comparison) -> Curves:
     a, b = comparison.original, comparison.rewritten
     floor = worst_floor(comparison)
-    limits = [comparison.precision.trajectory(value) for value in running_max(floor)]
+    limits = loss_limits(comparison, running_max(floor))
     return Curves(
         original_loss=_per_step(a),
         rewritten_loss=_per_step(b),

@@ -8,9 +8,14 @@ tests/verify/test_mutations.py for what was measured on either part.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-10}
+_SIGNIFICAND = {"float64": 53, "float32": 24, "bfloat16": 8, "float16": 11}
+LOSS_ULPS = 2.0
+"""Units in the last place of the loss's own dtype by which two right runs may always differ: each may round the other
+way."""
 TRAJECTORY_FACTOR = 8.0
 GRADIENT_FACTOR = 8.0
 FIRST_LOSS_FACTOR = 4.0
@@ -52,6 +57,14 @@ class Precision:
     def widest_floor(self) -> float:
         """A floor above this at step 0 says that the runs differ by more than rounding."""
         return 5e-2 if self.low else 1e-4
+
+
+def loss_resolution(value: float, dtypes: tuple[str, ...]) -> float:
+    """`LOSS_ULPS` units in the last place of a loss, against the loss itself: 5.1e-3 is one unit of a bf16 0.77."""
+    bits = min((_SIGNIFICAND.get(dtype, 24) for dtype in dtypes), default=24)
+    if not math.isfinite(value) or value == 0.0:
+        return 0.0
+    return float(LOSS_ULPS * 2.0 ** (math.frexp(value)[1] - bits) / abs(value))
 
 
 def coarsest(names: list[str]) -> Precision:

@@ -11,6 +11,7 @@ import pytest
 
 from fsdp_migrate.verify import Mark, ParityReport, Verdict
 from fsdp_migrate.verify.checks.comparison import Comparison
+from fsdp_migrate.verify.checks.initial import init_problem
 from fsdp_migrate.verify.dry_run import judge as judge_dry_run
 from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Sketch, Unit
 from fsdp_migrate.verify.run import compare_observations
@@ -51,12 +52,16 @@ def run(api: str) -> Observation:
         carried=(False,) * 4,
         comm=({"all_gather": (2, 64), "reduce_scatter": (1, 32)},) * 4,
         forwards=4,
+        unit_forwards=1,
+        loss_dtypes=("float32",),
         seconds=(0.1,) * 4,
         peaks=(None,) * 4,
         flags={"torch": "2.13.0"},
         autocast=None,
         ranks_disagree=(),
         meta_params=False,
+        redrawn=False,
+        draws_repeat=False,
         errors=(),
         outside=(),
         ends=("max_steps",) * 2,
@@ -228,3 +233,40 @@ def test_v0_cannot_be_allowed() -> None:
 def test_a_dry_run_that_saw_nothing_is_undecided(before: Change, after: Change, verdict: Verdict) -> None:
     found = judge_dry_run(Comparison(before(run("FSDP1")), after(run("FSDP2")), (), 4), (), 64)
     assert found.verdict is verdict, found.rows
+
+
+def test_a_loss_in_bf16_may_round_the_other_way() -> None:
+    """One unit in the last place of 0.77 is 5.1e-3 of it, whatever the floor says."""
+
+    def losses(*values: float) -> Change:
+        seen = tuple(Loss(step, (value, value)) for step, value in enumerate(values))
+        return without(losses=seen, loss_dtypes=("bfloat16",), autocast="bfloat16")
+
+    before = losses(0.84375, 0.8125, 0.79296875, 0.76953125)
+    assert report(before, losses(0.84375, 0.8125, 0.79296875, 0.7734375)).verdict is Verdict.PASS
+    assert report(before, losses(0.84375, 0.8125, 0.79296875, 0.7812500)).row("N4").mark is Mark.FAIL
+    in_full = without(losses=before(run("FSDP1")).losses, loss_dtypes=("float32",), autocast="bfloat16")
+    other = replace(in_full(run("FSDP2")), losses=losses(0.84375, 0.8125, 0.79296875, 0.7734375)(run("FSDP2")).losses)
+    assert report(in_full, lambda _: other).row("N4").mark is Mark.FAIL
+
+
+def test_a_loss_that_is_lost_is_the_headline() -> None:
+    found = report(rewritten=lambda seen: replace(seen, losses=LOST, comm=({},) * 4))
+    assert {"S3", "N4"} <= set(found.failed)
+    assert found.reason.startswith(
+        "N4 loss trajectory: the loss of the rewritten program is NaN or infinite from step 1"
+    )
+
+
+def test_weights_that_are_drawn_after_sharding_are_another_draw() -> None:
+    before = run("FSDP1")
+    drawn = replace(run("FSDP2"), init={"0:w": sketch(1.1), "0:v": sketch(2.0)})
+    assert "neither side initialises after sharding" in init_problem(before, drawn)
+    assert init_problem(before, replace(drawn, redrawn=True)) == ""
+
+
+def test_slices_that_repeat_are_the_machines_where_cuda_is_pretended() -> None:
+    alike = {"0:w": replace(sketch(1.1), heads={0: (1.0, 2.0), 1: (1.0, 2.0)}), "0:v": sketch(2.0)}
+    drawn = replace(run("FSDP2"), init=alike, redrawn=True)
+    assert "repeat each other" in init_problem(run("FSDP1"), drawn)
+    assert init_problem(run("FSDP1"), replace(drawn, draws_repeat=True)) == ""

@@ -57,6 +57,7 @@ def redirect_cuda_api(processes: int) -> None:
     cuda.set_rng_state_all = lambda states: torch.set_rng_state(states[0])
     torch.cuda.nccl.version = lambda: (2, 21, 5)
     torch.version.cuda = "12.4"
+    torch._C._cuda_getCurrentRawStream = lambda device: 0
 
 
 def _devices(cuda: Any, processes: int) -> None:
@@ -98,13 +99,17 @@ def _memory(cuda: Any) -> None:
     cuda.memory._dump_snapshot = _nothing
 
 
+_WITH_KERNELS = ("torch", "bitsandbytes", "flash_attn", "xformers", "apex", "transformer_engine", "triton", "deepspeed")
+"""Packages with CUDA kernels of their own. They look whether there is a GPU, and would launch them."""
+
+
 def _asked_by_the_program() -> bool:
-    """torch's own code must go on seeing that there is no CUDA, else it calls into it."""
+    """torch's own code, and others' with kernels, must go on seeing that there is no CUDA, else they call into it."""
     frame = sys._getframe(2)
     if frame.f_code.co_filename == __file__:
         frame = sys._getframe(3)
     name = frame.f_globals.get("__name__", "")
-    return not (name == "torch" or name.startswith(("torch.", "fsdp_migrate.probe")))
+    return name.split(".")[0] not in _WITH_KERNELS and not name.startswith("fsdp_migrate.probe")
 
 
 def _resident_bytes() -> int:

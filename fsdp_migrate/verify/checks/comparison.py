@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fsdp_migrate.verify.observation import Loss, Observation, Sketches
-from fsdp_migrate.verify.thresholds import Precision, coarsest
+from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Sketches
+from fsdp_migrate.verify.thresholds import Precision, coarsest, loss_resolution
 
 UNSEEDED = "seed it in every process, or check with --seed"
 
@@ -57,6 +58,20 @@ def first_step_loss(a: Observation, b: Observation) -> float:
     """The largest relative loss difference before the first update that a loss led to."""
     pairs = [(x, y) for x, y in zip(a.losses, b.losses, strict=False) if x.step == a.losses[0].step]
     return max((_worst(x, y) for x, y in pairs), default=0.0)
+
+
+def loss_resolutions(run: Observation) -> list[float]:
+    """For each backward, how far apart two losses may be because their dtype has no number between."""
+    return [max(loss_resolution(value, run.loss_dtypes) for value in loss.values) for loss in run.losses]
+
+
+def paired(mine: tuple[Optimizer, ...], theirs: tuple[Optimizer, ...]) -> list[tuple[Optimizer, Optimizer | None]]:
+    """Each optimizer with its counterpart: the one that owns the same, in order where several do (a program may make a
+    new one over the same model)."""
+    left: dict[tuple[str, ...], list[Optimizer]] = defaultdict(list)
+    for optimizer in theirs:
+        left[optimizer.key].append(optimizer)
+    return [(optimizer, left[optimizer.key].pop(0) if left[optimizer.key] else None) for optimizer in mine]
 
 
 def running_max(values: Iterable[float]) -> list[float]:

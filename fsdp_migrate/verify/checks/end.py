@@ -26,11 +26,13 @@ def memory_and_time(comparison: Comparison) -> list[CheckRow]:
     peaks = [[peak for peak in run.peaks if peak is not None] for run in (comparison.original, comparison.rewritten)]
     on_gpus = all(peaks)  # elsewhere the time is that of the machine's other work
     detail = _more(before, after, SLOWER, "slower") if on_gpus else ""
-    rows = [CheckRow("T0", "seconds per step (median)", Mark.INFO, f"{before:.4f} -> {after:.4f}", "", detail)]
+    value = f"{before:.4f} -> {after:.4f}"
+    rows = [CheckRow("T0", "seconds per step (median)", Mark.INFO, value, "", detail, warns=bool(detail))]
     if on_gpus:
         low, high = (max(side) / 2**20 for side in peaks)
         detail = _more(low, high, BIGGER, "bigger")
-        rows.append(CheckRow("M0", "peak CUDA memory", Mark.INFO, f"{low:.0f} -> {high:.0f} MiB", "", detail))
+        value = f"{low:.0f} -> {high:.0f} MiB"
+        rows.append(CheckRow("M0", "peak CUDA memory", Mark.INFO, value, "", detail, warns=bool(detail)))
     return rows
 
 

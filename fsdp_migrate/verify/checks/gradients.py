@@ -5,6 +5,7 @@ from __future__ import annotations
 from fsdp_migrate.verify.checks.comparison import (
     UNSEEDED,
     Comparison,
+    paired,
     relative,
     scientific,
     short,
@@ -114,10 +115,9 @@ def _norm(run: Observation, before: bool) -> float:
 
 def _norm_difference(a: Observation, b: Observation, before: bool) -> float | None:
     """The worst over the optimizers, matched by what they own, and by order where that does not match."""
-    by_key = {optimizer.key: optimizer for optimizer in b.optimizers}
     found: list[float] = []
-    for number, mine in enumerate(a.optimizers):
-        theirs = by_key.get(mine.key) or (b.optimizers[number] if number < len(b.optimizers) else None)
+    for number, (mine, same) in enumerate(paired(a.optimizers, b.optimizers)):
+        theirs = same or (b.optimizers[number] if number < len(b.optimizers) else None)
         if theirs is None:
             continue
         left, right = (mine.norms_before, theirs.norms_before) if before else (mine.norms, theirs.norms)

@@ -37,7 +37,7 @@ def init_problem(original: Observation, rewritten: Observation) -> str:
     unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
     if unlike:
         return f"{_some(unlike)} do not even have the original's mean and variance"
-    if not (rewritten.meta_params or original.meta_params):
+    if not (rewritten.meta_params or original.meta_params or rewritten.redrawn):
         return "neither side initialises after sharding, so the same seed should give the same weights"
     return ""
 
@@ -51,7 +51,7 @@ def _patchwork(rewritten: Observation) -> str:
             "its own. Was sync_module_states=True dropped?"
         )
     repeated = _repeated(rewritten)
-    if repeated:
+    if repeated and not rewritten.draws_repeat:
         return f"every rank drew the same numbers for its own slice of {_some(repeated)}: the shards repeat each other"
     return ""
 

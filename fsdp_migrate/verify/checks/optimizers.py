@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsdp_migrate.verify.checks.comparison import Comparison, relative, short
+from fsdp_migrate.verify.checks.comparison import Comparison, paired, relative, short
 from fsdp_migrate.verify.observation import Optimizer
 from fsdp_migrate.verify.report import CheckRow, Mark
 from fsdp_migrate.verify.thresholds import BYTES_TOLERANCE
@@ -26,9 +26,7 @@ def hyper_parameters(comparison: Comparison) -> list[CheckRow]:
 def _first_difference(mine: tuple[Optimizer, ...], theirs: tuple[Optimizer, ...]) -> tuple[int | None, str]:
     if len(mine) != len(theirs):
         return None, f"{len(mine)} optimizers stepped in the original, {len(theirs)} in the rewritten"
-    by_key = {optimizer.key: optimizer for optimizer in theirs}
-    for number, optimizer in enumerate(mine):
-        other = by_key.get(optimizer.key)
+    for number, (optimizer, other) in enumerate(paired(mine, theirs)):
         if other is None:
             return None, _other_parameters(optimizer, theirs[number])
         if optimizer.cls != other.cls:
