@@ -16,6 +16,8 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 
+from fsdp_migrate.probe.passing import passed_on
+
 _FULL_OPERAND: dict[str, tuple[str, int, tuple[str, ...]]] = {
     # name: (what it is counted as, position and keyword names of the operand of full size)
     "all_gather": ("all_gather", 0, ("tensor_list",)),
@@ -54,10 +56,10 @@ class CommCounter:
         def counted(*args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1).f_globals.get("__name__", "")
             if self._inside or not caller.startswith("torch.distributed.fsdp"):
-                return original(*args, **kwargs)
+                return passed_on(original, *args, **kwargs)
             self._inside = True
             try:
-                result = original(*args, **kwargs)
+                result = passed_on(original, *args, **kwargs)
             except BaseException as error:
                 self._on_error(kind, error)
                 raise

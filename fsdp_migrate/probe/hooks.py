@@ -19,6 +19,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.recorder import Recorder
 
 
@@ -56,7 +57,7 @@ def _listen_to_wrapping(recorder: Recorder) -> None:
             recorder.start.handed_over(module, "FSDP1")
         depth += 1
         try:
-            fsdp1_init(self, module, *args, **kwargs)
+            passed_on(fsdp1_init, self, module, *args, **kwargs)
         finally:
             depth -= 1
         recorder.wrapped.add(self)
@@ -68,7 +69,7 @@ def _listen_to_wrapping(recorder: Recorder) -> None:
             recorder.start.handed_over(module, "FSDP2")
             recorder.wrapped.add(module)
             recorder.start.expect(module)
-        return fsdp2_init(self, modules, *args, **kwargs)
+        return passed_on(fsdp2_init, self, modules, *args, **kwargs)
 
     FullyShardedDataParallel.__init__ = init1  # type: ignore[method-assign]
     FSDPState.init = init2  # type: ignore[method-assign]
@@ -76,7 +77,7 @@ def _listen_to_wrapping(recorder: Recorder) -> None:
 
     @functools.wraps(group_init)
     def init_group(self: FSDPParamGroup, *args: Any, **kwargs: Any) -> None:
-        group_init(self, *args, **kwargs)
+        passed_on(group_init, self, *args, **kwargs)
         recorder.start.sharded(self)
 
     FSDPParamGroup.__init__ = init_group  # type: ignore[method-assign]
@@ -120,7 +121,7 @@ def _listen_to_autograd(recorder: Recorder) -> None:
     def heard_backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
         recorder.backward_begins(_tensors(tensors))
         try:
-            backward(tensors, *args, **kwargs)
+            passed_on(backward, tensors, *args, **kwargs)
         except BaseException as error:
             recorder.on_error("backward", error)
             raise
@@ -132,7 +133,7 @@ def _listen_to_autograd(recorder: Recorder) -> None:
     def heard_grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         recorder.backward_begins(_tensors(outputs))
         try:
-            return grad(outputs, *args, **kwargs)
+            return passed_on(grad, outputs, *args, **kwargs)
         finally:
             recorder.backward_ends()
 
@@ -146,7 +147,7 @@ def _listen_to_scaler(recorder: Recorder) -> None:
     @functools.wraps(step)
     def heard_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         before = recorder.attempts(optimizer)
-        result = step(self, optimizer, *args, **kwargs)
+        result = passed_on(step, self, optimizer, *args, **kwargs)
         if recorder.attempts(optimizer) == before:
             recorder.step_skipped(optimizer, float(self.get_scale()))
         return result
@@ -161,7 +162,7 @@ def _ignore_phantom_steps(recorder: Recorder) -> None:
     @functools.wraps(make_state)
     def quietly(*args: Any, **kwargs: Any) -> Any:
         with recorder.paused():
-            return make_state(*args, **kwargs)
+            return passed_on(make_state, *args, **kwargs)
 
     dcp_state_dict._init_optim_state = quietly
 

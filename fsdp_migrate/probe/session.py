@@ -18,6 +18,7 @@ import torch
 from fsdp_migrate.probe.dry_run import pretend_world
 from fsdp_migrate.probe.hooks import install
 from fsdp_migrate.probe.outside import report_outside_writes
+from fsdp_migrate.probe.passing import is_ours, passed_on
 from fsdp_migrate.probe.process import dump_stacks_on_signal
 from fsdp_migrate.probe.recorder import Recorder
 from fsdp_migrate.probe.settings import Settings, Target
@@ -90,7 +91,13 @@ def watched(recorder: Recorder, program: Callable[[], object]) -> None:
         if not recorder.stopping:
             code = 1
             text = traceback.format_exc()
-            recorder.finish("exception", type=type(error).__name__, message=str(error)[:2000], traceback=text[-8000:])
+            recorder.finish(
+                "exception",
+                type=type(error).__name__,
+                message=str(error)[:2000],
+                traceback=text[-8000:],
+                ours=is_ours(error),
+            )
             sys.stderr.write(text)
     peers = 1 if recorder.settings.dry_run_world is not None else recorder.world
     leave(recorder.settings.out, peers if code == 0 else 0, 0 if recorder.stopping else code)
@@ -109,7 +116,7 @@ def _run(target: Target) -> None:
     if target.as_module:
         if os.getcwd() not in sys.path:
             sys.path.insert(0, os.getcwd())
-        runpy.run_module(target.name, run_name="__main__", alter_sys=True)
+        passed_on(runpy.run_module, target.name, run_name="__main__", alter_sys=True)
     else:
         sys.path.insert(0, str(Path(target.name).resolve().parent))
-        runpy.run_path(target.name, run_name="__main__")
+        passed_on(runpy.run_path, target.name, run_name="__main__")

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.multiprocessing
 
+from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.process import die_with_parent
 from fsdp_migrate.probe.settings import Settings
 
@@ -27,10 +28,10 @@ def follow_spawned_ranks(settings: Settings) -> None:
     @functools.wraps(start)
     def start_observed(fn: Any, args: Any = (), nprocs: int = 1, *rest: Any, **kwargs: Any) -> Any:
         if settings.dry_run_world is not None:  # this process is the one rank there is
-            return fn(0, *args)
+            return passed_on(fn, 0, *args)
         own = replace(settings, processes=nprocs)
         # Pickled apart: the child must install the probe before it imports what `fn` lives in.
-        return start(_observed_rank, (own, pickle.dumps(fn), *args), nprocs, *rest, **kwargs)
+        return passed_on(start, _observed_rank, (own, pickle.dumps(fn), *args), nprocs, *rest, **kwargs)
 
     @functools.wraps(module.spawn)
     def spawn_observed(
@@ -53,5 +54,5 @@ def _observed_rank(rank: int, settings: Settings, pickled: bytes, *args: Any) ->
     from fsdp_migrate.probe.session import begin, watched
 
     recorder = begin(settings, rank, settings.processes)
-    function: Callable[..., object] = pickle.loads(pickled)
-    watched(recorder, lambda: function(rank, *args))
+    function: Callable[..., object] = passed_on(pickle.loads, pickled)
+    watched(recorder, lambda: passed_on(function, rank, *args))

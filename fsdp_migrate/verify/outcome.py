@@ -76,7 +76,7 @@ def _gave_up(name: str, watched: Watched) -> Failure | None:
     return Failure(
         name,
         f"rank {first.rank} of the {name} program raised {end['type']}: {end['message'].strip()}",
-        _cure(end["type"], end["message"], end["traceback"], name),
+        _cure(end["type"], end["message"], bool(end.get("ours")), name),
         first.rank,
         end["traceback"],
         _tail(watched.log),
@@ -125,7 +125,7 @@ def _vanished(name: str, watched: Watched, world: int) -> Failure:
     return Failure(
         name,
         f"{missing} of {world} ranks of the {name} program ended without a word (exit code {watched.returncode})",
-        "the end of the output is below; if it names an option, check the arguments after --",
+        "the end of the output says why; if it names an option, check the arguments after --",
         log=_tail(watched.log),
     )
 
@@ -182,7 +182,7 @@ def _hang(name: str, watched: Watched) -> Failure:
     return Failure(
         name,
         f"the {name} program wrote nothing for {watched.hung:.0f} s (steps per rank: {steps}). {where}",
-        "look at the stack of each rank below: ranks that wait in different collectives took different branches; "
+        "look at the stack of each rank: ranks that wait in different collectives took different branches; "
         "a long data load needs a larger --hang-timeout",
         culprit,
         "\n".join(f"--- rank {rank}\n{stack}" for rank, stack in sorted(watched.stacks.items())),
@@ -209,8 +209,8 @@ def _tail(log: str) -> str:
     return "\n".join(log.splitlines()[-_LOG_TAIL_LINES:])
 
 
-def _cure(kind: str, message: str, traceback: str, name: str) -> str:
-    if "fsdp_migrate/probe/" in (re.findall(r'File "([^"]+)"', traceback) or [""])[-1]:
+def _cure(kind: str, message: str, ours: bool, name: str) -> str:
+    if ours:
         return "this is a fault of fsdp-migrate, or of it with this torch: please report it with the traceback"
     if any(words in message for words in _PORT_TAKEN):
         return _PORT_HINT

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 import torch.distributed.distributed_c10d as c10d
 
+from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.redirect.device import is_accelerator
 
 _ACCELERATOR_BACKENDS = ("nccl", "rccl", "hccl", "xccl", "ucc")
@@ -42,13 +43,13 @@ def _redirect_groups() -> None:
     def init_gloo(backend: Any = None, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("device_id", None)
         kwargs.pop("pg_options", None)
-        init(_backend(backend), *args, **kwargs)
+        passed_on(init, _backend(backend), *args, **kwargs)
 
     @functools.wraps(new_group)
     def new_gloo_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("device_id", None)
         kwargs.pop("pg_options", None)
-        return new_group(ranks, timeout, None if backend is None else _backend(backend), *args, **kwargs)
+        return passed_on(new_group, ranks, timeout, None if backend is None else _backend(backend), *args, **kwargs)
 
     _put("init_process_group", init_gloo)
     _put("new_group", new_gloo_group)
@@ -59,15 +60,15 @@ def _redirect_collectives() -> None:
 
     @functools.wraps(barrier)
     def barrier_of_ranks(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-        return barrier(group=group, async_op=async_op)
+        return passed_on(barrier, group=group, async_op=async_op)
 
     @functools.wraps(all_reduce)
     def all_reduce_with_average(
         tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False
     ) -> Any:
         if op != dist.ReduceOp.AVG:
-            return all_reduce(tensor, op, group, async_op)
-        all_reduce(tensor, dist.ReduceOp.SUM, group)
+            return passed_on(all_reduce, tensor, op, group, async_op)
+        passed_on(all_reduce, tensor, dist.ReduceOp.SUM, group)
         tensor.div_(dist.get_world_size(group))
         return _Done() if async_op else None
 
@@ -88,11 +89,11 @@ def _redirect_meshes() -> None:
 
     @functools.wraps(make)
     def make_on_cpu(device_type: str, *args: Any, **kwargs: Any) -> Any:
-        return make("cpu" if is_accelerator(device_type) else device_type, *args, **kwargs)
+        return passed_on(make, "cpu" if is_accelerator(device_type) else device_type, *args, **kwargs)
 
     @functools.wraps(init)
     def init_on_cpu(self: Any, device_type: Any = None, *args: Any, **kwargs: Any) -> None:
-        init(self, "cpu" if is_accelerator(device_type) else device_type, *args, **kwargs)
+        passed_on(init, self, "cpu" if is_accelerator(device_type) else device_type, *args, **kwargs)
 
     device_mesh.DeviceMesh.__init__ = init_on_cpu  # type: ignore[method-assign]
     for name in _MESH_MODULES:  # each has bound the function under its own name

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.fsdp._fully_shard import _fsdp_param_group as fsdp2_group
 
+from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.redirect.device import CPU
 
 _ARGUMENTS = list(inspect.signature(FullyShardedDataParallel.__init__).parameters)[1:]
@@ -28,7 +29,7 @@ def redirect_fsdp() -> None:
     @functools.wraps(init)
     def on_cpu(self: Any, *args: Any, **kwargs: Any) -> None:
         given = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
-        init(self, **{**given, "device_id": CPU, "cpu_offload": None})
+        passed_on(init, self, **{**given, "device_id": CPU, "cpu_offload": None})
 
     FullyShardedDataParallel.__init__ = on_cpu  # type: ignore[method-assign]
     _without_offload()
@@ -45,7 +46,7 @@ def _without_offload() -> None:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         if isinstance(given.get("offload_policy"), CPUOffloadPolicy):
             given["offload_policy"] = OffloadPolicy()
-        init(self, **given)
+        passed_on(init, self, **given)
 
     fsdp2_group.FSDPParamGroup.__init__ = keep  # type: ignore[method-assign]
 
@@ -57,7 +58,7 @@ def _without_state_dict_offload() -> None:
 
     @functools.wraps(read)
     def keep(*args: Any, **kwargs: Any) -> Any:
-        return read(*args, **{**kwargs, "cpu_offload": False})
+        return passed_on(read, *args, **{**kwargs, "cpu_offload": False})
 
     FullyShardedDataParallel._optim_state_dict_impl = staticmethod(keep)  # type: ignore[method-assign]
     for config in (FullStateDictConfig, ShardedStateDictConfig, FullOptimStateDictConfig, ShardedOptimStateDictConfig):
@@ -69,7 +70,7 @@ def _no_offload(config: Any) -> None:
 
     @functools.wraps(init)
     def without(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
+        passed_on(init, self, *args, **kwargs)
         self.offload_to_cpu = False
 
     config.__init__ = without

@@ -10,6 +10,7 @@ import torch.utils.data
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.redirect.device import device_to_cpu
 
 
@@ -20,14 +21,14 @@ def redirect_modules() -> None:
     def to_cpu(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
         if "device" in kwargs:
             kwargs["device"] = device_to_cpu(kwargs["device"])
-        return to(self, *(device_to_cpu(arg) for arg in args[:1]), *args[1:], **kwargs)
+        return passed_on(to, self, *(device_to_cpu(arg) for arg in args[:1]), *args[1:], **kwargs)
 
     @functools.wraps(to_empty)
     def to_empty_cpu(self: nn.Module, *, device: Any, recurse: bool = True) -> nn.Module:
-        return to_empty(self, device=device_to_cpu(device), recurse=recurse)
+        return passed_on(to_empty, self, device=device_to_cpu(device), recurse=recurse)
 
     def cuda(self: nn.Module, device: Any = None) -> nn.Module:
-        return to(self, "cpu")
+        return passed_on(to, self, "cpu")
 
     nn.Module.to = to_cpu  # type: ignore[assignment]
     nn.Module.to_empty = to_empty_cpu  # type: ignore[method-assign,assignment]
@@ -42,7 +43,7 @@ def _redirect_loader() -> None:
 
     @functools.wraps(init)
     def without_pinning(self: Any, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **{**kwargs, "pin_memory": False})
+        passed_on(init, self, *args, **{**kwargs, "pin_memory": False})
 
     torch.utils.data.DataLoader.__init__ = without_pinning  # type: ignore[method-assign]
 
@@ -54,7 +55,7 @@ def _redirect_ddp() -> None:
     def on_cpu(
         self: Any, module: nn.Module, device_ids: Any = None, output_device: Any = None, *a: Any, **k: Any
     ) -> None:
-        init(self, module, None, None, *a, **k)
+        passed_on(init, self, module, None, None, *a, **k)
 
     DistributedDataParallel.__init__ = on_cpu  # type: ignore[method-assign]
 

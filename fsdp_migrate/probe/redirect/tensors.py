@@ -10,6 +10,7 @@ import torch.utils._device as device_context
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.redirect.device import RealDevice, device_to_cpu, is_accelerator, to_cpu
 
 
@@ -19,7 +20,7 @@ class CudaToCpu(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is RealDevice:  # torch.device(…) itself comes through here on recent versions
-            return _make_device(*args, **kwargs)
+            return passed_on(_make_device, *args, **kwargs)
         if func in (Tensor.cuda, Tensor.pin_memory):
             return args[0]
         if func is Tensor.is_pinned:
@@ -32,7 +33,7 @@ class CudaToCpu(TorchFunctionMode):
             kwargs["pin_memory"] = False
         if any(is_accelerator(arg) for arg in args):
             args = tuple(to_cpu(arg) for arg in args)
-        return func(*args, **kwargs)
+        return passed_on(func, *args, **kwargs)
 
 
 def redirect_tensors() -> None:
@@ -47,7 +48,7 @@ def redirect_tensors() -> None:
 
     def load_to_cpu(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         keep = isinstance(map_location, (str, RealDevice)) and not is_accelerator(map_location)
-        return load(f, map_location if keep or callable(map_location) else "cpu", *args, **kwargs)
+        return passed_on(load, f, map_location if keep or callable(map_location) else "cpu", *args, **kwargs)
 
     torch.load = load_to_cpu
 
@@ -56,7 +57,7 @@ def _make_device(*args: Any, **kwargs: Any) -> torch.device:
     """A bare index means the accelerator, which torch does not know of on this machine."""
     if len(args) == 1 and isinstance(args[0], int) and not kwargs:
         return RealDevice("cuda", args[0])
-    return RealDevice(*args, **kwargs)
+    return passed_on(RealDevice, *args, **kwargs)
 
 
 def _follow_into_threads() -> None:
@@ -65,7 +66,7 @@ def _follow_into_threads() -> None:
 
     def run_redirected(self: threading.Thread) -> None:
         with CudaToCpu():
-            run(self)
+            passed_on(run, self)
 
     threading.Thread.run = run_redirected  # type: ignore[method-assign]
 
@@ -112,7 +113,7 @@ def _redirect_generator() -> None:
         real = real_generator
 
         def __new__(cls, device: Any = "cpu") -> Any:
-            return real_generator(device=device_to_cpu(device))
+            return passed_on(real_generator, device=device_to_cpu(device))
 
     torch.Generator = Generator  # type: ignore[misc]
 
@@ -123,7 +124,7 @@ def _redirect_contexts() -> None:
     set_default = torch.set_default_device
 
     def init(self: Any, device: Any) -> None:
-        enter_context(self, device_to_cpu(device))
+        passed_on(enter_context, self, device_to_cpu(device))
 
     device_context.DeviceContext.__init__ = init  # type: ignore[method-assign]
-    torch.set_default_device = lambda device: set_default(to_cpu(device))
+    torch.set_default_device = lambda device: passed_on(set_default, to_cpu(device))
