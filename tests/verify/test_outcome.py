@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from fsdp_migrate.verify import Failure, Mark
+from fsdp_migrate.verify import CheckRow, Failure, Mark
+from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.observation import Observation, merge
 from fsdp_migrate.verify.outcome import outcome, worth_a_retry
 from fsdp_migrate.verify.records import RankRecords, RecordsError, read_run
-from fsdp_migrate.verify.resume import judge, resumed_at
+from fsdp_migrate.verify.resume import held_against, judge, resumed_at
 from fsdp_migrate.verify.thresholds import coarsest
 from fsdp_migrate.verify.watch import Watched
 
@@ -176,3 +177,28 @@ def test_a_lost_optimizer_state_shows_after_the_first_resumed_step() -> None:
 def test_one_step_is_not_enough_to_judge_a_resume() -> None:
     assert resumed_at(run(9, 7, 5), run(5.0))[0] == -1
     assert judge("R", "resumed", run(9, 7, 5), run(5.0), coarsest([])).mark is Mark.NOT_AVAILABLE
+
+
+WHOLE = (9.0, 7.0, 5.0, 4.0, 3.5, 3.2)
+
+
+@pytest.mark.parametrize(
+    ("resumed", "control", "mark", "words"),
+    [
+        # its optimizer state is lost, and the original's is not
+        (run(5.0, 4.4, 3.9), run(5.0, 4.0, 3.5), Mark.FAIL, "the original goes on from its own"),
+        # both read their data from the start again
+        (run(5.1, 4.2, 3.6), run(5.1, 4.2, 3.6), Mark.PASS, "does as it does"),
+        (run(5.1, 4.2, 3.6), run(5.0, 4.3, 3.7), Mark.INCONCLUSIVE, "data's order"),
+        ("rank 0 raised KeyError", run(5.0, 4.0, 3.5), Mark.FAIL, "KeyError"),
+        ("rank 0 raised KeyError", "rank 0 raised KeyError", Mark.INCONCLUSIVE, "KeyError"),
+    ],
+)
+def test_a_resume_fails_only_where_the_original_does_not(
+    resumed: Observation | str, control: Observation | str, mark: Mark, words: str
+) -> None:
+    both = Comparison(run(*WHOLE), run(*WHOLE), (), 6)
+    failed = CheckRow("R", "resumed", Mark.FAIL, detail=resumed if isinstance(resumed, str) else "")
+    found = held_against(failed, resumed, control, both)
+    assert found.mark is mark, found
+    assert words in found.detail

@@ -18,16 +18,16 @@ def redirect_modules() -> None:
     to, to_empty = nn.Module.to, nn.Module.to_empty
 
     @functools.wraps(to)
-    def to_cpu(self: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    def to_cpu(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
             kwargs["device"] = device_to_cpu(kwargs["device"])
         return passed_on(to, self, *(device_to_cpu(arg) for arg in args[:1]), *args[1:], **kwargs)
 
     @functools.wraps(to_empty)
-    def to_empty_cpu(self: nn.Module, *, device: Any, recurse: bool = True) -> nn.Module:
+    def to_empty_cpu(self: nn.Module, *, device: Any, recurse: bool = True) -> Any:
         return passed_on(to_empty, self, device=device_to_cpu(device), recurse=recurse)
 
-    def cuda(self: nn.Module, device: Any = None) -> nn.Module:
+    def cuda(self: nn.Module, device: Any = None) -> Any:
         return passed_on(to, self, "cpu")
 
     nn.Module.to = to_cpu  # type: ignore[assignment]
