@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import tempfile
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsdp_migrate import __version__
 from fsdp_migrate.baseline import BaselineError, Sides, choose, tree_of
 from fsdp_migrate.config import Config
 from fsdp_migrate.console import err, is_coloured, out
+from fsdp_migrate.project.git import commit_of
+from fsdp_migrate.render.nothing import shown
 
 from . import lint
 
 if TYPE_CHECKING:
-    from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Progress
+    from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Progress, Setting
 
 TEXT = ("full", "concise")
 """The formats for people; for machines there is one document, that of the parity run."""
@@ -38,7 +44,7 @@ def run(script: Path, options: Config) -> int:
         if options.output_format in TEXT:
             lint.run([script], options)
         err(f"{sides.says}\n")
-        return _show(_checked(sides, options), options)
+        return _show(replace(_checked(sides, options), setting=_setting(script, sides)), options)
 
 
 def record(script: Path, options: Config, folder: Path, save_init: bool, init_from: Path | None) -> int:
@@ -66,6 +72,20 @@ def compare(original: Path, rewritten: Path, options: Config) -> int:
     from fsdp_migrate.verify import compare as judge
 
     return _show(judge(original, rewritten, options.allow), options) if _can_write(options.html) else 2
+
+
+def _setting(script: Path, sides: Sides) -> Setting:
+    from fsdp_migrate.verify import Setting
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    return Setting(
+        program=shown(script, Path.cwd()),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        original=sides.says.removeprefix("the original is "),
+        rewritten=commit_of(script.resolve().parent),
+        versions=f"fsdp-migrate {__version__}, Python {python}",
+        date=datetime.now().astimezone().isoformat(" ", "minutes"),
+    )
 
 
 def _checked(sides: Sides, options: Config) -> ParityReport:

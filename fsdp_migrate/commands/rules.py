@@ -1,4 +1,4 @@
-"""`fsdp-migrate rules` and `fsdp-migrate explain FM101`."""
+"""`fsdp-migrate rules` and `fsdp-migrate explain FM101`, or the check of a parity run: `explain S3`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,25 @@ def list_all() -> int:
 
 
 def explain(code: str) -> int:
-    """The text of one rule; 2 when there is no such rule."""
+    """The text of one rule or check; 2 when there is no such."""
+    if not code.upper().startswith("FM"):
+        return _explain_check(code)
     rules = rulebook()
     rule = rules.get(code.upper())
     if rule is None:
         err(f"error: there is no rule {code}\n    fsdp-migrate rules lists them: {', '.join(rules)}\n")
         return 2
     out(f"# {rule.code} {rule.name}\n\n{rule.docs.strip()}\n")
+    return 0
+
+
+def _explain_check(code: str) -> int:
+    from fsdp_migrate.verify.catalogue import catalogue
+
+    checks = {name.upper(): about for name, about in catalogue().items()}
+    about = checks.get(code.upper())
+    if about is None:
+        err(f"error: there is no rule or check {code}\n    rules begin with FM, checks are {', '.join(catalogue())}\n")
+        return 2
+    out(f"# {about.id} {about.title}\n\n{about.docs}\n")
     return 0

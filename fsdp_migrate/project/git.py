@@ -81,6 +81,16 @@ def at_revision(revision: str, folder: Path) -> dict[Path, bytes]:
     return found
 
 
+def commit_of(folder: Path) -> str:
+    """The commit that a folder's files are of, shortened, with "+" where some of them are not; empty without git."""
+    try:
+        commit = _git(folder, "rev-parse", "--short", "HEAD").strip()
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".").strip()
+    except GitError:
+        return ""
+    return f"git {commit}{'+' if changed else ''}"
+
+
 def _unchanged(top: Path, paths: Sequence[Path]) -> set[Path]:
     """What `git status` has nothing to say about. A folder it names stands for everything in it."""
     unchanged: set[Path] = set()

@@ -6,7 +6,7 @@ Imports no torch: everything that needs it runs in the child processes (`fsdp_mi
 from __future__ import annotations
 
 from fsdp_migrate.verify.dry_run import dry_run
-from fsdp_migrate.verify.report import CheckRow, Curves, Failure, Mark, ParityReport, Verdict
+from fsdp_migrate.verify.report import CheckRow, Curves, Failure, Mark, ParityReport, Setting, Verdict
 from fsdp_migrate.verify.request import CheckRequest
 from fsdp_migrate.verify.run import run_check
 from fsdp_migrate.verify.runner import Progress
@@ -21,6 +21,7 @@ __all__ = [
     "ParityReport",
     "Progress",
     "Recording",
+    "Setting",
     "Verdict",
     "compare",
     "dry_run",

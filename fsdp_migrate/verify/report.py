@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from fsdp_migrate.verify.catalogue import next_step
+
 
 class Verdict(str, Enum):
     """The answer to: does the rewritten program train the same?"""
@@ -76,6 +78,25 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What was checked, for whom the report is shown to later. The commits are those of the trees, with "+" where files
+    differ from them; empty where there is no git."""
+
+    program: str = ""
+    command: str = ""
+    original: str = ""
+    rewritten: str = ""
+    versions: str = ""
+    date: str = ""
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """(name, value) of what is known."""
+        names = ("program", "command", "original", "rewritten", "versions", "date")
+        return tuple((name, value) for name in names if (value := str(getattr(self, name))))
+
+
+@dataclass(frozen=True, slots=True)
 class ParityReport:
     """The whole answer. `limits` says what this kind of run cannot show, `warnings` what the user should know."""
 
@@ -91,6 +112,17 @@ class ParityReport:
     steps: int = 0
     torch_version: str = ""
     seconds: float = 0.0
+    setting: Setting = Setting()
+
+    @property
+    def next_step(self) -> str:
+        """What to do now, in one line; empty where the failure says it."""
+        if self.failure is not None:
+            return ""
+        if self.verdict is Verdict.PASS:
+            return "Keep this report with the migration, and train with it. On GPUs: check --run-gpus N."
+        decisive = decisive_row(self.rows)
+        return next_step(decisive.id) if decisive is not None else ""
 
     @property
     def exit_code(self) -> int:
@@ -118,11 +150,24 @@ def _telling(row: CheckRow) -> int:
     return _TELLING.index(row.id) if row.id in _TELLING else len(_TELLING)
 
 
+def decisive_row(rows: tuple[CheckRow, ...]) -> CheckRow | None:
+    """The row that the verdict rests on, when it is none to be glad of."""
+    failed = [row for row in rows if row.mark is Mark.FAIL]
+    if failed:
+        return min(failed, key=_telling)
+    return next((row for row in rows if row.mark in (Mark.INCONCLUSIVE, Mark.NOT_AVAILABLE)), None)
+
+
+def shorten(text: str, length: int) -> str:
+    """For people; JSON has the whole."""
+    return text if len(text) <= length else text[: length - 2].rstrip(" ,") + " …"
+
+
 def verdict_of(rows: tuple[CheckRow, ...]) -> tuple[Verdict, str]:
     """A single failure fails the whole; then, what could not be looked at keeps it from passing."""
     failed = [row for row in rows if row.mark is Mark.FAIL]
     if failed:
-        first = min(failed, key=_telling)
+        first = decisive_row(rows) or failed[0]
         more = [row.id for row in failed if row is not first]
         others = f" (also {', '.join(more)})" if more else ""
         return Verdict.FAIL, f"{first.id} {first.title}: {first.detail or first.value}{others}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 
+from fsdp_migrate.verify.catalogue import catalogue
 from fsdp_migrate.verify.chart import Line, line_chart
-from fsdp_migrate.verify.report import CheckRow, Mark, ParityReport, Verdict
+from fsdp_migrate.verify.report import CheckRow, Mark, ParityReport, Setting, Verdict, shorten
 
 _CLASS = {
     Mark.PASS: "pass",
@@ -16,47 +18,10 @@ _CLASS = {
     Mark.NOT_AVAILABLE: "doubt",
     Mark.INCONCLUSIVE: "doubt",
 }
+_LONG, _MOST = 600, 500
+"""Characters of a detail, and names of a list, that the page shows."""
 _TITLE = "FSDP1 → FSDP2 parity"
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5d6b7d; --paper: #fff; --panel: #f5f7fa; --edge: #dde3ea;
-  --one: #1f6feb; --two: #d9480f; --floor: #8792a2; --pass: #1a7f37; --fail: #c4262e; --doubt: #9a6700; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e3e9f0; --soft: #93a1b3; --paper: #10151c; --panel: #18202a;
-  --edge: #2b3644; --one: #6cb0ff; --two: #ff9a62; --floor: #77859a; --pass: #4ac26b; --fail: #ff7b72;
-  --doubt: #d9a827; } }
-* { box-sizing: border-box; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
-  max-width: 1180px; padding: 2rem 1.25rem 4rem; }
-h1 { font-size: 1.15rem; margin: 0; color: var(--soft); font-weight: 600; }
-h2 { font-size: 1rem; margin: 0 0 .4rem; }
-.verdict { font-size: 2rem; font-weight: 700; margin: .2rem 0 0; }
-.reason { font-size: 1.05rem; margin: 0 0 .3rem; max-width: 75ch; }
-.facts, .note { color: var(--soft); font-size: .9rem; }
-.pass { color: var(--pass); } .fail { color: var(--fail); } .doubt { color: var(--doubt); }
-.info { color: var(--soft); }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); gap: 1rem;
-  margin: 1.5rem 0; }
-figure { margin: 0; padding: .9rem 1rem; background: var(--panel); border: 1px solid var(--edge); border-radius: 8px; }
-svg { width: 100%; height: auto; display: block; } svg text { font-size: 11px; fill: var(--soft); }
-.grid { stroke: var(--edge); } .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
-.one { stroke: var(--one); } .two { stroke: var(--two); stroke-dasharray: 6 4; } .floor { stroke: var(--floor); }
-.difference { stroke: var(--two); } .limit { stroke: var(--fail); stroke-width: 1.2; stroke-dasharray: 2 3; }
-.key { font-size: .85rem; color: var(--soft); } .key i { display: inline-block; width: 1.6em; height: 0; margin: 0 .35em
-  .25em .9em; border-top: 2px solid; vertical-align: middle; } .key i:first-child { margin-left: 0; }
-i.one { border-color: var(--one); } i.two { border-color: var(--two); border-top-style: dashed; }
-i.difference { border-color: var(--two); } i.floor { border-color: var(--floor); }
-i.limit { border-color: var(--fail); border-top-style: dotted; }
-.warning { margin: .3rem 0 0; }
-tr.fail-row td { background: color-mix(in srgb, var(--fail) 9%, transparent); }
-tr.doubt-row td { background: color-mix(in srgb, var(--doubt) 9%, transparent); }
-.table { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .4rem .7rem .4rem .3rem;
-  border-bottom: 1px solid var(--edge); }
-th { color: var(--soft); font-weight: 600; font-size: .85rem; }
-td.number { font-family: ui-monospace, monospace; font-size: .85rem; } td small { color: var(--soft); display: block; }
-td.mark { font-weight: 600; white-space: nowrap; }
-pre { background: var(--panel); border: 1px solid var(--edge); border-radius: 8px; padding: 1rem; overflow-x: auto;
-  font-size: .82rem; }
-"""
+_STYLE = Path(__file__).with_name("report.css")
 
 
 def to_html(report: ParityReport) -> str:
@@ -64,18 +29,20 @@ def to_html(report: ParityReport) -> str:
     body = [
         f"<h1>{_TITLE}</h1>",
         f'<p class="verdict {_verdict_class(report.verdict)}">{escape(report.verdict.value)}</p>',
-        f'<p class="reason">{escape(report.reason)}</p>',
+        f'<p class="reason">{escape(shorten(report.reason, _LONG))}</p>',
         f'<p class="facts">{escape(_facts(report))}</p>',
+        f'<p class="next"><b>Next:</b> {_with_code(report.next_step)}</p>' if report.next_step else "",
         *(f'<p class="warning doubt">⚠ {escape(warning)}</p>' for warning in report.warnings),
         _failure(report),
         f'<div class="charts">{"".join(_charts(report))}</div>',
         _table(report.rows) if report.rows else "",
+        _setting(report.setting),
         *(f'<p class="note">{escape(limit)}.</p>' for limit in report.limits),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(report.verdict.value)} · {_TITLE}</title><style>{_STYLE}</style></head>"
+        f"<title>{escape(report.verdict.value)} · {_TITLE}</title><style>{_STYLE.read_text(encoding='utf-8')}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
 
@@ -150,12 +117,45 @@ def _table(rows: tuple[CheckRow, ...]) -> str:
 
 
 def _row(row: CheckRow) -> str:
-    detail = f"<small>{escape(row.detail)}</small>" if row.detail else ""
+    detail = f"<small>{escape(shorten(row.detail, _LONG))}</small>" if row.detail else ""
+    value = escape(shorten(row.value, _LONG))
     return (
-        f'<tr class="{_CLASS[row.mark]}-row"><td>{escape(row.id)}</td><td>{escape(row.title)}{detail}</td>'
-        f'<td class="number">{escape(row.value)}</td><td class="number">{escape(row.limit)}</td>'
+        f'<tr class="{_CLASS[row.mark]}-row"><td>{escape(row.id)}</td>'
+        f"<td>{escape(row.title)}{detail}{_meaning(row)}</td>"
+        f'<td class="number" data-name="measured">{value}</td>'
+        f'<td class="number" data-name="limit">{escape(row.limit)}</td>'
         f'<td class="mark {_CLASS[row.mark]}">{escape(row.mark.value)}</td></tr>'
     )
+
+
+def _meaning(row: CheckRow) -> str:
+    """What the check looks at; and where it is not content, what that mostly comes from, and the whole of its list."""
+    about = catalogue().get(row.id)
+    if about is None:
+        return ""
+    told = f"<p>{_with_code(about.compares)}</p><p>{_with_code(about.part('Limit'))}</p>"
+    unhappy = row.mark not in (Mark.PASS, Mark.INFO)
+    if unhappy:
+        causes = "".join(f"<li>{_with_code(cause)}</li>" for cause in about.causes)
+        told += f"<p>Usual causes:</p><ul>{causes}</ul><p>{_with_code(about.cure)}</p>"
+    if row.items:
+        told += f"<p>All {len(row.items)}: {escape(', '.join(row.items[:_MOST]))}</p>"
+    return f"<details{' open' if unhappy else ''}><summary>what this is</summary>{told}</details>"
+
+
+def _setting(setting: Setting) -> str:
+    command = ' class="command"'
+    lines = (
+        f"<dt>{escape(name)}</dt><dd{command if name == 'command' else ''}>{escape(value)}</dd>"
+        for name, value in setting.lines
+    )
+    return f"<dl>{''.join(lines)}</dl>" if setting.lines else ""
+
+
+def _with_code(text: str) -> str:
+    """Escaped, with what stands between backticks as code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))
 
 
 def _failure(report: ParityReport) -> str:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fsdp_migrate.verify.report import CheckRow, Mark, ParityReport, Verdict
+from fsdp_migrate.verify.report import CheckRow, Mark, ParityReport, Verdict, shorten
 
 _STYLE = {
     Mark.PASS: "green",
@@ -16,6 +16,8 @@ _STYLE = {
     Mark.NOT_AVAILABLE: "yellow",
     Mark.INCONCLUSIVE: "yellow",
 }
+_DETAIL, _LINE = 240, 400
+"""Characters of a detail in the table, and of the reason below it."""
 _VERDICT_STYLE = {Verdict.PASS: "bold green", Verdict.FAIL: "bold red"}
 
 
@@ -31,7 +33,9 @@ def render(report: ParityReport, console: Console) -> None:
     for limit in report.limits:
         console.print(f"[dim]{escape(limit)}[/]", soft_wrap=True)
     style = _VERDICT_STYLE.get(report.verdict, "bold yellow")
-    console.print(f"[{style}]{report.verdict.value}[/] {escape(report.reason)}", soft_wrap=True)
+    console.print(f"[{style}]{report.verdict.value}[/] {escape(shorten(report.reason, _LINE))}", soft_wrap=True)
+    if report.next_step:
+        console.print(f"[bold]next[/]: {escape(report.next_step)}", soft_wrap=True)
 
 
 def _table(report: ParityReport) -> Table:
@@ -41,14 +45,15 @@ def _table(report: ParityReport) -> Table:
         table.add_column(heading, overflow="fold")
     for row in report.rows:
         style = _STYLE[row.mark]
-        table.add_row(row.id, _title(row), escape(row.value), escape(row.limit), f"[{style}]{row.mark.value}[/]")
+        value = escape(shorten(row.value, _DETAIL))
+        table.add_row(row.id, _title(row), value, escape(row.limit), f"[{style}]{row.mark.value}[/]")
     return table
 
 
 def _title(row: CheckRow) -> str:
     if not row.detail:
         return row.title
-    return f"{row.title}\n[dim]{escape(row.detail)}[/]"
+    return f"{row.title}\n[dim]{escape(shorten(row.detail, _DETAIL))}[/]"
 
 
 def _render_failure(report: ParityReport, console: Console) -> None:

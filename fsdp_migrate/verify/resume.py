@@ -25,7 +25,9 @@ def checkpoint_rows(request: CheckRequest, runner: Runner, comparison: Compariso
     """Run the resumed programs that were asked for. A resumed program that dies is a failed check, not a failed run."""
     if request.resume_args is None:
         return ()
-    wanted = [("R", "resumed from its own checkpoint", "rewritten", comparison.rewritten)]
+    wanted: list[tuple[str, str, Side, Observation]] = [
+        ("R", "resumed from its own checkpoint", "rewritten", comparison.rewritten)
+    ]
     if request.from_baseline_checkpoint:
         wanted.append(("C", "resumed from the original's checkpoint", "original", comparison.original))
     control: Observation | str | None = None

@@ -14,7 +14,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from fsdp_migrate.verify import CheckRequest, CheckRow, Curves, Failure, Mark, ParityReport, Verdict, run_check
+from fsdp_migrate.config import CHECKS
+from fsdp_migrate.verify import CheckRequest, CheckRow, Curves, Failure, Mark, ParityReport, Setting, Verdict, run_check
+from fsdp_migrate.verify.catalogue import catalogue
 from fsdp_migrate.verify.launch import redirects, spawns_itself
 from fsdp_migrate.verify.preflight import Machine, objection
 from fsdp_migrate.verify.report import verdict_of, with_allowed
@@ -202,3 +204,54 @@ def test_the_page_shows_the_limit_and_memory_in_readable_units() -> None:
     assert steps == ["0", "5", "10", "15"]
     small = to_html(replace(report, curves=replace(curves, original_peak=(5.0 * 2**20,) * 20)))
     assert "Peak CUDA memory, MiB" in small
+
+
+LONG = CheckRow(
+    "N3", "first gradients", Mark.FAIL, detail="w" * 5000, items=tuple(f"block.{n}.weight" for n in range(400))
+)
+
+
+def text_of(report: ParityReport, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    render(report, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_long_lists_are_cut_for_people_and_whole_for_programs() -> None:
+    report = ParityReport(Verdict.FAIL, "N3 " + LONG.detail, (LONG,))
+    assert len(text_of(report)) < 2500
+    assert to_html(report).count("w" * 700) == 0
+    assert json.loads(to_json(report))["rows"][0]["items"] == list(LONG.items)
+    assert len(json.loads(to_json(report))["reason"]) > 5000
+
+
+def test_every_report_ends_with_the_next_step() -> None:
+    failed = ParityReport(Verdict.FAIL, "S3", (replace(ROW, id="S3", mark=Mark.FAIL),))
+    assert "next: Compare `reshard_after_forward`" in text_of(failed)
+    assert "fsdp-migrate explain S3" in failed.next_step
+    assert "--run-gpus" in ParityReport(Verdict.PASS, "", (ROW,)).next_step
+    assert (
+        "explain N4"
+        in ParityReport(Verdict.INCONCLUSIVE, "", (replace(ROW, id="N4", mark=Mark.INCONCLUSIVE),)).next_step
+    )
+    assert "code>reshard_after_forward</code" in to_html(failed)
+
+
+def test_the_page_says_what_was_checked() -> None:
+    setting = Setting(
+        "train.py", "fsdp-migrate check train.py --run-cpus 2", "git HEAD", "git 1a2b3c4+", "Python 3", "now"
+    )
+    page = to_html(ParityReport(Verdict.PASS, "equal", (ROW,), setting=setting))
+    for value in (setting.command, setting.rewritten, setting.original, "what this is", "@media print"):
+        assert value in page
+
+
+def test_every_check_has_its_page() -> None:
+    assert set(CHECKS) <= set(catalogue())
+    for about in catalogue().values():
+        assert about.compares, about.id
+        assert about.part("Limit"), about.id
+        assert about.causes, about.id
+        assert about.cure, about.id
+        assert "{" not in about.docs.replace("{probe}", "")

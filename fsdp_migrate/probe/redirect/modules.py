@@ -30,9 +30,9 @@ def redirect_modules() -> None:
     def cuda(self: nn.Module, device: Any = None) -> Any:
         return passed_on(to, self, "cpu")
 
-    nn.Module.to = to_cpu  # type: ignore[assignment]
-    nn.Module.to_empty = to_empty_cpu  # type: ignore[method-assign,assignment]
-    nn.Module.cuda = cuda  # type: ignore[method-assign,assignment]
+    nn.Module.to = to_cpu  # type: ignore[method-assign]
+    nn.Module.to_empty = to_empty_cpu  # type: ignore[method-assign]
+    nn.Module.cuda = cuda  # type: ignore[method-assign]
     _redirect_loader()
     _redirect_ddp()
     _switch_compile_off()

@@ -48,13 +48,13 @@ def gradients(comparison: Comparison) -> list[CheckRow]:
     floor = comparison.floor(lambda original, run: worst(_distances(original, run))[1])
     name, value = worst(mine)
     limit = comparison.precision.gradient(floor)
-    mark, detail = Mark.PASS, f"worst: {short(name)}" if name else ""
+    mark, detail, bad = Mark.PASS, f"worst: {short(name)}" if name else "", list[str]()
     if floor > comparison.precision.widest_floor:
         mark, detail = Mark.INCONCLUSIVE, f"the original's differ from themselves by {scientific(floor)}: {UNSEEDED}"
     elif value > limit:
         bad = [n for n, v in sorted(mine.items(), key=lambda item: -item[1]) if v > limit]
         mark, detail = Mark.FAIL, f"{len(bad)} of {len(mine)} parameters, worst {', '.join(map(short, bad[:3]))}"
-    return [CheckRow("N3", title, mark, scientific(value), scientific(limit), detail)]
+    return [CheckRow("N3", title, mark, scientific(value), scientific(limit), detail, items=tuple(map(short, bad)))]
 
 
 def gradient_owners(comparison: Comparison) -> list[CheckRow]:
@@ -82,7 +82,8 @@ def gradient_owners(comparison: Comparison) -> list[CheckRow]:
         mark = Mark.INFO if all(b.gradients[name].squares == 0 for name in extra) else Mark.FAIL
         detail = f"{_some(extra)} got no gradient in the original and one in the rewritten"
     with_gradient = len(a.gradients) - len(a.without_gradient & a.gradients.keys())
-    return [CheckRow("G0", title, mark, f"{with_gradient} parameters", "equal", detail)]
+    items = tuple(short(name) for name in silent or extra)
+    return [CheckRow("G0", title, mark, f"{with_gradient} parameters", "equal", detail, items=items)]
 
 
 def carried_over(comparison: Comparison) -> list[CheckRow]:

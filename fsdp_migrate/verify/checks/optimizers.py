@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from fsdp_migrate.verify.checks.comparison import Comparison, paired, relative, short
 from fsdp_migrate.verify.observation import Optimizer
-from fsdp_migrate.verify.report import CheckRow, Mark
+from fsdp_migrate.verify.report import CheckRow, Mark, shorten
 from fsdp_migrate.verify.thresholds import BYTES_TOLERANCE
 
+_VALUE = 60
+"""Characters of a setting: some are lists of a thousand names."""
 _TITLE = "optimizers and their settings"
 
 
@@ -63,7 +65,8 @@ def _settings_difference(mine: Optimizer, theirs: Optimizer) -> tuple[int | None
             keys = [key for key in a[name].keys() | b[name].keys() if a[name].get(key) != b[name].get(key)]
             if keys:
                 key = sorted(keys)[0]
-                change = f"{key} {a[name].get(key)} -> {b[name].get(key)}"
+                values = (shorten(str(settings.get(key)), _VALUE) for settings in (a[name], b[name]))
+                change = f"{key} {' -> '.join(values)}"
                 return step, f"{change} for {short(name)} at step {step}"
     return None, ""
 

@@ -38,7 +38,8 @@ def groups(comparison: Comparison) -> list[CheckRow]:
         first = shards[0]
         detail = f"{first.name} is split over {first.shard_world} ranks, then over {after[first.key].shard_world}"
     mark = Mark.FAIL if detail else Mark.PASS
-    return [CheckRow("S1", "shard groups", mark, f"{len(before)} -> {len(after)}", "equal", detail)]
+    items = tuple(f"{side}: {unit.name}" for side, some in (("lost", lost), ("new", gained)) for unit in some)
+    return [CheckRow("S1", "shard groups", mark, f"{len(before)} -> {len(after)}", "equal", detail, items=items)]
 
 
 def dtypes(comparison: Comparison) -> list[CheckRow]:
