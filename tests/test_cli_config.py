@@ -103,7 +103,7 @@ def test_the_nearest_file_holds(tmp_path: Path) -> None:
         ("launcher = 'srun train.py'", "launcher must have {probe} where the program goes"),
         ('resume-args = "--resume \'x"', "No closing quotation"),
         ("init = 'zeros'", "init must be one of auto, copy, as-is"),
-        ("allow = ['V0']", "allow must name checks of a parity run: E0, H0, S1"),
+        ("allow = ['V0']", "allow must name checks of a parity run: A, E0, H0, S1"),
         ("broken = [", "cannot be read"),
     ],
 )

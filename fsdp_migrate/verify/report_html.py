@@ -39,10 +39,11 @@ def to_html(report: ParityReport) -> str:
         _setting(report.setting),
         *(f'<p class="note">{escape(limit)}.</p>' for limit in report.limits),
     ]
+    style = _STYLE.read_text(encoding="utf-8")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(report.verdict.value)} · {_TITLE}</title><style>{_STYLE.read_text(encoding='utf-8')}</style></head>"
+        f"<title>{escape(report.verdict.value)} · {_TITLE}</title><style>{style}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"
     )
 
