@@ -90,6 +90,7 @@ def rewrite(
 def check(
     context: typer.Context,
     paths: Paths = None,
+    checkpoint_format: CheckpointFormat = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,

@@ -19,6 +19,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from fsdp_migrate.probe.files import Files
 from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.recorder import Recorder
 
@@ -35,6 +36,8 @@ def install(recorder: Recorder) -> None:
     register_optimizer_step_post_hook(lambda optimizer, args, kwargs: recorder.step_ends(optimizer))
     _listen_to_scaler(recorder)
     _ignore_phantom_steps(recorder)
+    if recorder.settings.dry_run_world is None:
+        Files(recorder.writer, recorder.world, recorder.settings.scratch, lambda: recorder.steps_made).install()
 
 
 def _let_fsdp1_use_cpus() -> None:

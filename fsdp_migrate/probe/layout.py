@@ -21,15 +21,15 @@ class GlobalIndex:
 
     local_shape: tuple[int, ...]
     offsets: tuple[int, ...]
-    global_strides: tuple[int, ...]
+    globalstrides: tuple[int, ...]
 
     def __call__(self, start: int, stop: int, device: torch.device) -> Tensor:
         """Global flat indices, int64, of the local flat positions `start` to `stop`."""
         local = torch.arange(start, stop, device=device)
         out = torch.zeros_like(local)
-        local_strides = _strides(self.local_shape)
+        localstrides = strides(self.local_shape)
         for size, stride, offset, global_stride in zip(
-            self.local_shape, local_strides, self.offsets, self.global_strides, strict=True
+            self.local_shape, localstrides, self.offsets, self.globalstrides, strict=True
         ):
             out += ((local // stride) % max(1, size) + offset) * global_stride
         return out
@@ -43,7 +43,7 @@ def contiguous(start: int, count: int) -> GlobalIndex:
 def of_dtensor(tensor: DTensor) -> GlobalIndex:
     """The piece of `tensor` this rank holds. Known: `Shard` on any dimension and `Replicate`; uneven shards."""
     local_shape, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return GlobalIndex(tuple(local_shape), tuple(offsets), _strides(tuple(tensor.shape)))
+    return GlobalIndex(tuple(local_shape), tuple(offsets), strides(tuple(tensor.shape)))
 
 
 def replicas_of(tensor: DTensor, world: int) -> int:
@@ -56,6 +56,6 @@ def replicas_of(tensor: DTensor, world: int) -> int:
     return max(1, world // pieces)
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     inner_first = accumulate((max(1, size) for size in reversed(shape[1:])), lambda a, b: a * b, initial=1)
     return tuple(reversed(list(inner_first))) if shape else ()

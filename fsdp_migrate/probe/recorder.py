@@ -54,6 +54,7 @@ class Recorder:
         self._norm_at_step: Tensor | None = None
         self._carried: Tensor | None = None
         self._optimizers = Lineage()
+        self.steps_made = 0
         self._structure_written = False
         self._with_first_gradient: set[str] = set()
         self.meter = Meter()
@@ -157,6 +158,7 @@ class Recorder:
         if seen.steps == 0:
             self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
         seen.steps += 1
+        self.steps_made += 1
         self._attempted(seen)
 
     def attempts(self, optimizer: Optimizer) -> int:

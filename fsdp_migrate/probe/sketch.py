@@ -7,10 +7,10 @@ estimate / truth over 40 draws 0.56 to 1.37, and exact when a single element dif
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
-
-from fsdp_migrate.probe.layout import GlobalIndex
 
 WIDTH = 16
 """K, the number of random signs an element is summed under."""
@@ -33,7 +33,11 @@ def signs(index: Tensor) -> Tensor:
     return (bits * 2 - 1).to(torch.float64)
 
 
-def sketch(values: Tensor, index: GlobalIndex) -> dict[str, object]:
+Index = Callable[[int, int, torch.device], Tensor]
+"""Global positions of the local flat positions from one to another, as GlobalIndex gives them."""
+
+
+def sketch(values: Tensor, index: Index) -> dict[str, object]:
     """The additive statistics of a flat local piece; `index` gives the global position of each element."""
     sums = torch.zeros(WIDTH, dtype=torch.float64)
     total = squares = 0.0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fsdp_migrate.verify.records import RankRecords, Record
+from fsdp_migrate.verify.saved import SavedFile, saved_files
+from fsdp_migrate.verify.sketches import Sketch
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +36,6 @@ class Unit:
     @property
     def name(self) -> str:
         return self.fqn or "(root)"
-
-
-@dataclass(slots=True)
-class Sketch:
-    """A whole tensor's statistics, summed over the ranks that own its pieces. `heads` are each rank's first values."""
-
-    sums: list[float]
-    squares: float = 0.0
-    total: float = 0.0
-    owned: float = 0.0
-    nonfinite: int = 0
-    numel: int = 0
-    replicas: int = 1
-    heads: dict[int, tuple[float, ...]] = field(default_factory=dict)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the pieces that were seen make up the tensor."""
-        return abs(self.owned - self.numel) < 0.5
-
-    @property
-    def norm(self) -> float:
-        return math.sqrt(max(0.0, self.squares))
-
-    def distance(self, other: Sketch) -> float:
-        """Estimate of the 2-norm of the difference of the two tensors; inf where they cannot be compared."""
-        if self.numel != other.numel or self.nonfinite or other.nonfinite:
-            return math.inf
-        return math.sqrt(sum((a - b) ** 2 for a, b in zip(self.sums, other.sums, strict=True)) / len(self.sums))
 
 
 Sketches = dict[str, Sketch]
@@ -136,6 +109,7 @@ class Observation:
     errors: tuple[str, ...]
     outside: tuple[str, ...]
     ends: tuple[str, ...]
+    files: tuple[SavedFile, ...]
     evaluated_before_step: int | None
     """The first step before which a forward without gradients came between backward and step."""
 
@@ -186,6 +160,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
         ),
         outside=tuple(sorted({r["path"] for rank in ranks for r in rank.of("outside")})),
         evaluated_before_step=_first_evaluation(lead),
+        files=saved_files(ranks),
         ends=tuple(str((rank.end or {}).get("reason", "none")) for rank in ranks),
     )
 
@@ -210,12 +185,7 @@ def _sketches(ranks: list[RankRecords], which: str) -> Sketches:
             if r["which"] != which:
                 continue
             whole = merged.setdefault(r["fqn"], Sketch([0.0] * len(r["s"])))
-            share = 1.0 / r["rep"]
-            whole.sums = [a + b * share for a, b in zip(whole.sums, r["s"], strict=True)]
-            whole.squares += r["sq"] * share
-            whole.total += r["sum"] * share
-            whole.owned += r["n"] * share
-            whole.nonfinite += r["nonfinite"]
+            whole.add(r, 1.0 / r["rep"])
             whole.numel, whole.replicas = r["N"], r["rep"]
             whole.heads[rank.rank] = tuple(r["head"])
     return merged

@@ -31,6 +31,8 @@ class CheckRequest:
     checkpoint it found was saved; `from_baseline_checkpoint` does the same with the rewritten program and a checkpoint
     that the original saved. `dry_run_world` compares the structure at that world size in one process.
 
+    `checkpoint_format` is the one that the program was rewritten for: what it saves may differ by that much.
+
     `seed` seeds every process before the program begins, for a program that does not do so itself.
 
     `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
@@ -70,6 +72,7 @@ class CheckRequest:
     resume_args: tuple[str, ...] | None = None
     from_baseline_checkpoint: bool = False
     dry_run_world: int | None = None
+    checkpoint_format: str = "keep"
 
     @property
     def ranks(self) -> int:

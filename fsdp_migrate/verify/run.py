@@ -102,9 +102,9 @@ def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
         for n in range(max(request.floor_runs, int(transplant)))
     )
     if not transplant:
-        return Comparison(original, rewritten, floors, request.steps)
+        return Comparison(original, rewritten, floors, request.steps, checkpoint_format=request.checkpoint_format)
     transplanted = runner.run(Plan("rewritten", "rewritten, transplanted", load_init=weights))
-    return Comparison(original, transplanted, floors, request.steps, as_found=rewritten)
+    return Comparison(original, transplanted, floors, request.steps, rewritten, request.checkpoint_format)
 
 
 def wants_transplant(init: Init, original: Observation, rewritten: Observation) -> bool:

@@ -13,8 +13,9 @@ from fsdp_migrate.verify import Mark, ParityReport, Verdict
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.initial import init_problem
 from fsdp_migrate.verify.dry_run import judge as judge_dry_run
-from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Sketch, Unit
+from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Unit
 from fsdp_migrate.verify.run import compare_observations
+from fsdp_migrate.verify.sketches import Sketch
 
 Change = Callable[[Observation], Observation]
 
@@ -65,6 +66,7 @@ def run(api: str) -> Observation:
         errors=(),
         outside=(),
         ends=("max_steps",) * 2,
+        files=(),
         evaluated_before_step=None,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.end import end_weights, memory_and_time
+from fsdp_migrate.verify.checks.files import files
 from fsdp_migrate.verify.checks.gradients import carried_over, gradient_owners, gradients, norms
 from fsdp_migrate.verify.checks.initial import initial_weights
 from fsdp_migrate.verify.checks.losses import first_loss, trajectory
@@ -31,6 +32,7 @@ ALL: tuple[Check, ...] = (
     gradient_owners,
     carried_over,
     trajectory,
+    files,
     end_weights,
     memory_and_time,
 )

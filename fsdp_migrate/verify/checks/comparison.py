@@ -18,6 +18,7 @@ class Comparison:
     """The two sides, and the floor runs: the original again from weights moved by one unit in the last place.
 
     `as_found` is the rewritten run before initial weights were transplanted into it; None when they were not.
+    `checkpoint_format` is what the rewrite was asked for: with "dcp" a file may have become a checkpoint of all ranks.
     """
 
     original: Observation
@@ -25,6 +26,7 @@ class Comparison:
     floors: tuple[Observation, ...]
     steps_wanted: int
     as_found: Observation | None = None
+    checkpoint_format: str = "keep"
 
     @property
     def precision(self) -> Precision:

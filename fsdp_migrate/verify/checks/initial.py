@@ -13,8 +13,9 @@ from fsdp_migrate.verify.checks.comparison import (
     tensor_distances,
     worst,
 )
-from fsdp_migrate.verify.observation import Observation, Sketch
+from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.report import CheckRow, Mark
+from fsdp_migrate.verify.sketches import Sketch
 
 _TITLE = "initial weights"
 _SIGMAS = 6.0
