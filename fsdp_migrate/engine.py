@@ -18,17 +18,17 @@ from codemods.reading.raises import placed
 from codemods.tables.names import PACKAGE
 
 from . import imports, support_file
-from .analysis.program import Program
-from .analysis.program_model import PlannedFile, PlannedModel, ProgramModel
-from .analysis.room import room_for_trees
-from .analysis.symbols import Resolve
 from .edit.apply import Overlap, Rendered, apply
 from .findings import Change, FileError, Report
 from .fsdp1.files import holding
+from .fsdp1.program_model import PlannedFile, PlannedModel, ProgramModel
 from .plan import make_plan
 from .project.imports import import_graph, programs, resolve_module, roots_of
 from .project.search_path import SearchPath
 from .project.source import Source
+from .pyanalysis.program import Program
+from .pyanalysis.room import room_for_trees
+from .pyanalysis.symbols import Resolve
 
 __all__ = ["BrokenText", "Options", "apply", "migrate"]
 

@@ -9,8 +9,8 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import
 
-from .analysis.symbols import dotted_name
-from .analysis.tree import Tree
+from .pyanalysis.symbols import dotted_name
+from .pyanalysis.tree import Tree
 
 _WIDTH = 100
 _OWN = 3

@@ -13,9 +13,9 @@ import libcst as cst
 from codemods.api import SUPPORT, Import
 from codemods.tables.names import CONFIGS, MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
 
-from .analysis.symbols import dotted_name
-from .analysis.tree import Tree
 from .import_layout import Layout, Statement
+from .pyanalysis.symbols import dotted_name
+from .pyanalysis.tree import Tree
 
 _VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS | MANUAL_WRAPPING | {"OptimStateKeyType"}
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from codemods import RULES
 from codemods.tables.leftovers import BY_NAME
 
-from ..analysis.program import Program
-from ..analysis.tree import Tree
+from ..pyanalysis.program import Program
+from ..pyanalysis.tree import Tree
 from ..support_file import is_support_file
 
 

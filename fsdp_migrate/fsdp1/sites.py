@@ -15,8 +15,8 @@ from codemods.reading.passed_on import calls_of
 from codemods.skipped import generated, vendored
 from codemods.tables.names import WRAPPER
 
-from ..analysis.program import Program
-from ..analysis.tree import Tree
+from ..pyanalysis.program import Program
+from ..pyanalysis.tree import Tree
 from .files import naming_fsdp1, using_models
 
 

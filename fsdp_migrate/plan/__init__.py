@@ -13,7 +13,7 @@ from codemods.reading.class_layout import sharded_classes
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
 
-from ..analysis.program_model import PlannedModel, ProgramModel
+from ..fsdp1.program_model import PlannedModel, ProgramModel
 from ..fsdp1.sites import WrapSite
 from . import emissions, kept
 

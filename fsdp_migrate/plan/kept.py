@@ -17,7 +17,7 @@ from codemods.reading.wrapped import wrapped_module
 from codemods.rules.wrapping import wrap
 from codemods.skipped import fsdp_subclass, side_by_side
 
-from ..analysis.program_model import ProgramModel
+from ..fsdp1.program_model import ProgramModel
 from ..project.imports import connected, reachable
 
 Graph = Mapping[Path, Sequence[Path]]

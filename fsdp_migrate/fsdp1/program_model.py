@@ -16,19 +16,19 @@ from codemods.api import Context, Import, ModelKind, Options, Origin, Reference,
 from codemods.plan import Plan
 from codemods.tables.names import fsdp1_name
 
-from ..fsdp1.sites import WrapFacts
-from . import values
-from .calls import argument_for, parameters
+from ..pyanalysis import values
+from ..pyanalysis.calls import argument_for, parameters
+from ..pyanalysis.conditions import Conditions
+from ..pyanalysis.definitions import last_name
+from ..pyanalysis.program import Program
+from ..pyanalysis.scopes import Binding, Binds, Scope
+from ..pyanalysis.symbols import Outside
+from ..pyanalysis.tree import N, Tree
+from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
+from ..pyanalysis.values import Values
 from .class_tests import class_test
-from .conditions import Conditions
-from .definitions import last_name
-from .holding import kind_of
-from .program import Program
-from .scopes import Binding, Binds, Scope
-from .symbols import Outside
-from .tree import N, Tree
-from .uses import aliases, dotted_names, is_whole, same_meaning, uses
-from .values import Values
+from .model_kinds import kind_of
+from .sites import WrapFacts
 
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
 

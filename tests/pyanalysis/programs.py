@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 
 import libcst as cst
 
-from fsdp_migrate.analysis.program import Program
-from fsdp_migrate.analysis.program_model import FileContext, ProgramModel
+from fsdp_migrate.fsdp1.program_model import FileContext, ProgramModel
 from fsdp_migrate.project.imports import resolve_module, roots_of
+from fsdp_migrate.pyanalysis.program import Program
 
 from ..helpers import code
 

@@ -11,9 +11,9 @@ import libcst as cst
 from codemods.api import ModelKind
 from codemods.tables.names import WRAPPER
 
-from .conditions import leaves
-from .definitions import first_parameter, returns
-from .flow import reaching
+from ..pyanalysis.conditions import leaves
+from ..pyanalysis.definitions import first_parameter, returns
+from ..pyanalysis.flow import reaching
 
 if TYPE_CHECKING:
     from .program_model import FileContext

@@ -9,10 +9,10 @@ import pytest
 
 from codemods.plan import NotPlanned, Plan
 from codemods.rules.wrapping import wrap
-from fsdp_migrate.analysis.program import Program
-from fsdp_migrate.analysis.program_model import FileContext, PlannedModel, ProgramModel
+from fsdp_migrate.fsdp1.program_model import FileContext, PlannedModel, ProgramModel
 from fsdp_migrate.plan import make_plan
 from fsdp_migrate.project.imports import resolve_module
+from fsdp_migrate.pyanalysis.program import Program
 
 from ..helpers import code, rewrite
 
