@@ -243,6 +243,9 @@ class Context(Protocol):
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         """Where the value of an expression can be made, followed through the program."""
 
+    def bound(self, name: cst.Name) -> Sequence[tuple[Context, cst.BaseExpression]] | None:
+        """The expressions that a name is bound to where it stands; None where it may be bound in another way."""
+
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         """What the value of an expression can be, as far as wrapping is concerned."""
 

@@ -43,7 +43,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, finding
+from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, Reference, finding
 from codemods.reading.class_asked import model_of
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import (
@@ -59,7 +59,7 @@ from codemods.tables.leftovers import (
     STATIC,
     Leftover,
 )
-from codemods.tables.names import SILENT_ON_FSDP2, WRAPPER
+from codemods.tables.names import CONFIGS, SILENT_ON_FSDP2, WRAPPER
 
 CODE = "FM100"
 
@@ -72,6 +72,28 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
     stops = migrated and _is_silent(node, name, ctx)
     raises = [Raise(node, row.code, row.message, model_of(ctx, node))] if stops else []
     return Fix(findings=[finding(row.code, Level.MANUAL, ctx, node, row.message, row.hint)], raises=raises)
+
+
+def is_plain_data(name: str) -> bool:
+    """Whether it is an enum or a record of settings, which can be read as well by FSDP2 code."""
+    return name.split(".")[0] in CONFIGS
+
+
+def plain_data(found: Sequence[tuple[Reference, str]], ctx: Context) -> Fix:
+    """One note a file about settings that stay torch's own: other programs and libraries fill and compare them."""
+    if not found:
+        return Fix()
+    names = sorted({name.split(".")[0] for _, name in found})
+    message = f"{', '.join(names)} {_STAYS}"
+    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found[0][0], message)])
+
+
+def is_about_data(found: Finding) -> bool:
+    """Whether a finding only says which settings stay."""
+    return found.rule == CODE and found.level is Level.REVIEW
+
+
+_STAYS = "of torch.distributed.fsdp stays in use: plain data, which has no behaviour of FSDP1"
 
 
 def _is_silent(node: cst.BaseExpression, name: str, ctx: Context) -> bool:

@@ -119,7 +119,7 @@ def _obstacle(plan: Plan) -> str | None:
 
 
 def _left(finding: Finding, hint: str) -> Finding:
-    if finding.level in (Level.MANUAL, Level.KEPT):
+    if finding.level in (Level.MANUAL, Level.KEPT) or leftover.is_about_data(finding):
         return finding
     message = finding.message.replace(" becomes ", " would become ")
     return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", hint=hint)
@@ -155,13 +155,19 @@ class _Run:
         if not untouched:
             self._drop_aliases(file)
         rendered = self._rendered(file)
+        migrated_before = not self.plan.wraps and self.facts.model.program.mentions("fully_shard")
+        data: list[tuple[Reference, str]] = []
         for node, name in file.references():
             if not _is_left(file, node, rendered) or self._is_reported(file, node):
+                continue
+            if leftover.is_plain_data(name) and (migrated or migrated_before) and not untouched:
+                data.append((node, name))
                 continue
             if imports.is_vocabulary(name) and self.plan.wraps and not untouched:
                 self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
+        self._take(file.path, leftover.plain_data(data, file))
         if self.plan.beside(file.path) is not None:
             return
         attributes = [node for node in file.tree.nodes(cst.Attribute) if rendered.keeps(file.span(node.attr))]

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Import
-from codemods.tables.names import CONFIGS, MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
+from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
 
 from .import_layout import Layout, Statement
 from .pyanalysis.symbols import dotted_name
 from .pyanalysis.tree import Tree
 
-_VOCABULARY = POLICIES | CONFIGS | STATE_DICT_CONFIGS | MANUAL_WRAPPING | {"OptimStateKeyType"}
+_VOCABULARY = POLICIES | STATE_DICT_CONFIGS | MANUAL_WRAPPING | {"OptimStateKeyType"}
 
 
 def is_vocabulary(name: str) -> bool:
-    """Whether the support module has an FSDP1 name too, as plain data mostly: `ShardingStrategy.FULL_SHARD`."""
+    """Whether the support module has an FSDP1 name too: `StateDictType.FULL_STATE_DICT`."""
     return name.split(".")[0] in _VOCABULARY
 
 

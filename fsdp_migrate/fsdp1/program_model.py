@@ -173,6 +173,10 @@ class FileContext:
             return [Origin(self, None, f"`{self.code(node)}` is not followed")]
         return [_origin(made, self._file(made.tree)) for made in found]
 
+    def bound(self, name: cst.Name) -> Sequence[tuple[FileContext, cst.BaseExpression]] | None:
+        found = self._facts.values.bound(self.tree, name)
+        return None if found is None else [(self._facts.file(tree), value) for tree, value in found]
+
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         tested = class_test(self, node)
         if tested is not None and ModelKind.FSDP in tested:

@@ -43,9 +43,12 @@ def decide(sites: Collection[WrapSite], proposed: Proposals) -> Emissions:
 
 
 def unchanged(proposed: Proposals, emissions: Emissions) -> frozenset[cst.CSTNode]:
-    """Where the values are made that `shard_model` needs as they were."""
+    """Where the values are made that are needed as they were, by `shard_model` or at run time."""
     return frozenset(
-        node for call, way in emissions.items() if way is Emission.SUPPORT for node in proposed[call].reads
+        node
+        for call, way in emissions.items()
+        if way is not Emission.SKIP
+        for node in (proposed[call].reads if way is Emission.SUPPORT else proposed[call].keeps)
     )
 
 

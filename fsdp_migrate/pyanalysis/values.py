@@ -222,6 +222,18 @@ class Values:
         else:
             yield Origin(tree, None, f"`{name.value}` is a module")
 
+    def bound(self, tree: Tree, name: cst.Name) -> list[Place] | None:
+        """The expressions that a name is bound to where it stands; None where it may be bound in another way."""
+        symbol = self.program.symbols.of(tree, name)
+        if not isinstance(symbol, Defined) or comprehension(tree, name) is not None:
+            return None
+        found: list[Place] = []
+        for binding in self._bindings(tree, name, symbol):
+            if binding.how is not Binds.VALUE or binding.value is None:
+                return None
+            found.append((symbol.tree, binding.value))
+        return found or None
+
     def _bindings(self, tree: Tree, use: cst.CSTNode, symbol: Defined) -> Iterable[Binding]:
         if symbol.tree is tree and tree.scope_of[use].lookup(symbol.name) is symbol.scope:
             if use not in self._reaching:

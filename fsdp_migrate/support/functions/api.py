@@ -1,51 +1,9 @@
-"""FSDP1's vocabulary as plain data: the same names, members and fields as in `torch.distributed.fsdp`."""
+"""FSDP1's words for state dicts as plain data: the same names, members and fields as in `torch.distributed.fsdp`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-
-import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-
-
-class ShardingStrategy(Enum):
-    """FSDP1's strategies. `resolve_mesh` and `reshard_kwargs` say what each one means to FSDP2."""
-
-    FULL_SHARD = auto()
-    SHARD_GRAD_OP = auto()
-    NO_SHARD = auto()
-    HYBRID_SHARD = auto()
-    _HYBRID_SHARD_ZERO2 = auto()
-
-
-class BackwardPrefetch(Enum):
-    """FSDP1's prefetch orders, for configs that name one. FSDP2 always prefetches as `BACKWARD_PRE` did."""
-
-    BACKWARD_PRE = auto()
-    BACKWARD_POST = auto()
-
-
-@dataclass
-class MixedPrecision:
-    """FSDP1's mixed precision settings. `unit_mp_policy` turns them into FSDP2's."""
-
-    param_dtype: torch.dtype | None = None
-    reduce_dtype: torch.dtype | None = None
-    buffer_dtype: torch.dtype | None = None
-    keep_low_precision_grads: bool = False
-    cast_forward_inputs: bool = False
-    cast_root_forward_inputs: bool = True
-    _module_classes_to_ignore: Sequence[type[nn.Module]] = (_BatchNorm,)
-
-
-@dataclass
-class CPUOffload:
-    """FSDP1's offloading switch. FSDP2's is `CPUOffloadPolicy`."""
-
-    offload_params: bool = False
 
 
 class StateDictType(Enum):

@@ -6,11 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-
-from .api import ShardingStrategy
+from torch.distributed.fsdp import ShardingStrategy
 
 HYBRID_STRATEGIES = (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
-ZERO2_STRATEGIES = (ShardingStrategy.SHARD_GRAD_OP, ShardingStrategy._HYBRID_SHARD_ZERO2)
 
 
 def resolve_device(module: nn.Module, device_id: int | torch.device | None = None) -> torch.device:
@@ -30,12 +28,20 @@ def resolve_device(module: nn.Module, device_id: int | torch.device | None = Non
     return device
 
 
-def reshard_kwargs(sharding_strategy: ShardingStrategy | None) -> dict[str, bool]:
-    """The `reshard_after_forward` of a strategy, to be passed to every `fully_shard`.
+def reshard_kwargs(strategy: str | None) -> dict[str, bool]:
+    """The `reshard_after_forward` of FSDP1's strategy of this name, for every `fully_shard`.
 
     Left out, it frees every unit but the root after forward, as FULL_SHARD did. `True` would free the root too.
     """
-    return {"reshard_after_forward": False} if sharding_strategy in ZERO2_STRATEGIES else {}
+    return {"reshard_after_forward": False} if strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") else {}
+
+
+def node_mesh(device_type: str) -> DeviceMesh:
+    """The mesh that the hybrid strategies made by themselves: shards inside a node, replicas across nodes."""
+    # FSDP1 counted the devices that this process can see, not the processes of the node.
+    per_node = torch.get_device_module(device_type).device_count()
+    shape = (dist.get_world_size() // per_node, per_node)
+    return init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
 
 
 def hsdp_mesh_from_groups(
@@ -70,9 +76,7 @@ def hybrid_mesh(
         if not isinstance(process_group, tuple):
             raise TypeError("hybrid sharding needs process_group=(shard_group, replicate_group), or a device_mesh")
         return hsdp_mesh_from_groups(*process_group, device_type)
-    # FSDP1 counted the devices that this process can see, not the processes of the node.
-    per_node = torch.get_device_module(device_type).device_count()
-    return init_device_mesh(device_type, (dist.get_world_size() // per_node, per_node), mesh_dim_names=names)
+    return node_mesh(device_type)
 
 
 def replicate_mesh(device_type: str, group: dist.ProcessGroup | None = None) -> DeviceMesh:
@@ -83,6 +87,21 @@ def replicate_mesh(device_type: str, group: dist.ProcessGroup | None = None) -> 
     alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
     ranks = torch.tensor(dist.get_process_group_ranks(group)).unsqueeze(1)
     return DeviceMesh.from_group([group, alone], device_type, mesh=ranks, mesh_dim_names=names)
+
+
+def strategy_mesh(strategy: str | None) -> DeviceMesh | None:
+    """The mesh that FSDP1 made for a strategy of this name; None where all ranks shard together."""
+    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        return node_mesh("cuda")
+    return replicate_mesh("cuda") if strategy == "NO_SHARD" else None
+
+
+def sharded_dimensions(mesh: DeviceMesh | None, strategy: str | None = None) -> DeviceMesh | None:
+    """The part of a mesh that FSDP1 sharded over: the first dimension, unless the strategy was a hybrid one."""
+    is_hybrid = strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+    if mesh is None or mesh.ndim == 1 or is_hybrid or mesh.mesh_dim_names is None:
+        return mesh
+    return mesh[mesh.mesh_dim_names[0]]
 
 
 def resolve_mesh(

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy
 from torch.nn.modules.batchnorm import _BatchNorm
-
-from .api import MixedPrecision
 
 
 def unit_mp_policy(mixed_precision: MixedPrecision | None, is_root: bool = False) -> MixedPrecisionPolicy:

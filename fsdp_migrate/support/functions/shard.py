@@ -14,9 +14,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffload,
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
 
-from .api import CPUOffload, MixedPrecision, ShardingStrategy
 from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_mesh
 from .precision import cast_module_buffers, unit_mp_policy
 from .states import broadcast_module_states, make_contiguous, materialize
@@ -81,7 +88,7 @@ def shard_unit(
     if sync_module_states:
         for dim in range(mesh.ndim):  # across nodes first, so that each node then starts from the right values
             broadcast_module_states(unit, mesh.get_group(dim), device, ignored_params)
-    kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy)
+    kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy and sharding_strategy.name)
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     make_contiguous(unit_modules(unit, ignored_modules))
@@ -137,8 +144,6 @@ def shard_model(
     For arguments that only run time knows; where they are known, `fully_shard` on each unit and then on the model is
     all there is to it. Shards `module` in place and returns it. The arguments in `SPEED_ONLY` have no effect.
     """
-    if sharding_strategy is not None:  # may be torch's own, from a library that still makes one
-        sharding_strategy = ShardingStrategy[sharding_strategy.name]
     by_hand = auto_wrap_policy is None and process_group is None and device_mesh is None
     if by_hand and sharding_strategy in HYBRID_STRATEGIES:
         raise ValueError(f"{sharding_strategy} without auto_wrap_policy needs a process_group or a device_mesh")

@@ -10,9 +10,8 @@ from weakref import WeakSet
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecision
 
-from .api import MixedPrecision
 from .policies import _or_policy, transformer_auto_wrap_policy
 
 # Models that were wrapped without use_orig_params: FSDP1 saved their optimizers' state in another order.

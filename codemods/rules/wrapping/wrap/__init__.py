@@ -111,6 +111,11 @@ class Proposal:
         """Definitions that it takes over and removes."""
         return frozenset(self.draft.inlined if self.draft is not None else ())
 
+    @property
+    def keeps(self) -> frozenset[cst.CSTNode]:
+        """Places where argument values are made that the idiomatic form reads as they are."""
+        return frozenset(self.draft.keeps if self.draft is not None else ())
+
 
 def propose(ctx: Context, call: cst.Call, kept: Collection[Path]) -> Proposal:
     """Look at one wrap site by itself; nothing is done in the files that are kept."""
@@ -173,10 +178,12 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
         text = root_call(made) if is_constructor(ctx, call) else factory(made)
         written = [Edit(*ctx.span(call), text)]
     written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made, ctx.plan))]
+    written += [edit for where, edit in made.edits if where.path == ctx.path]
     return Fix(
         edits=written,
         findings=[_finding(made, call, ctx)],
         imports=sorted(made.imports),
+        elsewhere=[(where, Fix(edits=[edit])) for where, edit in made.edits if where.path != ctx.path],
     )
 
 
@@ -267,7 +274,7 @@ def _left(call: cst.Call, ctx: Context) -> Fix:
 
 def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
-    gone = sorted(set(read_arguments(ctx, call)) & set(DROPPED))
+    gone = sorted(set(read_arguments(ctx, call).values) & set(DROPPED))
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
     if made.selector is None and not ctx.wrapping.is_several:
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import libcst as cst
 
-from codemods.api import Context, Import
+from codemods.api import Context, Edit, Import
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,19 @@ class Note:
     hint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """An argument that a condition decides about; None where it is not given."""
+
+    test: cst.BaseExpression
+    body: Value | None
+    orelse: Value | None
+
+
+Value: TypeAlias = "cst.BaseExpression | Switch"
+"""What one argument of the constructor is."""
+
+
 @dataclass
 class Draft:
     """The FSDP2 code for one constructor call, being written."""
@@ -46,7 +60,7 @@ class Draft:
     after: list[str] = field(default_factory=list)
     """Statements behind the root's `fully_shard`."""
     common_kwargs: dict[str, str] = field(default_factory=dict)
-    """Keyword arguments of every `fully_shard` call."""
+    """Keyword arguments of every `fully_shard` call; under `**`, a dict of more of them."""
     unit_kwargs: dict[str, str] = field(default_factory=dict)
     """Those of the inner units only."""
     root_kwargs: dict[str, str] = field(default_factory=dict)
@@ -58,6 +72,8 @@ class Draft:
     """`cuda` or `cpu` where that is seen."""
     group: str | None = ""
     """The group of ranks that start from equal values, where that is not all of them; None when it is not one group."""
+    mesh: str = ""
+    """The mesh whose ranks start from equal values, where its groups are only known at run time."""
     ignored_modules: str = ""
     """The name of the set of modules that are ignored, where the loop over the units has to keep out of them."""
     ignored: str = ""
@@ -66,8 +82,16 @@ class Draft:
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
+    spread: dict[cst.CSTNode, str] = field(default_factory=dict)
+    """The argument that each value is which comes by `**kwargs`."""
+    keeps: set[cst.CSTNode] = field(default_factory=set)
+    """Where values are made that the new code reads as they are."""
+    edits: list[tuple[Context, Edit]] = field(default_factory=list)
+    """What changes away from the call: options of a choice, where they stand."""
     inlined: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made whose text is written here, and which nothing else may need."""
+    freed: set[str] = field(default_factory=set)
+    """Names that are used no more once this call is rewritten."""
     quoted: set[str] = field(default_factory=set)
     """The names in text that is written here from elsewhere."""
     dead: list[cst.CSTNode] = field(default_factory=list)
@@ -86,7 +110,7 @@ class Draft:
 
     def fresh(self, *names: str) -> str:
         """The first of these names that neither the function nor the text written into it uses yet."""
-        taken = self.file.names(self.call) | self.quoted
+        taken = (self.file.names(self.call) - self.freed) | self.quoted
         for name in names:
             if name not in taken:
                 return name

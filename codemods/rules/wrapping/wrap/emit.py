@@ -19,7 +19,7 @@ from .draft import Draft, UnitSelector
 _WIDTH = 100
 """Lines longer than this are broken, one argument a line."""
 
-_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh"}, "cpu_offload": {"offload_policy"}}
+_WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
 
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
@@ -93,7 +93,7 @@ def root_call(made: Draft) -> str:
 
 def factory(made: Draft) -> str:
     """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`."""
-    arguments = [_fully_shard(made), *(f"{name}={value}" for name, value in made.common_kwargs.items())]
+    arguments = [_fully_shard(made), *_keywords(made.common_kwargs)]
     return f"{made.file.quote(made.call.func)}({', '.join(arguments)})" if made.common_kwargs else arguments[0]
 
 
@@ -178,12 +178,17 @@ def _fully_shard(made: Draft) -> str:
 
 def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module: str = "") -> str:
     function = _fully_shard(made)
-    arguments = [module or made.model, *(f"{name}={value}" for name, value in keywords.items())]
+    arguments = [module or made.model, *_keywords(keywords)]
     line = f"{prefix}{function}({', '.join(arguments)})"
     if len(made.file.plain(line)) + width <= _WIDTH:
         return line
     inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
     return f"{prefix}{function}(\n{inner}{prefix})"
+
+
+def _keywords(keywords: dict[str, str]) -> list[str]:
+    named = [f"{name}={value}" for name, value in keywords.items() if name != "**"]
+    return [*named, *(f"**{value}" for name, value in keywords.items() if name == "**")]
 
 
 def _indent(ctx: Context, line: cst.SimpleStatementLine) -> str:

@@ -7,32 +7,39 @@ where the second dimension has one, not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from codemods.api import NotStatic, Origin
-from codemods.tables.strategies import STRATEGIES
+from codemods.api import SUPPORT, NotStatic, Origin
 
 from .draft import Draft, Note
-from .placement import distributed, strategy_name
+from .placement import distributed
+from .strategy import HYBRID, Strategy
 
-_HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 _NAMES = '("replicate", "shard")'
 
 
-def translate_mesh(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
+def gives_ranks(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
+    """Whether the call says over which ranks it shards."""
+    return any(_given(arguments.get(name), draft) is not None for name in ("device_mesh", "process_group"))
+
+
+def translate_mesh(arguments: Mapping[str, cst.BaseExpression], strategy: Strategy, draft: Draft) -> None:
     """Set `mesh`, and the group that `sync_module_states` broadcasts in; raise NotStatic for what is not seen."""
-    strategy = strategy_name(arguments.get("sharding_strategy"), draft)
     mesh, group = (_given(arguments.get(name), draft) for name in ("device_mesh", "process_group"))
     if mesh is not None:
         draft.common_kwargs["mesh"] = _from_mesh(mesh, strategy, draft, "auto_wrap_policy" in arguments)
     elif group is not None:
         _from_group(group, strategy, draft)
-    elif STRATEGIES[strategy].mesh:
-        if "auto_wrap_policy" not in arguments and strategy in _HYBRID:
-            raise NotStatic(f"sharding_strategy {strategy} without a policy, a group or a mesh, which FSDP1 refuses")
-        draft.common_kwargs["mesh"] = _for_strategy(strategy, draft)
+    elif strategy.has_mesh:
+        return
+    elif strategy.meshes:
+        if "auto_wrap_policy" not in arguments and strategy.known in HYBRID:
+            raise NotStatic(
+                f"sharding_strategy {strategy.known} without a policy, a group or a mesh, which FSDP1 refuses"
+            )
+        _for_strategy(strategy, draft)
     elif draft.device_type == "cpu":
         draft.common_kwargs["mesh"] = name = draft.fresh("cpu_mesh", "fsdp_mesh")
         draft.before.append(f'{name} = {_make(draft)}("cpu", ({distributed(draft)}.get_world_size(),))')
@@ -44,44 +51,79 @@ def _given(value: cst.BaseExpression | None, draft: Draft) -> cst.BaseExpression
     return value
 
 
-def _for_strategy(strategy: str, draft: Draft) -> str:
+def _device_type(draft: Draft, what: str) -> str:
+    """The kind of device that a mesh is made for: CUDA where the program speaks of it."""
+    if draft.device_type:
+        return draft.device_type
+    if not draft.file.mentions("cuda"):
+        raise NotStatic(f"{what}, on a device that is not seen")
+    return "cuda"
+
+
+def _for_strategy(strategy: Strategy, draft: Draft) -> None:
     """A mesh that FSDP1 made by itself."""
-    if draft.device_type != "cuda":
-        raise NotStatic(f"sharding_strategy {strategy}, on a device that is not seen")
-    name, dist = draft.fresh("mesh", "fsdp_mesh"), distributed(draft)
-    if strategy not in _HYBRID:
-        draft.before.append(
+    if _device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}") != "cuda":
+        raise NotStatic("a strategy with a mesh of its own, on the CPU")
+    if strategy.known is not None:
+        draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
+        draft.before.append(_made(name, strategy.known, draft))
+    elif strategy.keys:
+        _by_key(strategy, draft)
+    else:
+        draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
+        draft.before.append(f"{name} = {draft.imported(SUPPORT, 'strategy_mesh')}({strategy.name})")
+
+
+def _made(name: str, strategy: str, draft: Draft) -> str:
+    """The statements that bind the mesh of one strategy."""
+    dist = distributed(draft)
+    if strategy not in HYBRID:
+        return (
             f"# NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.\n"
             f'{name} = {_make(draft)}("cuda", ({dist}.get_world_size(), 1), mesh_dim_names={_NAMES})'
         )
-        return name
     count = draft.fresh("devices", "devices_of_node")
-    draft.before.append(
+    return (
         f"{count} = {draft.imported('torch')}.cuda.device_count()  # {strategy} shards inside a node\n"
         f"{name} = {_make(draft)}(\n"
         f'    "cuda", ({dist}.get_world_size() // {count}, {count}), mesh_dim_names={_NAMES}\n'
         ")"
     )
-    return name
 
 
-def _from_mesh(value: cst.BaseExpression, strategy: str, draft: Draft, several: bool) -> str:
-    """A mesh that is seen to have one dimension, or two with names."""
+def _by_key(strategy: Strategy, draft: Draft) -> None:
+    """The mesh of some of the strategies that a key stands for."""
+    draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
+    lines = [f"{name} = None"]
+    for kind in (HYBRID, strategy.names - HYBRID):
+        keys = [key for key, meant in strategy.keys.items() if meant in kind]
+        if not keys:
+            continue
+        test = f"== {keys[0]}" if len(keys) == 1 else f"in ({', '.join(keys)})"
+        made = _made(name, strategy.keys[keys[0]], draft).split("\n")
+        lines += [f"if {strategy.key} {test}:", *("    " + line for line in made)]
+    draft.before.append("\n".join(lines))
+
+
+def _from_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft, several: bool) -> str:
+    """A mesh that is seen to have one dimension, or two with names; of others, what run time says is asked."""
     origins = draft.file.origins(value)
     seen = {_dimensions(origin) for origin in origins}
-    if len(seen) != 1:
-        raise NotStatic("device_mesh is one of several")
-    names = seen.pop()
+    names = seen.pop() if len(seen) == 1 else ()
     if len(names) not in (1, 2) or (len(names) == 2 and not all(names)):
-        raise NotStatic("device_mesh is not seen to have one dimension, or two with names")
-    if STRATEGIES[strategy].mesh and (len(names) == 1 or strategy not in _HYBRID):
-        raise NotStatic(f"sharding_strategy {strategy} with a device_mesh of another shape")
+        if any(_is_made(origin) for origin in origins):
+            raise NotStatic("device_mesh is not seen to have one dimension, or two with names")
+        return _from_any_mesh(value, strategy, draft)
+    if len(names) == 2 and strategy.names & HYBRID and not strategy.names <= HYBRID:
+        return _from_any_mesh(value, strategy, draft)
+    if strategy.meshes and (len(names) == 1 or not strategy.names <= HYBRID):
+        raise NotStatic(f"sharding_strategy {', '.join(sorted(strategy.meshes))} with a device_mesh of another shape")
     text = draft.file.quote(value)
     if isinstance(value, cst.Call) and (several or len(names) == 2):
         text = draft.fresh("mesh", "fsdp_mesh")
         draft.before.append(f"{text} = {draft.file.quote(value)}")
     sliced = any(isinstance(origin.node, cst.Subscript) for origin in origins)
-    if strategy in _HYBRID:
+    if strategy.names <= HYBRID:
         # A mesh that is made covers all ranks, so that a broadcast to all covers both of its dimensions.
         draft.group = None if sliced else ""
         return text
@@ -93,21 +135,65 @@ def _from_mesh(value: cst.BaseExpression, strategy: str, draft: Draft, several: 
     return text
 
 
-def _from_group(value: cst.BaseExpression, strategy: str, draft: Draft) -> None:
-    """One group to shard over. A pair of groups is known at run time only: a mesh is made of ranks."""
-    if STRATEGIES[strategy].mesh:
-        raise NotStatic(f"sharding_strategy {strategy} with process_group")
+def _from_any_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> str:
+    """A mesh whose dimensions only run time knows."""
+    if "NO_SHARD" in strategy.names and strategy.known is not None:
+        raise NotStatic("sharding_strategy NO_SHARD with a device_mesh that is not seen")
+    text = draft.file.quote(value)
+    draft.mesh = text
+    if strategy.names <= HYBRID:
+        draft.group = None
+        return text
+    name = draft.fresh("mesh", "fsdp_mesh")
+    given = f"{text}, {strategy.name}" if strategy.names & HYBRID and strategy.name else text
+    if strategy.names & HYBRID and not strategy.name:
+        raise NotStatic("device_mesh is not seen, and the strategy is one of several")
+    draft.before.append(f"{name} = {draft.imported(SUPPORT, 'sharded_dimensions')}({given})")
+    draft.mesh, draft.group = name, None
+    return name
+
+
+def _from_group(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> None:
+    """One group to shard over, or the two of a hybrid strategy."""
     origins = draft.file.origins(value)
-    if all(_is_world(origin) for origin in origins):
+    if all(_is_world(origin) for origin in origins) and not strategy.meshes:
         return
-    if not all(_is_new_group(origin) for origin in origins) or not isinstance(value, cst.Name):
+    if strategy.known is None and strategy.meshes:
+        raise NotStatic("process_group, with a strategy that only run time knows")
+    pair = [element.value for element in value.elements] if isinstance(value, cst.Tuple) else []
+    if strategy.known in HYBRID and len(pair) != 2:
+        raise NotStatic(f"sharding_strategy {strategy.known} with process_group")
+    if strategy.known not in HYBRID and any(isinstance(origin.node, cst.Tuple) for origin in origins):
         raise NotStatic("process_group is not seen to be one group")
-    if not draft.device_type:
-        raise NotStatic("process_group, on a device that is not seen")
-    draft.group = draft.file.quote(value)
-    mesh, item = draft.fresh("mesh", "fsdp_mesh"), draft.imported("torch.distributed.device_mesh", "DeviceMesh")
-    draft.before.append(f'{mesh} = {item}.from_group({draft.group}, "{draft.device_type}")')
-    draft.common_kwargs["mesh"] = mesh
+    device = _device_type(draft, "process_group")
+    name, item = draft.fresh("mesh", "fsdp_mesh"), "torch.distributed.device_mesh"
+    draft.common_kwargs["mesh"] = name
+    text = draft.file.quote(value)
+    if pair:
+        groups = ", ".join(draft.file.quote(group) for group in pair)
+        made, draft.group = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")', None
+        draft.mesh = name
+    elif strategy.known == "NO_SHARD":
+        made, draft.group = f'{draft.imported(SUPPORT, "replicate_mesh")}("{device}", {text})', text
+    else:
+        made = f'{draft.imported(item, "DeviceMesh")}.from_group({text}, "{device}")'
+        draft.group = text if isinstance(value, cst.Name) else f"{name}.get_group()"
+        if _may_be_none(value, origins):
+            if not isinstance(value, (cst.Name, cst.Attribute)):
+                raise NotStatic("process_group may be None")
+            made, draft.group = f"{made} if {text} is not None else None", text
+    draft.before.append(f"{name} = {made}")
+
+
+def _may_be_none(value: cst.BaseExpression, origins: Sequence[Origin]) -> bool:
+    """What a parameter or an attribute holds can be None; what a function makes is taken for a group."""
+    return any(origin.is_none or origin.node is None for origin in origins)
+
+
+def _is_made(origin: Origin) -> bool:
+    return isinstance(origin.node, cst.Call) and (origin.file.dotted(origin.node.func) or "").endswith(
+        ".init_device_mesh"
+    )
 
 
 def _is_world(origin: Origin) -> bool:
@@ -115,11 +201,6 @@ def _is_world(origin: Origin) -> bool:
     if isinstance(node, cst.Call):
         return (origin.file.dotted(node.func) or "").endswith("._get_default_group")
     return isinstance(node, cst.BaseExpression) and origin.file.dotted(node) == "torch.distributed.group.WORLD"
-
-
-def _is_new_group(origin: Origin) -> bool:
-    node = origin.node
-    return isinstance(node, cst.Call) and origin.file.dotted(node.func) == "torch.distributed.new_group"
 
 
 def _dimensions(origin: Origin) -> tuple[str, ...]:

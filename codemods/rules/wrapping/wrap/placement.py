@@ -1,42 +1,14 @@
-"""Where and how parameters are sharded: strategy, mesh, offload, device, and the state they start from."""
+"""Where parameters are kept, and the values that they start from."""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from codemods.api import NotStatic, Origin
+from codemods.reading.choices import written
 from codemods.tables.names import PACKAGE
-from codemods.tables.strategies import STRATEGIES
 
-from .draft import Draft, Note
-
-
-def strategy_name(value: cst.BaseExpression | None, draft: Draft) -> str:
-    """The strategy's name. Raises NotStatic when only run time knows it."""
-    names = set()
-    for origin in draft.file.origins(value) if value is not None else ():
-        if origin.is_none:
-            names.add("FULL_SHARD")
-            continue
-        made = origin.file.fsdp1(origin.node) if isinstance(origin.node, cst.BaseExpression) else None
-        if made is None or not made.startswith("ShardingStrategy."):
-            raise NotStatic(f"sharding_strategy: {origin.text}")
-        names.add(made.split(".")[1])
-    if len(names) > 1:
-        raise NotStatic(f"sharding_strategy is one of {', '.join(sorted(names))}")
-    name = names.pop() if names else "FULL_SHARD"
-    if name not in STRATEGIES:
-        raise NotStatic(f"sharding_strategy {name}")
-    if value is not None and _is_parameter(value, draft):
-        raise NotStatic("sharding_strategy is a parameter that callers may set")
-    return name
-
-
-def translate_strategy(value: cst.BaseExpression, draft: Draft) -> None:
-    """When parameters are freed; over which ranks they lie is said by the mesh."""
-    strategy = STRATEGIES[strategy_name(value, draft)]
-    if strategy.reshard_after_forward:
-        draft.common_kwargs["reshard_after_forward"] = strategy.reshard_after_forward
+from .draft import Draft, Note, Switch
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -67,6 +39,43 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     )
 
 
+def switch_offload(value: Switch, draft: Draft) -> None:
+    """`cpu_offload` that a condition decides about."""
+    chosen = [part for part in (value.body, value.orelse) if part is not None]
+    if not all(isinstance(part, cst.BaseExpression) for part in chosen):
+        raise NotStatic("cpu_offload is one of several values")
+    texts = []
+    for part in (value.body, value.orelse):
+        own = Draft(draft.file, draft.call, draft.module, draft.model)
+        if isinstance(part, cst.BaseExpression):
+            translate_offload(part, own)
+        draft.imports |= own.imports
+        draft.notes += [note for note in own.notes if note not in draft.notes]
+        texts.append(own.common_kwargs.get("offload_policy", ""))
+    if texts == ["", ""]:
+        return
+    none = f"{draft.imported(PACKAGE, 'OffloadPolicy')}()" if "" in texts else ""
+    yes, no = (text or none for text in texts)
+    draft.common_kwargs["offload_policy"] = f"{yes} if {condition(value, draft)} else {no}"
+
+
+def condition(value: Switch, draft: Draft) -> str:
+    """The text of what decides, on one line."""
+    return written(draft.file, value.test, {})
+
+
+def switch_sync(value: Switch, draft: Draft) -> None:
+    """`sync_module_states` that a condition decides about."""
+    test = condition(value, draft)
+    literals = [part is not None and isinstance(part, cst.Name) and part.value for part in (value.body, value.orelse)]
+    if literals == ["True", False] or literals == ["True", "False"]:
+        _synchronise(test, draft)
+    elif literals == [False, "True"] or literals == ["False", "True"]:
+        _synchronise(f"not ({test})", draft)
+    else:
+        raise NotStatic("sync_module_states is given under a condition")
+
+
 def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     """`sync_module_states`: all ranks start from the first one's values, broadcast before sharding."""
     if all(is_named(origin, "False") or origin.is_none for origin in draft.file.origins(value)):
@@ -74,7 +83,12 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     condition = "" if is_name(value, "True") else draft.file.quote(value)
     if "\n" in draft.file.plain(condition):
         raise NotStatic("sync_module_states is an expression of several lines")
-    if draft.group is None:
+    _synchronise(condition, draft)
+
+
+def _synchronise(condition: str, draft: Draft) -> None:
+    """Broadcast the first rank's values, where the condition holds, if there is one."""
+    if draft.group is None and not draft.mesh:
         raise NotStatic("sync_module_states over more than one group")
     chain, dist = draft.imported("itertools", "chain"), distributed(draft)
     lines = [f"{draft.model}.to({draft.device})"] if draft.device else []
@@ -84,13 +98,22 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
         if not draft.file.plain(group).isidentifier():
             group = draft.fresh("group", "shard_group")
             lines.append(f"{group} = {draft.group}")
-        source = f"src={dist}.get_global_rank({group}, 0), group={group}"
+        source = f"group={group}, group_src=0"
     tensor = draft.fresh("tensor", "state")
     loop = [
         f"for {tensor} in {chain}({draft.model}.parameters(), {draft.model}.buffers()):  # sync_module_states",
         f"    {dist}.broadcast({tensor}.detach(), {source})",
     ]
+    if draft.mesh:
+        # Across the replicas first, so that each group of shards then starts from the right values.
+        dim = draft.fresh("dim", "mesh_dim")
+        loop[1:] = [
+            f"    for {dim} in range({draft.mesh}.ndim):",
+            f"        {dist}.broadcast({tensor}.detach(), group={draft.mesh}.get_group({dim}), group_src=0)",
+        ]
     if draft.ignored:
+        if draft.mesh:
+            raise NotStatic("sync_module_states over a mesh that is not seen, with something ignored")
         loop[1:] = [f"    if {tensor} not in {draft.ignored}:", "    " + loop[1]]
     lines += loop
     if condition:
@@ -106,17 +129,6 @@ def translate_absent(name: str, value: cst.BaseExpression, draft: Draft) -> None
 
 def distributed(draft: Draft) -> str:
     return draft.imported("torch.distributed", alias="dist")
-
-
-def _is_parameter(value: cst.BaseExpression, draft: Draft) -> bool:
-    """Whether the name is a parameter of the wrapping function: part of an interface that is not ours to fix."""
-    if not isinstance(value, cst.Name):
-        return False
-    scope = draft.file.scope(draft.call)
-    if not isinstance(scope, cst.FunctionDef):
-        return False
-    params = scope.params
-    return value.value in {p.name.value for p in (*params.posonly_params, *params.params, *params.kwonly_params)}
 
 
 def is_named(origin: Origin, name: str) -> bool:

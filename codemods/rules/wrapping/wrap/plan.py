@@ -14,17 +14,14 @@ from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
 from .device import infer_device, translate_device
-from .draft import Draft, Note
+from .draft import Draft, Note, Switch, Value
 from .memory_format import may_be_channels_last
-from .mesh import translate_mesh
-from .placement import (
-    translate_absent,
-    translate_offload,
-    translate_strategy,
-    translate_sync,
-)
+from .mesh import gives_ranks, translate_mesh
+from .placement import switch_offload, switch_sync, translate_absent, translate_offload, translate_sync
 from .policy import translate_policy
-from .precision import translate_precision
+from .precision import switch_precision, translate_precision
+from .splats import Spread, spread
+from .strategy import read_strategy, translate_strategy
 from .unused import reduce_unused
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
@@ -35,10 +32,16 @@ TRANSLATORS: Mapping[str, Translate] = {
     "sync_module_states": translate_sync,
     "auto_wrap_policy": translate_policy,
     "mixed_precision": translate_precision,
-    "sharding_strategy": translate_strategy,
     "cpu_offload": translate_offload,
     "param_init_fn": partial(translate_absent, "param_init_fn"),
 }
+
+SWITCHES: Mapping[str, Callable[[Switch, Draft], None]] = {
+    "sync_module_states": switch_sync,
+    "mixed_precision": switch_precision,
+    "cpu_offload": switch_offload,
+}
+"""What can be given under a condition."""
 
 
 def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
@@ -46,30 +49,45 @@ def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
 
     Raises NotStatic, with the value that stands in the way, when the idiomatic form cannot be proved right.
     """
-    arguments = read_arguments(ctx, call)
+    given = read_arguments(ctx, call)
+    arguments = given.values
     module = arguments.pop("module", None)
-    if module is None:
+    if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
     made = Draft(ctx, call, module, model or ctx.quote(module))
+    made.dead += given.dead
+    made.inlined |= given.made
+    made.spread = given.entries
+    made.freed |= given.freed
     _translate(arguments, made)
     return made
 
 
-def _translate(arguments: Mapping[str, cst.BaseExpression], made: Draft) -> None:
-    unknown = set(arguments) - {*POSITIONS, *ignored.NAMES}
+def _translate(given: Mapping[str, Value], made: Draft) -> None:
+    unknown = set(given) - {*POSITIONS, *ignored.NAMES}
     if unknown:
         raise NotStatic(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
     _refuse_unseen_values(made.file)
+    arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
+    switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
+    refused = switched.keys() - {"sharding_strategy", *SWITCHES}
+    if refused:
+        raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition")
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
     if "device_id" in arguments:
         translate_device(arguments["device_id"], made)
     if not made.device_type and not made.device:
         infer_device(made)
-    translate_mesh(arguments, made)
+    strategy = read_strategy(given.get("sharding_strategy"), made, not gives_ranks(arguments, made))
+    translate_mesh(arguments, strategy, made)
     ignored.translate_ignored(arguments, made)
     for name, translate in TRANSLATORS.items():
+        if name == "cpu_offload":
+            translate_strategy(strategy, made)
         if name in arguments:
             translate(arguments[name], made)
+        elif name in switched:
+            SWITCHES[name](switched[name], made)
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
@@ -94,30 +112,34 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     """Translate `partial(FSDP, ...)`. Raises NotStatic for what needs a statement, or differs from unit to unit."""
     if any(argument.keyword is None for argument in call.args[1:]):
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
-    arguments = read_arguments(ctx, call)
+    arguments = read_arguments(ctx, call).values
     constructor = arguments.pop("module")
+    assert isinstance(constructor, cst.BaseExpression)
     made = Draft(ctx, call, constructor, ctx.quote(constructor))
     for name in ("auto_wrap_policy", "mixed_precision"):
-        if name in arguments:
-            translate_absent(name, arguments.pop(name), made)
+        value = arguments.pop(name, None)
+        if isinstance(value, cst.BaseExpression):
+            translate_absent(name, value, made)
     _translate(arguments, made)
     if made.before or made.after:
         raise NotStatic("the constructor is passed on as a value, and more than one statement replaces it")
     return made
 
 
-def read_arguments(ctx: Context, call: cst.Call) -> dict[str, cst.BaseExpression]:
-    """The arguments by name. Raises NotStatic for `*args` and `**kwargs`."""
-    found: dict[str, cst.BaseExpression] = {}
+def read_arguments(ctx: Context, call: cst.Call) -> Spread:
+    """The arguments by name. Raises NotStatic for `*args`, and for a `**kwargs` that the program does not spell out."""
+    found = Spread()
     for index, argument in enumerate(passed_arguments(ctx, call)):
         if _binds(argument.value):
             raise NotStatic("an argument binds a name, which would be gone with it")
-        if argument.star:
+        if argument.star == "**":
+            found.add(spread(ctx, call, argument.value))
+        elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
-        if argument.keyword is not None:
-            found[argument.keyword.value] = argument.value
+        elif argument.keyword is not None:
+            found.values[argument.keyword.value] = argument.value
         elif index < len(POSITIONS):
-            found[POSITIONS[index]] = argument.value
+            found.values[POSITIONS[index]] = argument.value
     return found
 
 

@@ -29,7 +29,7 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
         return
     if len(origins) == 1 and can_be_inlined(draft, origins[0]):
         draft.selector = _targets(origins[0], draft)
-        _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft.file, use))
+        _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft, use))
         return
     _in_place(value, origins, draft)
 
@@ -234,7 +234,10 @@ def _words(origin: Origin) -> list[str]:
     return re.findall(r"\w+", origin.file.code(origin.node)) if origin.node is not None else []
 
 
-def _is_policy_argument(ctx: Context, use: cst.Name) -> bool:
+def _is_policy_argument(draft: Draft, use: cst.Name) -> bool:
+    ctx = draft.file
+    if draft.spread.get(use) == "auto_wrap_policy":
+        return True
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
     if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or ctx.fsdp1(call.func) != WRAPPER:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import NotStatic, Origin
+from codemods.reading.choices import written
 from codemods.reading.precision import SAVED_BUFFERS, Fields, flag, policy_call, precision_fields, text_of
 from codemods.reading.program import sets_attribute
 from codemods.tables.names import PACKAGE
 
-from .draft import Draft, Note
+from .draft import Draft, Note, Switch
 
 _BATCH_NORM = (
     *("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "SyncBatchNorm"),
@@ -40,10 +41,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
-    if draft.file.mentions(*_BATCH_NORM):
-        raise NotStatic("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
-    if draft.file.attributes("buffer_dtype", "keep_low_precision_grads") or sets_attribute(draft.file, "param_dtype"):
-        raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
+    _refuse_what_is_not_seen(draft)
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
     if len(casts) > 1:
@@ -51,6 +49,41 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     policy = _policy_expression(value, made, len(made) < len(origins), draft)
     _cast_buffers(fields, made, policy, len(made) < len(origins), draft)
     _pass_on(policy, casts.pop(), draft)
+
+
+def _refuse_what_is_not_seen(draft: Draft) -> None:
+    if draft.file.mentions(*_BATCH_NORM):
+        raise NotStatic("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
+    if draft.file.attributes("buffer_dtype", "keep_low_precision_grads") or sets_attribute(draft.file, "param_dtype"):
+        raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
+
+
+def switch_precision(value: Switch, draft: Draft) -> None:
+    """`mixed_precision` that a condition decides about, where one side has none or both are written in the call."""
+    parts = [part for part in (value.body, value.orelse) if part is not None]
+    origins = [o for part in parts if isinstance(part, cst.BaseExpression) for o in draft.file.origins(part)]
+    if len(origins) != len(parts) or any(origin.node not in parts and not origin.is_none for origin in origins):
+        raise NotStatic("mixed_precision is given under a condition")
+    made = [origin for origin in origins if not origin.is_none]
+    if not made:
+        return
+    _refuse_what_is_not_seen(draft)
+    fields = [precision_fields(origin) for origin in made]
+    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    if len(casts) > 1:
+        raise NotStatic("mixed_precision is one of several with different cast flags")
+    item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
+    by_node = {origin.node: policy_call(origin, item) for origin in made}
+    yes, no = (by_node.get(part, f"{item}()") if part is not None else f"{item}()" for part in _sides(value))
+    policy = draft.fresh("mp_policy", "fsdp_mp_policy")
+    draft.before.append(f"{policy} = {yes} if {written(draft.file, value.test, {})} else {no}")
+    _cast_buffers(fields, made, policy, len(made) < 2, draft)
+    _pass_on(policy, casts.pop(), draft)
+
+
+def _sides(value: Switch) -> tuple[cst.CSTNode | None, cst.CSTNode | None]:
+    yes, no = value.body, value.orelse
+    return yes if isinstance(yes, cst.CSTNode) else None, no if isinstance(no, cst.CSTNode) else None
 
 
 def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: bool, draft: Draft) -> str:

@@ -16,15 +16,15 @@ from .draft import Draft
 
 def unused_settings(made: Draft, plan: Plan) -> Iterator[cst.CSTNode]:
     """The statements `cpu_offload = CPUOffload(...)` that nothing needs once all calls they reach are rewritten."""
-    for argument in made.call.args:
-        if not isinstance(argument.value, cst.Name):
+    for value in (*(argument.value for argument in made.call.args), *made.spread):
+        if not isinstance(value, cst.Name):
             continue
-        for origin in made.file.origins(argument.value):
+        for origin in made.file.origins(value):
             if origin.file.path != made.file.path or origin.node is None or origin.node in made.definitions:
                 continue  # one of another file goes when nothing imports it, which is for the user to see
             if not _is_setting(origin.node, made.file):
                 continue
-            statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made.file, plan))
+            statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made, plan))
             if statement is not None and statement not in made.dead:
                 yield statement
 
@@ -34,8 +34,11 @@ def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
     return isinstance(named, (cst.Name, cst.Attribute)) and ctx.fsdp1(named) not in {None, WRAPPER, "wrap"}
 
 
-def _goes_too(use: cst.Name, ctx: Context, plan: Plan) -> bool:
+def _goes_too(use: cst.Name, made: Draft, plan: Plan) -> bool:
     """Whether a use is an argument of a constructor call that is written anew."""
+    ctx = made.file
+    if use in made.spread:
+        return True
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
     return isinstance(call, cst.Call) and call.func is not use and plan.is_native(call)

@@ -1,0 +1,239 @@
+"""`**kwargs` that the program spells out: a dict display, and what is put into it on the way to the constructor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic
+from codemods.reading.manual import is_constructor, is_factory
+
+from .draft import Switch, Value
+
+_BLOCKS = (cst.IndentedBlock, cst.SimpleStatementLine, cst.If, cst.Else)
+
+
+@dataclass
+class Spread:
+    """The arguments that a splat stands for."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    dead: list[cst.CSTNode] = field(default_factory=list)
+    """The statements that only make them."""
+    made: set[cst.CSTNode] = field(default_factory=set)
+    """The displays that they stand in."""
+    freed: set[str] = field(default_factory=set)
+    """The variables that nothing else uses."""
+
+    @property
+    def entries(self) -> dict[cst.CSTNode, str]:
+        """The argument that each value is."""
+        return {node: name for name, value in self.values.items() for node in _nodes(value)}
+
+    def add(self, other: Spread) -> None:
+        """More arguments."""
+        refused = sorted(name for name in other.values if name.startswith("ignored_"))
+        if refused:  # what is ignored is looked for in the call itself, by the rules that gather parameters
+            raise NotStatic(f"{refused[0]} comes by `**`")
+        self.values.update(other.values)
+        self.dead += other.dead
+        self.made |= other.made
+        self.freed |= other.freed
+
+
+@dataclass(frozen=True)
+class _Store:
+    """Arguments that one statement puts into the dict, and under which conditions."""
+
+    statement: cst.CSTNode
+    tests: tuple[tuple[cst.BaseExpression, bool], ...]
+    """Each with whether it has to hold."""
+    values: dict[str, Value]
+
+
+def _nodes(value: Value | None) -> list[cst.CSTNode]:
+    if isinstance(value, Switch):
+        return [*_nodes(value.body), *_nodes(value.orelse)]
+    return [value] if value is not None else []
+
+
+def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
+    """The arguments that `**value` gives to a call. Raises NotStatic where the program does not spell them out."""
+    found = Spread()
+    if isinstance(value, cst.IfExp):
+        chosen, other = spread(ctx, call, value.body), spread(ctx, call, value.orelse)
+        for name in {**chosen.values, **other.values}:
+            found.values[name] = Switch(value.test, chosen.values.get(name), other.values.get(name))
+        return found
+    if isinstance(value, cst.Name):
+        return _of_variable(ctx, call, value)
+    found.values = _of_display(ctx, call, value)
+    return found
+
+
+def _unseen(ctx: Context, value: cst.BaseExpression) -> NotStatic:
+    return NotStatic(f"arguments come from `**{ctx.code(value)}`")
+
+
+def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    if isinstance(value, cst.Dict):
+        for element in value.elements:
+            if not isinstance(element, cst.DictElement):
+                found.update(spread(ctx, call, element.value).values)
+            elif isinstance(element.key, cst.SimpleString):
+                found[str(element.key.evaluated_value)] = element.value
+            else:
+                raise _unseen(ctx, value)
+        return found
+    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Name) or value.func.value != "dict":
+        raise _unseen(ctx, value)
+    for argument in value.args:
+        if argument.keyword is not None:
+            found[argument.keyword.value] = argument.value
+        elif argument.star == "*":
+            raise _unseen(ctx, value)
+        else:
+            found.update(spread(ctx, call, argument.value).values)
+    return found
+
+
+def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
+    """A dict in a local variable, with what is stored into it above the call."""
+    bound = ctx.bound(name)
+    if bound is None or len(bound) != 1 or bound[0][0] is not ctx:
+        raise _unseen(ctx, name)
+    display = bound[0][1]
+    statement = ctx.parent(display)
+    if not isinstance(statement, (cst.Assign, cst.AnnAssign)) or ctx.scope(statement) is not ctx.scope(call):
+        raise _unseen(ctx, name)
+    found = Spread(made={display})
+    target = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
+    found.values = {key: _here(ctx, call, value) for key, value in _of_display(ctx, call, display).items()}
+    line = ctx.parent(statement)
+    stores: list[_Store] = []
+    only_for_calls = True
+    for use in ctx.uses(statement):
+        if _is_splat(ctx, use):
+            continue
+        store = _store(ctx, call, use)
+        if store is None:
+            only_for_calls = only_for_calls and _is_read(ctx, use)
+            if not _is_read(ctx, use):
+                raise _unseen(ctx, name)
+        elif ctx.span(use)[0] < ctx.span(call)[0]:
+            stores.append(store)
+        else:
+            only_for_calls = False
+    for store in stores:
+        _put(found.values, store)
+    if only_for_calls and line is not None:
+        found.freed = {target.value} if isinstance(target, cst.Name) else set()
+        found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores)])
+    return found
+
+
+def _is_splat(ctx: Context, use: cst.Name) -> bool:
+    """Whether it is `**kwargs` of a constructor call."""
+    argument = ctx.parent(use)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.star != "**":
+        return False
+    return is_constructor(ctx, call) or is_factory(ctx, call)
+
+
+def _is_read(ctx: Context, use: cst.Name) -> bool:
+    """`kwargs["key"]`, and `print(kwargs)`: it is the same dict afterwards."""
+    holder = ctx.parent(use)
+    if isinstance(holder, cst.Subscript) and holder.value is use:
+        return not isinstance(ctx.parent(holder), (cst.AssignTarget, cst.Del, cst.AugAssign))
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    return (
+        isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value in {"print", "str", "repr"}
+    )
+
+
+def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
+    """`kwargs["key"] = value` or `kwargs.update(…)`; None for any other use. Raises NotStatic inside of a loop."""
+    holder = ctx.parent(use)
+    values: dict[str, Value] | None = None
+    statement: cst.CSTNode | None = None
+    if isinstance(holder, cst.Subscript) and holder.value is use and isinstance(ctx.parent(holder), cst.AssignTarget):
+        assignment = cst.ensure_type(ctx.parent(cst.ensure_type(ctx.parent(holder), cst.AssignTarget)), cst.Assign)
+        index = holder.slice[0].slice
+        key = index.value if isinstance(index, cst.Index) else None
+        if len(assignment.targets) != 1 or not isinstance(key, cst.SimpleString):
+            raise _unseen(ctx, use)
+        values, statement = {str(key.evaluated_value): assignment.value}, assignment
+    elif isinstance(holder, cst.Attribute) and holder.attr.value == "update":
+        update = ctx.parent(holder)
+        if not isinstance(update, cst.Call) or not isinstance(ctx.parent(update), cst.Expr):
+            raise _unseen(ctx, use)
+        values, statement = {}, ctx.parent(update)
+        for argument in update.args:
+            if argument.keyword is not None:
+                values[argument.keyword.value] = argument.value
+            else:
+                values.update(_of_display(ctx, call, argument.value))
+    if values is None or statement is None:
+        return None
+    line = ctx.parent(statement)
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        raise _unseen(ctx, use)
+    tests = tuple(_tests(ctx, call, line))
+    return _Store(line, tests, {key: _here(ctx, call, value) for key, value in values.items()})
+
+
+def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """The conditions under which a statement runs, when the call does; the outermost first."""
+    around = set(ctx.ancestors(call))
+    found: list[tuple[cst.BaseExpression, bool]] = []
+    inner: cst.CSTNode = line
+    for outer in ctx.ancestors(line):
+        if outer in around:
+            break
+        if not isinstance(outer, _BLOCKS):
+            raise NotStatic("arguments are put into a dict in a loop, or in another block")
+        if isinstance(outer, cst.If):
+            if not ctx.same_meaning(outer.test, call):
+                raise NotStatic(f"`{ctx.code(outer.test)}` may be something else at the call")
+            found.append((outer.test, inner is outer.body))
+        inner = outer
+    return reversed(found)
+
+
+def _here(ctx: Context, call: cst.Call, value: Value) -> Value:
+    """The value, if it means the same at the call."""
+    if isinstance(value, cst.BaseExpression) and not ctx.same_meaning(value, call):
+        raise NotStatic(f"`{ctx.code(value)}` may be something else at the call")
+    return value
+
+
+def _put(values: dict[str, Value], store: _Store) -> None:
+    for name, value in store.values.items():
+        before = values.get(name)
+        put = value
+        if store.tests:
+            if len(store.tests) > 1:
+                raise NotStatic(f"{name} is set under several conditions")
+            ((test, holds),) = store.tests
+            if isinstance(before, Switch) and before.test is test:  # the other branch of the same `if`
+                put = Switch(test, value, before.orelse) if holds else Switch(test, before.body, value)
+            else:
+                put = Switch(test, value, before) if holds else Switch(test, before, value)
+        values[name] = put
+
+
+def _whole_branches(ctx: Context, statements: list[cst.CSTNode]) -> list[cst.CSTNode]:
+    """An `if` of which nothing would be left in the place of what stands in it."""
+    gone = set(statements)
+    for statement in statements:
+        block = ctx.parent(statement)
+        choice = ctx.parent(block) if block is not None else None
+        if isinstance(choice, cst.If) and choice.orelse is None and all(each in gone for each in choice.body.body):
+            if not isinstance(ctx.parent(choice), cst.If):
+                gone -= set(choice.body.body)
+                gone.add(choice)
+    return list(gone)

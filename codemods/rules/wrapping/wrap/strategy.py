@@ -1,0 +1,342 @@
+"""`sharding_strategy`: when parameters are freed, and by which mesh they are sharded.
+
+A strategy that the source chooses is chosen where it stands, among the arguments of `fully_shard` that it stands for;
+of one that only run time knows the name is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, NotStatic
+from codemods.reading.choices import Option, lookup, options, readers, written
+from codemods.reading.command_line import choices_of
+from codemods.reading.manual import is_constructor, is_factory
+from codemods.tables.strategies import STRATEGIES
+
+from .draft import Draft, Switch, Value
+
+HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+_ENUM = "ShardingStrategy"
+_ARGUMENT = "sharding_strategy"
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """What is known about the strategy of one call."""
+
+    names: frozenset[str]
+    """Those that the program can pass."""
+    kwargs: str = ""
+    """The text of the keyword arguments that it becomes, where they are chosen at run time; else one name is known."""
+    name: str = ""
+    """The text of its name at run time."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """The text of each key that stands for a strategy with a mesh of its own, where it is looked up in a dict."""
+    key: str = ""
+    """The text of what is looked up there."""
+    has_mesh: bool = False
+    """Whether `kwargs` holds the mesh already."""
+
+    @property
+    def known(self) -> str | None:
+        """The one strategy that it can be."""
+        return next(iter(self.names)) if len(self.names) == 1 and not self.kwargs else None
+
+    @property
+    def meshes(self) -> frozenset[str]:
+        """The strategies that need a mesh of their own."""
+        return frozenset(name for name in self.names if STRATEGIES[name].mesh)
+
+
+FULL_SHARD = Strategy(frozenset({"FULL_SHARD"}))
+
+
+def read_strategy(value: Value | None, draft: Draft, plain: bool) -> Strategy:
+    """The strategy of a call; `plain` says whether no group and no mesh is given. Raises NotStatic."""
+    if value is None:
+        return FULL_SHARD
+    if isinstance(value, Switch):
+        return _switched(value, draft)
+    fixed = _fixed(value, draft)
+    if fixed is not None:
+        return fixed
+    return _in_place(value, draft, plain) or _at_run_time(value, draft)
+
+
+def _switched(value: Switch, draft: Draft) -> Strategy:
+    """A strategy that is given under a condition."""
+    parts = [
+        FULL_SHARD if part is None else _fixed(part, draft) if isinstance(part, cst.BaseExpression) else None
+        for part in (value.body, value.orelse)
+    ]
+    names: frozenset[str] = frozenset()
+    texts = []
+    for part in parts:
+        if part is None or part.meshes:
+            raise NotStatic("sharding_strategy is given under a condition")
+        names |= part.names
+        texts.append(_kwargs(part.names))
+    if texts[0] == texts[1]:
+        return parts[0] or FULL_SHARD
+    kwargs = draft.fresh("fsdp_kwargs")
+    draft.before.append(f"{kwargs} = {texts[0]} if {written(draft.file, value.test, {})} else {texts[1]}")
+    return Strategy(names, kwargs)
+
+
+def _name(ctx: Context, node: cst.BaseExpression) -> str | None:
+    """`FULL_SHARD` for the member of the enum, and for None."""
+    if isinstance(node, cst.Name) and node.value == "None":
+        return "FULL_SHARD"
+    made = ctx.fsdp1(node)
+    name = made.split(".")[1] if made is not None and made.startswith(f"{_ENUM}.") else None
+    return name if name in STRATEGIES else None
+
+
+def _fixed(value: cst.BaseExpression, draft: Draft) -> Strategy | None:
+    names: set[str | None] = set()
+    for origin in draft.file.origins(value):
+        names.add(_name(origin.file, origin.node) if isinstance(origin.node, cst.BaseExpression) else None)
+    if len(names) != 1 or None in names or _parameter(value, draft) is not None:
+        return None
+    return Strategy(frozenset(name for name in names if name is not None))
+
+
+def _parameter(value: cst.BaseExpression, draft: Draft) -> cst.Param | None:
+    """The parameter of the wrapping function that the value is, if it is one: part of an interface."""
+    scope = draft.file.scope(draft.call)
+    if not isinstance(value, cst.Name) or not isinstance(scope, cst.FunctionDef):
+        return None
+    params = (*scope.params.posonly_params, *scope.params.params, *scope.params.kwonly_params)
+    return next((param for param in params if param.name.value == value.value), None)
+
+
+def _key(ctx: Context, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The name looked up by `ShardingStrategy[name]` or `getattr(ShardingStrategy, name)`."""
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and ctx.fsdp1(node.value) == _ENUM:
+        index = node.slice[0].slice
+        return index.value if isinstance(index, cst.Index) else None
+    is_getattr = isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "getattr"
+    if isinstance(node, cst.Call) and is_getattr and len(node.args) == 2 and ctx.fsdp1(node.args[0].value) == _ENUM:
+        return node.args[1].value
+    return None
+
+
+def _names(ctx: Context, node: cst.BaseExpression) -> frozenset[str] | None:
+    """The strategies that an expression can give; None when it says nothing about them."""
+    name = _name(ctx, node)
+    if name is not None:
+        return frozenset({name})
+    key = _key(ctx, node)
+    known = choices_of(ctx, key) if key is not None else None
+    return frozenset(known) if known and known <= STRATEGIES.keys() else None
+
+
+def _kwargs(names: frozenset[str]) -> str:
+    return '{"reshard_after_forward": False}' if _frees_late(names) else "{}"
+
+
+def _frees_late(names: Collection[str]) -> bool:
+    return any(STRATEGIES[name].reshard_after_forward for name in names)
+
+
+def _in_place(value: cst.BaseExpression, draft: Draft, plain: bool) -> Strategy | None:
+    """The same choice over keyword arguments of `fully_shard`; None where others read what is chosen from."""
+    try:
+        found = options(draft.file, value, lambda ctx, node: _names(ctx, node) is not None)
+    except NotStatic:
+        return None
+    if not all(_is_for_constructors(option, value) for option in found):
+        return None
+    names = frozenset(name for option in found for name in _names(option.file, option.node) or ())
+    chosen = Strategy(names, "**")
+    if chosen.meshes and plain:
+        chosen = _with_meshes(value, found, chosen, draft) or Strategy(names)
+    if not chosen.kwargs:
+        return None
+    texts = {option.node: _option_text(option, chosen.has_mesh, draft) for option in found}
+    inside = set(draft.file.inside(value))
+    for option in found:
+        if option.node not in inside:
+            draft.definitions.add(option.node)
+            draft.edits.append((option.file, Edit(*option.file.span(option.node), texts[option.node])))
+    if not _frees_late(names) and not chosen.has_mesh:
+        kwargs = ""  # all of them mean the same to `fully_shard`, but for the mesh
+    elif isinstance(value, cst.Name):
+        kwargs = _renamed(value, draft)
+    else:
+        kwargs = draft.fresh("fsdp_kwargs")
+        own = {node: text for node, text in texts.items() if node in inside}
+        draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
+    return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh)
+
+
+def _is_for_constructors(option: Option, value: cst.BaseExpression) -> bool:
+    """Whether nothing but constructor calls, which are rewritten, reads what is chosen."""
+    found = readers(option.file, option.node, value)
+    return bool(found) and all(node is value or _is_strategy_argument(ctx, node) for ctx, node in found or ())
+
+
+def _is_strategy_argument(ctx: Context, node: cst.BaseExpression) -> bool:
+    argument = ctx.parent(node)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.keyword is None:
+        return False
+    return argument.keyword.value == _ARGUMENT and (is_constructor(ctx, call) or is_factory(ctx, call))
+
+
+def _with_meshes(value: cst.BaseExpression, found: Sequence[Option], chosen: Strategy, draft: Draft) -> Strategy | None:
+    """Where the mesh of a hybrid strategy is made: in its option, or below for some of the keys of a dict."""
+    own = [option for option in found if (_names(option.file, option.node) or frozenset()) & chosen.meshes]
+    if not any(option.eager or _key(option.file, option.node) is not None for option in own):
+        if draft.device_type == "cpu" or any(option.file is not draft.file for option in own):
+            return None
+        return Strategy(chosen.names, "**", has_mesh=True)
+    by_name = _key(draft.file, value)
+    if by_name is not None:
+        return _by_key(by_name, {f'"{name}"': name for name in sorted(chosen.meshes)}, chosen, draft)
+    looked_up = lookup(draft.file, value)
+    if looked_up is None or any(option.node is looked_up.default for option in own):
+        return None
+    where, display = looked_up.table
+    if where.path != draft.file.path:
+        return None
+    entries = [e for e in display.elements if isinstance(e, cst.DictElement)]
+    values = {entry.value for entry in entries}
+    if any(option.node not in values for option in own):
+        return None
+    mine = {option.node: name for option in own for name in _names(option.file, option.node) or ()}
+    keys = {where.code(entry.key): mine[entry.value] for entry in entries if entry.value in mine}
+    return _by_key(looked_up.key, keys, chosen, draft)
+
+
+def _by_key(key: cst.BaseExpression, keys: Mapping[str, str], chosen: Strategy, draft: Draft) -> Strategy | None:
+    part = key
+    while isinstance(part, cst.Attribute):
+        part = part.value
+    if not isinstance(part, cst.Name):
+        return None
+    return Strategy(chosen.names, "**", "", keys, draft.file.quote(key))
+
+
+def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
+    """What an option becomes: `{}`, or the keyword arguments that its strategy stands for."""
+    names = _names(option.file, option.node) or frozenset()
+    key = _key(option.file, option.node)
+    if key is not None:
+        entries = ", ".join(f'"{name}": {_kwargs(frozenset({name}))}' for name in sorted(names, key=_order))
+        return f"{{{entries}}}[{option.file.quote(key)}]"
+    (name,) = names
+    parts = []
+    if has_mesh and STRATEGIES[name].mesh:
+        parts.append(f'"mesh": {own_mesh(name, draft)}')
+    if _frees_late(names):
+        parts.append('"reshard_after_forward": False')
+    return f"{{{', '.join(parts)}}}"
+
+
+def _order(name: str) -> int:
+    return list(STRATEGIES).index(name)
+
+
+def own_mesh(name: str, draft: Draft) -> str:
+    """The mesh that FSDP1 made for a strategy by itself."""
+    function = "node_mesh" if name in HYBRID else "replicate_mesh"
+    return f'{draft.imported(SUPPORT, function)}("cuda")'
+
+
+def _renamed(value: cst.Name, draft: Draft) -> str:
+    """The variable that held a strategy gets a name that says what it holds now, where it is a local one."""
+    ctx, scope = draft.file, draft.file.scope(draft.call)
+    bindings = [
+        assign
+        for assign in ctx.nodes(cst.Assign)
+        if ctx.scope(assign) is scope
+        and len(assign.targets) == 1
+        and isinstance(assign.targets[0].target, cst.Name)
+        and assign.targets[0].target.value == value.value
+    ]
+    names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == value.value]
+    targets = [assign.targets[0].target for assign in bindings]
+    keywords = [node for node in names if _is_keyword(ctx, node)]
+    uses = [node for node in names if node not in targets and node not in keywords]
+    others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
+    if not isinstance(scope, cst.FunctionDef) or not bindings or others:
+        return value.value
+    if not all(_is_strategy_argument(ctx, use) for use in uses):
+        return value.value
+    name = draft.fresh("fsdp_kwargs")
+    draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
+    return name
+
+
+def _is_keyword(ctx: Context, node: cst.Name) -> bool:
+    holder = ctx.parent(node)
+    return (isinstance(holder, cst.Arg) and holder.keyword is node) or (
+        isinstance(holder, cst.Attribute) and holder.attr is node
+    )
+
+
+def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
+    """Look at the name of the strategy that is passed."""
+    ctx = draft.file
+    origins = ctx.origins(value)
+    draft.keeps.update(origin.node for origin in origins if origin.node is not None)
+    seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+    parameter = _parameter(value, draft)
+    if parameter is not None and parameter.default is not None:
+        seen.add(_name(ctx, parameter.default))
+    is_followed = not isinstance(value, cst.Attribute) and None not in seen
+    names = frozenset(n for n in seen if n is not None) if is_followed else frozenset(STRATEGIES)
+    text, key = ctx.quote(value), _key(ctx, _assigned_once(value, ctx))
+    if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or _key(ctx, value) is not None):
+        if ctx.same_meaning(key, draft.call):
+            return _checked(Strategy(names, "**", ctx.quote(key)), draft)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        text = draft.fresh("strategy", "sharding_strategy")
+        draft.before.append(f"{text} = {written(ctx, value, {})}")
+    surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
+    name = f"{text}.name" if surely_given or _is_given(value, draft) else f"{text} and {text}.name"
+    return _checked(Strategy(names, "**", name), draft)
+
+
+def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether it is for sure no None."""
+    origins = draft.file.origins(value)
+    parameter = _parameter(value, draft)
+    defaults_to_none = parameter is not None and (
+        isinstance(parameter.default, cst.Name) and parameter.default.value == "None"
+    )
+    seen = all(isinstance(o.node, cst.BaseExpression) and not o.is_none for o in origins)
+    return seen and not defaults_to_none
+
+
+def _assigned_once(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
+    """What a variable is set to, where that is one expression of this file."""
+    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
+    return bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0] is ctx else value
+
+
+def _checked(strategy: Strategy, draft: Draft) -> Strategy:
+    """With the text of its keyword arguments."""
+    if not _frees_late(strategy.names):
+        return Strategy(strategy.names, "{}", strategy.name)
+    if not strategy.meshes:
+        kwargs = draft.fresh("fsdp_kwargs")
+        draft.before.append(
+            f'{kwargs} = {{"reshard_after_forward": False}} if {strategy.name} == "SHARD_GRAD_OP" else {{}}'
+        )
+        return Strategy(strategy.names, kwargs, strategy.name)
+    return Strategy(strategy.names, f"{draft.imported(SUPPORT, 'reshard_kwargs')}({strategy.name})", strategy.name)
+
+
+def translate_strategy(strategy: Strategy, draft: Draft) -> None:
+    """When parameters are freed; over which ranks they lie is said by the mesh."""
+    if strategy.known is not None:
+        if _frees_late(strategy.names):
+            draft.common_kwargs["reshard_after_forward"] = "False"
+    elif strategy.kwargs != "{}":
+        draft.common_kwargs["**"] = strategy.kwargs
