@@ -72,8 +72,8 @@ def _options(
 class Lookup:
     """`TABLE[key]`, `TABLE.get(key)` or `TABLE.get(key, default)`, with a table that nothing else changes."""
 
-    table: Place
-    """The dict display."""
+    table: tuple[Context, cst.Dict]
+    """The dict display, with the file it stands in."""
     key: cst.BaseExpression
     default: cst.BaseExpression | None
     values: Sequence[Place]

@@ -323,6 +323,71 @@ for world in (1, 2):
         f"{BLOCKS}, sharding_strategy=ShardingStrategy[os.environ.get('STRATEGY', 'SHARD_GRAD_OP')]",
         world=world,
     )
+row(
+    "strategy by a flag",
+    "Plain",
+    f"{BLOCKS}, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD",
+    'zero2 = "ZERO3" not in os.environ',
+)
+for key in ("full", "zero2", "none", "hybrid"):
+    row(
+        f"strategy by a dict, {key}",
+        "Plain",
+        f'{BLOCKS}, {HERE}, sharding_strategy={{"full": ShardingStrategy.FULL_SHARD, '
+        '"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD, '
+        '"hybrid": ShardingStrategy._HYBRID_SHARD_ZERO2}[key]',
+        f'key = "{key}"',
+        world=4 if key == "hybrid" else 2,
+    )
+    program(
+        f"strategy by branches, {key}",
+        f"""
+        def wrap(model, key):
+            if key == "full":
+                strategy = ShardingStrategy.FULL_SHARD
+            elif key == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+            elif key == "none":
+                strategy = ShardingStrategy.NO_SHARD
+            else:
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2
+            policy = ModuleWrapPolicy({{Block}})
+            device = torch.cuda.current_device()
+            return FSDP(model, auto_wrap_policy=policy, device_id=device, sharding_strategy=strategy)
+
+
+        def build():
+            return wrap(Plain(), "{key}")
+        """,
+        world=4 if key == "hybrid" else 2,
+    )
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    row(
+        f"strategy by the name {strategy}, on a device that is seen",
+        "Plain",
+        f"{BLOCKS}, {HERE}, sharding_strategy=ShardingStrategy[os.environ.get('STRATEGY', '{strategy}')]",
+        world=4,
+    )
+    program(
+        f"strategy {strategy} that is passed in",
+        f"""
+        class Config:
+            def __init__(self, **values):
+                for name, value in values.items():
+                    setattr(self, name, value)
+
+
+        def wrap(model, config):
+            policy = ModuleWrapPolicy({{Block}})
+            device = torch.cuda.current_device()
+            return FSDP(model, auto_wrap_policy=policy, device_id=device, sharding_strategy=config.strategy)
+
+
+        def build():
+            return wrap(Plain(), Config(strategy=ShardingStrategy.{strategy}))
+        """,
+        world=4,
+    )
 row("world of one process", "Plain", BLOCKS, world=1)
 row("world of one process, SHARD_GRAD_OP", "Plain", "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", world=1)
 for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
@@ -368,6 +433,80 @@ program(
 
 row("process group of the world", "Plain", f"{BLOCKS}, process_group=dist.group.WORLD")
 support("process group of some ranks", "Plain", f"{BLOCKS}, process_group=shard", GROUPS, world=4)
+row(
+    "process group from a call",
+    "Plain",
+    f"{BLOCKS}, {HERE}, process_group=[dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][dist.get_rank() // 2], "
+    "sync_module_states=True",
+    world=4,
+    seed_by_rank=True,
+)
+for given in ("shard", "None"):
+    program(
+        f"process group that is passed in, {given}",
+        f"""
+        def wrap(model, group=None):
+            return FSDP(
+                model,
+                process_group=group,
+                auto_wrap_policy=ModuleWrapPolicy({{Block}}),
+                device_id=torch.cuda.current_device(),
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            rank = dist.get_rank()
+            shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+            return wrap(Plain(), {given})
+        """,
+        world=4,
+        seed_by_rank=True,
+    )
+for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+    row(
+        f"{strategy} with a tuple of process groups, on a device that is seen",
+        "Plain",
+        f"{BLOCKS}, {HERE}, sharding_strategy=ShardingStrategy.{strategy}, process_group=(shard, replicate)",
+        GROUPS,
+        world=4,
+    )
+row(
+    "NO_SHARD over some ranks, on a device that is seen",
+    "Plain",
+    f"{BLOCKS}, {HERE}, process_group=replicate, sharding_strategy=ShardingStrategy.NO_SHARD",
+    GROUPS,
+    world=4,
+)
+for shape, strategy in (("(4,)", "FULL_SHARD"), ("(2, 2)", "HYBRID_SHARD"), ("(2, 2)", "SHARD_GRAD_OP")):
+    program(
+        f"mesh of {shape} that comes from a config, {strategy}",
+        f"""
+        class Config:
+            def __init__(self, **values):
+                for name, value in values.items():
+                    setattr(self, name, value)
+
+
+        def wrap(model, config):
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({{Block}}),
+                device_mesh=config.mesh,
+                sharding_strategy=ShardingStrategy.{strategy},
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            names = ("replicate", "shard")[:len({shape})]
+            return wrap(Plain(), Config(mesh=init_device_mesh("cuda", {shape}, mesh_dim_names=names)))
+        """,
+        world=4,
+        seed_by_rank=True,
+    )
 program(
     "process group of some ranks, by new_group",
     """
@@ -435,7 +574,6 @@ program(
         mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
         return wrap(Plain(), mesh, ShardingStrategy.HYBRID_SHARD)
     """,
-    "support",
     world=4,
 )
 
@@ -501,6 +639,20 @@ program(
         return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision)
     """,
     "support",
+)
+
+program(
+    "a splat with updates under flags",
+    """
+    def build(low=True, synced=True):
+        settings = dict(auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+        if low:
+            settings["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if synced:
+            settings.update(sync_module_states=True, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+        return FSDP(Plain(), **settings)
+    """,
+    seed_by_rank=True,
 )
 
 # What is left alone

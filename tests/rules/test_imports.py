@@ -260,12 +260,13 @@ VOCABULARY = [
 
 
 @pytest.mark.parametrize(("statement", "name"), VOCABULARY)
-def test_vocabulary_comes_from_the_support_module(statement: str, name: str) -> None:
+def test_settings_that_are_still_read_stay_torchs_own(statement: str, name: str) -> None:
     wrapper = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP"
     call = f"    return FSDP(model, sharding_strategy={name}[key])\n"
     result = rewrite(f"{wrapper}\n{statement}\n\n\ndef wrap(model, key):\n{call}")
-    assert result.support == {"ShardingStrategy", "shard_model"}
-    assert "fsdp.ShardingStrategy" not in result.text
+    assert result.support == {"shard_model"}
+    assert f"sharding_strategy={name}[key]" in result.text
+    assert ("FM100", "review") in [(rule, level) for rule, level, _ in result.summary]
 
 
 EXACT = (
@@ -334,7 +335,8 @@ def test_groups_of_imports_are_one_line_apart() -> None:
             """
         )
     ).text
-    assert text.startswith("import torch\n\nfrom fsdp2_support import MixedPrecision, shard_model\n\n\ndef wrap")
+    settings = "from torch.distributed.fsdp import MixedPrecision\n"
+    assert text.startswith(f"import torch\n\n{settings}\nfrom fsdp2_support import shard_model\n\n\ndef wrap")
 
 
 def test_form_feeds_and_odd_blank_lines_stay() -> None:

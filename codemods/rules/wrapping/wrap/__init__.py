@@ -80,7 +80,7 @@ from codemods.tables.versions import exists
 
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
-from .plan import draft, draft_factory, read_arguments
+from .plan import draft, draft_factory
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
 
@@ -274,7 +274,7 @@ def _left(call: cst.Call, ctx: Context) -> Fix:
 
 def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
-    gone = sorted(set(read_arguments(ctx, call).values) & set(DROPPED))
+    gone = sorted(made.given & set(DROPPED))
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
     if made.selector is None and not ctx.wrapping.is_several:
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")

@@ -82,6 +82,8 @@ class Draft:
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
+    given: frozenset[str] = frozenset()
+    """The names of the arguments."""
     spread: dict[cst.CSTNode, str] = field(default_factory=dict)
     """The argument that each value is which comes by `**kwargs`."""
     keeps: set[cst.CSTNode] = field(default_factory=set)

@@ -67,6 +67,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     unknown = set(given) - {*POSITIONS, *ignored.NAMES}
     if unknown:
         raise NotStatic(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
+    made.given = frozenset(given)
     _refuse_unseen_values(made.file)
     arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}

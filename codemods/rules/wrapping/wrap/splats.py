@@ -103,7 +103,7 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
 def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     """A dict in a local variable, with what is stored into it above the call."""
     bound = ctx.bound(name)
-    if bound is None or len(bound) != 1 or bound[0][0] is not ctx:
+    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
         raise _unseen(ctx, name)
     display = bound[0][1]
     statement = ctx.parent(display)
@@ -145,8 +145,10 @@ def _is_splat(ctx: Context, use: cst.Name) -> bool:
 
 
 def _is_read(ctx: Context, use: cst.Name) -> bool:
-    """`kwargs["key"]`, and `print(kwargs)`: it is the same dict afterwards."""
+    """`kwargs["key"]`, `print(kwargs)`, `{**kwargs}`: it is the same dict afterwards."""
     holder = ctx.parent(use)
+    if isinstance(holder, cst.StarredDictElement) or (isinstance(holder, cst.Arg) and holder.star == "**"):
+        return True
     if isinstance(holder, cst.Subscript) and holder.value is use:
         return not isinstance(ctx.parent(holder), (cst.AssignTarget, cst.Del, cst.AugAssign))
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
@@ -230,10 +232,22 @@ def _whole_branches(ctx: Context, statements: list[cst.CSTNode]) -> list[cst.CST
     """An `if` of which nothing would be left in the place of what stands in it."""
     gone = set(statements)
     for statement in statements:
-        block = ctx.parent(statement)
-        choice = ctx.parent(block) if block is not None else None
-        if isinstance(choice, cst.If) and choice.orelse is None and all(each in gone for each in choice.body.body):
-            if not isinstance(ctx.parent(choice), cst.If):
-                gone -= set(choice.body.body)
-                gone.add(choice)
+        choices = [node for node in ctx.ancestors(statement) if isinstance(node, cst.If)]
+        for choice in reversed(choices):  # the outermost first; an `elif` is part of the `if` before it
+            inside = list(_statements(choice))
+            if not isinstance(ctx.parent(choice), cst.If) and all(each in gone for each in inside):
+                gone = {*(gone - set(inside)), choice}
+                break
     return list(gone)
+
+
+def _statements(choice: cst.If) -> Iterator[cst.CSTNode]:
+    """What stands in the branches, an inner `if` taken apart."""
+    blocks = [choice.body]
+    if isinstance(choice.orelse, cst.Else):
+        blocks.append(choice.orelse.body)
+    for block in blocks:
+        for node in block.body:
+            yield from _statements(node) if isinstance(node, cst.If) else [node]
+    if isinstance(choice.orelse, cst.If):
+        yield from _statements(choice.orelse)

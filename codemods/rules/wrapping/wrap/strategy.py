@@ -169,7 +169,7 @@ def _in_place(value: cst.BaseExpression, draft: Draft, plain: bool) -> Strategy 
         kwargs = _renamed(value, draft)
     else:
         kwargs = draft.fresh("fsdp_kwargs")
-        own = {node: text for node, text in texts.items() if node in inside}
+        own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
         draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
     return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh)
 
@@ -192,7 +192,7 @@ def _with_meshes(value: cst.BaseExpression, found: Sequence[Option], chosen: Str
     """Where the mesh of a hybrid strategy is made: in its option, or below for some of the keys of a dict."""
     own = [option for option in found if (_names(option.file, option.node) or frozenset()) & chosen.meshes]
     if not any(option.eager or _key(option.file, option.node) is not None for option in own):
-        if draft.device_type == "cpu" or any(option.file is not draft.file for option in own):
+        if draft.device_type == "cpu" or any(option.file.path != draft.file.path for option in own):
             return None
         return Strategy(chosen.names, "**", has_mesh=True)
     by_name = _key(draft.file, value)
@@ -317,7 +317,7 @@ def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
 def _assigned_once(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
     """What a variable is set to, where that is one expression of this file."""
     bound = ctx.bound(value) if isinstance(value, cst.Name) else None
-    return bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0] is ctx else value
+    return bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0].path == ctx.path else value
 
 
 def _checked(strategy: Strategy, draft: Draft) -> Strategy:

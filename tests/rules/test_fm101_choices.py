@@ -1,0 +1,323 @@
+"""FM101: arguments that the program chooses from several stay the choice they are."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from ..helpers import code, rewrite, rewrite_files
+
+HEAD = """\
+import argparse
+
+import torch
+from torch.distributed.fsdp import CPUOffload, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+"""
+DEVICE = "device_id=torch.cuda.current_device()"
+
+
+def written(text: str, head: str = HEAD) -> str:
+    """What a program becomes, without its imports."""
+    text = rewrite(head + code(text)).text
+    statements = ast.parse(text).body
+    imports = [node.end_lineno or 0 for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return "\n".join(text.splitlines()[max(imports) :]).strip() + "\n"
+
+
+BY_FLAG = {
+    "condition": (
+        """
+        def wrap(model, zero2):
+            return FSDP(model, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if zero2 else None)
+        """,
+        """
+        def wrap(model, zero2):
+            fsdp_kwargs = {"reshard_after_forward": False} if zero2 else {}
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "condition in a variable": (
+        """
+        def wrap(model, zero2):
+            strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else None
+            return FSDP(model, sharding_strategy=strategy)
+        """,
+        """
+        def wrap(model, zero2):
+            fsdp_kwargs = {"reshard_after_forward": False} if zero2 else {}
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "branches": (
+        """
+        def wrap(model, mode):
+            if mode == "zero3":
+                strategy = ShardingStrategy.FULL_SHARD
+            elif mode == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+            else:
+                raise ValueError(mode)
+            return FSDP(model, sharding_strategy=strategy)
+        """,
+        """
+        def wrap(model, mode):
+            if mode == "zero3":
+                fsdp_kwargs = {}
+            elif mode == "zero2":
+                fsdp_kwargs = {"reshard_after_forward": False}
+            else:
+                raise ValueError(mode)
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "dict, by a key": (
+        """
+        def wrap(model, mode):
+            return FSDP(
+                model,
+                sharding_strategy={
+                    "fsdp": ShardingStrategy.FULL_SHARD,
+                    "sdp": ShardingStrategy.SHARD_GRAD_OP,
+                }[mode],
+            )
+        """,
+        """
+        def wrap(model, mode):
+            fsdp_kwargs = {"fsdp": {}, "sdp": {"reshard_after_forward": False}}[mode]
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "table, whose keys the command line offers": (
+        """
+        TABLE = {"fsdp": ShardingStrategy.FULL_SHARD, "sdp": ShardingStrategy.SHARD_GRAD_OP}
+
+
+        def wrap(model, parser):
+            parser.add_argument("--mode", choices=list(TABLE))
+            mode = parser.parse_args().mode
+            return FSDP(model, sharding_strategy=TABLE.get(mode, ShardingStrategy.FULL_SHARD))
+        """,
+        """
+        TABLE = {"fsdp": {}, "sdp": {"reshard_after_forward": False}}
+
+
+        def wrap(model, parser):
+            parser.add_argument("--mode", choices=list(TABLE))
+            mode = parser.parse_args().mode
+            fsdp_kwargs = TABLE.get(mode, {})
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "function": (
+        """
+        def strategy_of(mode):
+            if mode == "zero2":
+                return ShardingStrategy.SHARD_GRAD_OP
+            return ShardingStrategy.FULL_SHARD
+
+
+        def wrap(model, mode):
+            return FSDP(model, sharding_strategy=strategy_of(mode))
+        """,
+        """
+        def strategy_of(mode):
+            if mode == "zero2":
+                return {"reshard_after_forward": False}
+            return {}
+
+
+        def wrap(model, mode):
+            fsdp_kwargs = strategy_of(mode)
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "name, among those that the command line offers": (
+        """
+        def wrap(model, parser):
+            parser.add_argument("--strategy", choices=["FULL_SHARD", "SHARD_GRAD_OP"])
+            args = parser.parse_args()
+            return FSDP(model, sharding_strategy=ShardingStrategy[args.strategy])
+        """,
+        """
+        def wrap(model, parser):
+            parser.add_argument("--strategy", choices=["FULL_SHARD", "SHARD_GRAD_OP"])
+            args = parser.parse_args()
+            fsdp_kwargs = {"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[args.strategy]
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "one of them has a mesh": (
+        f"""
+        def wrap(model, mode):
+            return FSDP(
+                model,
+                sharding_strategy={{"full": ShardingStrategy.FULL_SHARD, "no": ShardingStrategy.NO_SHARD}}[mode],
+                {DEVICE},
+            )
+        """,
+        """
+        def wrap(model, mode):
+            mesh = None
+            if mode == "no":
+                # NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.
+                mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+            return fully_shard(model, mesh=mesh)
+        """,
+    ),
+    "name that only run time knows": (
+        f"""
+        def wrap(model, cfg):
+            return FSDP(model, sharding_strategy=ShardingStrategy[cfg.strategy], {DEVICE})
+        """,
+        """
+        def wrap(model, cfg):
+            mesh = strategy_mesh(cfg.strategy)
+            return fully_shard(model, mesh=mesh, **reshard_kwargs(cfg.strategy))
+        """,
+    ),
+    "member that only run time knows": (
+        f"""
+        def wrap(model, cfg):
+            return FSDP(model, sharding_strategy=cfg.strategy, {DEVICE})
+        """,
+        """
+        def wrap(model, cfg):
+            mesh = strategy_mesh(cfg.strategy and cfg.strategy.name)
+            return fully_shard(model, mesh=mesh, **reshard_kwargs(cfg.strategy and cfg.strategy.name))
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), BY_FLAG.values(), ids=BY_FLAG)
+def test_strategy(before: str, after: str) -> None:
+    assert written(before) == code(after)
+
+
+def test_strategy_that_something_else_reads_is_looked_at() -> None:
+    text = written(
+        """
+        def wrap(model, zero2):
+            strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD
+            print(strategy)
+            return FSDP(model, sharding_strategy=strategy)
+        """
+    )
+    assert "    strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD\n" in text
+    assert '{"reshard_after_forward": False} if strategy.name == "SHARD_GRAD_OP" else {}\n' in text
+
+
+def test_strategy_of_another_file_is_chosen_there() -> None:
+    result = rewrite_files(
+        {
+            "train.py": HEAD + "from strategies import of\n\n\ndef wrap(model, mode):\n"
+            "    return FSDP(model, sharding_strategy=of(mode))\n",
+            "strategies.py": "from torch.distributed.fsdp import ShardingStrategy\n\n\ndef of(mode):\n"
+            "    return ShardingStrategy.SHARD_GRAD_OP if mode else ShardingStrategy.FULL_SHARD\n",
+        }
+    )
+    assert result.after["strategies.py"].endswith('    return {"reshard_after_forward": False} if mode else {}\n')
+    assert "    fsdp_kwargs = of(mode)\n    return fully_shard(model, **fsdp_kwargs)\n" in result.after["train.py"]
+    assert result.support == frozenset()
+
+
+SPLATS = {
+    "display": (
+        """
+        def wrap(model):
+            settings = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+            return FSDP(model, **settings)
+        """,
+        """
+        def wrap(model):
+            return fully_shard(model, reshard_after_forward=False)
+        """,
+    ),
+    "updated under a flag": (
+        """
+        def wrap(model, args):
+            settings = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+            if args.bf16:
+                settings["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16)
+            if args.offload:
+                settings.update(cpu_offload=CPUOffload(offload_params=True))
+            return FSDP(model, **settings)
+        """,
+        """
+        def wrap(model, args):
+            mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
+            return fully_shard(
+                model,
+                mp_policy=mp_policy,
+                reshard_after_forward=False,
+                offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy(),
+            )
+        """,
+    ),
+    "either way": (
+        """
+        def wrap(model, args):
+            settings = {}
+            if args.zero2:
+                settings["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+            else:
+                settings["sharding_strategy"] = ShardingStrategy.FULL_SHARD
+            return FSDP(model, **settings)
+        """,
+        """
+        def wrap(model, args):
+            fsdp_kwargs = {"reshard_after_forward": False} if args.zero2 else {}
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "one dict in another": (
+        """
+        def wrap(model, zero2):
+            shared = dict(use_orig_params=True)
+            return FSDP(model, **{**shared, "sharding_strategy": ShardingStrategy.SHARD_GRAD_OP})
+        """,
+        """
+        def wrap(model, zero2):
+            shared = dict(use_orig_params=True)
+            return fully_shard(model, reshard_after_forward=False)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SPLATS.values(), ids=SPLATS)
+def test_splat_that_is_spelled_out(before: str, after: str) -> None:
+    assert written(before) == code(after)
+
+
+UNSEEN = {
+    "passed in": "def wrap(model, **settings):\n",
+    "changed elsewhere": "def wrap(model):\n    settings = {}\n    configure(settings)\n",
+    "filled in a loop": "def wrap(model, names):\n    settings = {}\n    for name in names:\n"
+    '        settings["cpu_offload"] = name\n',
+    "ignores modules": 'def wrap(model):\n    settings = {"ignored_modules": [model.head]}\n',
+    "a name changes on the way": 'def wrap(model, a):\n    settings = {"sync_module_states": a}\n    a = False\n',
+}
+
+
+@pytest.mark.parametrize("above", UNSEEN.values(), ids=UNSEEN)
+def test_splat_that_is_not_seen_whole(above: str) -> None:
+    assert (
+        "    return shard_model(model, **settings)\n"
+        in rewrite(HEAD + above + "    return FSDP(model, **settings)\n").text
+    )
+
+
+def test_variables_go_with_the_splat_that_took_them() -> None:
+    text = written(
+        """
+        def wrap(model):
+            offload = CPUOffload(offload_params=True)
+            settings = dict(cpu_offload=offload)
+            return FSDP(model, **settings)
+        """
+    )
+    assert text == "def wrap(model):\n    return fully_shard(model, offload_policy=CPUOffloadPolicy())\n"
