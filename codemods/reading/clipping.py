@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.plan import Plan
 from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
 STALE = (
@@ -30,6 +31,6 @@ def has_plain_norm(call: cst.Call, first: int) -> bool:
     return norm is None or isinstance(norm, (cst.Integer, cst.Float))
 
 
-def needs_support(model: cst.BaseExpression, ctx: Context) -> bool:
+def needs_support(model: cst.BaseExpression, ctx: Context, plan: Plan) -> bool:
     """Whether torch's own function fails: for plain gradients beside sharded ones, and for gradients on the CPU."""
-    return may_ignore_parameters(ctx, model) or may_offload_parameters(ctx, model)
+    return may_ignore_parameters(ctx, model, plan) or may_offload_parameters(ctx, model, plan)

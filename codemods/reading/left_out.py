@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.plan import Plan
 
 
 def ignores_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -14,14 +15,22 @@ def ignores_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
     )
 
 
-def may_ignore_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
-    """Whether some parameters of a model may stay plain tensors, which `**kwargs` may say too."""
+def may_ignore_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | None = None) -> bool:
+    """Whether some parameters of a model may stay plain tensors, which `**kwargs` may say too.
+
+    What a native wrap site takes by `**` ignores nothing.
+    """
     calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
-    return any(a.star == "**" for call in calls for a in call.args) or ignores_parameters(ctx, model)
+    unseen = [call for call in calls if plan is None or not plan.is_native(call)]
+    return any(a.star == "**" for call in unseen for a in call.args) or ignores_parameters(ctx, model)
 
 
-def may_offload_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
+def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
     """Whether the parameters of a model may lie on the CPU."""
+    calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    drafts = [plan.wraps[call].draft for call in calls if plan.is_native(call)]
+    if any(draft is not None and "offload_policy" in draft.common_kwargs for draft in drafts):
+        return True
     return any(
         not _stays_on_device(origin)
         for name, origins in _given(ctx, model)

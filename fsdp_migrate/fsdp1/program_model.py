@@ -357,19 +357,6 @@ class PlannedFile(FileContext):
         super().__init__(tree, planned.model, planned.file)
         self.plan = planned.plan
 
-    def may_ignore_parameters(self, node: cst.BaseExpression) -> bool:
-        """A native wrap site takes nothing that is ignored by `**`."""
-        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
-        unseen = [call for call in calls if any(a.star == "**" for a in call.args) and not self.plan.is_native(call)]
-        return bool(unseen) or self.ignores_parameters(node)
-
-    def may_offload_parameters(self, node: cst.BaseExpression) -> bool:
-        """What comes by `**` counts too."""
-        calls = [origin.node for origin in self.origins(node) if isinstance(origin.node, cst.Call)]
-        drafts = [self.plan.wraps[call].draft for call in calls if self.plan.is_native(call)]
-        offloads = any(draft is not None and "offload_policy" in draft.common_kwargs for draft in drafts)
-        return offloads or super().may_offload_parameters(node)
-
 
 def _origin(made: values.Origin, file: FileContext) -> Origin:
     """As the rule API has it: what `*args` takes is no expression that a rule could read."""

@@ -222,14 +222,14 @@ class Values:
         else:
             yield Origin(tree, None, f"`{name.value}` is a module")
 
-    def bound(self, tree: Tree, name: cst.Name) -> list[Place] | None:
+    def bound(self, tree: Tree, name: cst.Name) -> list[tuple[Tree, cst.BaseExpression]] | None:
         """The expressions that a name is bound to where it stands; None where it may be bound in another way."""
         symbol = self.program.symbols.of(tree, name)
         if not isinstance(symbol, Defined) or comprehension(tree, name) is not None:
             return None
-        found: list[Place] = []
+        found: list[tuple[Tree, cst.BaseExpression]] = []
         for binding in self._bindings(tree, name, symbol):
-            if binding.how is not Binds.VALUE or binding.value is None:
+            if binding.how is not Binds.VALUE or binding.value is None or binding.path:
                 return None
             found.append((symbol.tree, binding.value))
         return found or None

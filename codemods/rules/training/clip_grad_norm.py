@@ -114,7 +114,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
             message = f"{_THROUGH_SUPPORT}; {what}"
             found_here = finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)
             return Fix(through_support, [found_here], [item])
-    if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx):
+    if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx, ctx.plan):
         return Fix(through_support, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item])
     torch = ctx.named(Import("torch"), call)
     function = f"{torch.local}.nn.utils.{_FUNCTION}"

@@ -52,6 +52,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
@@ -95,7 +96,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     return None
 
 
-def edit(found: Match, ctx: Context) -> Fix:
+def edit(found: Match, ctx: PlannedContext) -> Fix:
     call, model = found.call, found.model
     if found.function == _TOTAL:
         return _total(found, ctx)
@@ -105,7 +106,7 @@ def edit(found: Match, ctx: Context) -> Fix:
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
     findings = [finding(CODE, Level.MANUAL, ctx, call, message, hint)]
-    if not has_plain_norm(call, 1) or needs_support(model, found.where) or rerun:
+    if not has_plain_norm(call, 1) or needs_support(model, found.where, ctx.plan) or rerun:
         item = ctx.named(Import(SUPPORT, "clip_grad_norm_"), call)
         edits = [Edit(*ctx.span(call.func), item.local)]
         for argument in call.args:
