@@ -31,6 +31,8 @@ class Options:
     """What a full checkpoint becomes: `keep` for one file, `dcp` for a folder that every rank writes to."""
     contract: bool = False
     """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
+    marks: bool = False
+    """Whether what is left to a person gets a comment, so that a later `check` still finds it."""
 
     @property
     def saves_by_dcp(self) -> bool:

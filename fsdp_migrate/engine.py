@@ -29,6 +29,7 @@ from .project.source import Source
 from .pyanalysis.program import Program
 from .pyanalysis.room import room_for_trees
 from .pyanalysis.symbols import Resolve
+from .todo import marks
 
 __all__ = ["BrokenText", "Options", "apply", "migrate"]
 
@@ -216,6 +217,8 @@ class _Run:
             tree = self.facts.model.program.tree(path)
             assert tree is not None
             self._take(path, placed(self.facts.file(tree), self.pending[path].raises))
+        if self.options.marks:
+            self._mark_what_is_left()
         edited = {
             path: apply(path, texts[path], pending.edits).text
             for path, pending in self.pending.items()
@@ -237,6 +240,21 @@ class _Run:
         new = {path: result.text(modules.get(path, support_file.NAME)) for path, result in tidied.items()}
         found += [Change(path, texts[path], text) for path, text in new.items() if text != texts[path]]
         return tuple(sorted(found, key=lambda change: change.path))
+
+    def _mark_what_is_left(self) -> None:
+        """A comment above what a person has to do, save where FSDP1 is still named: that is found without one."""
+        by_path: dict[Path, list[Finding]] = defaultdict(list)
+        for each in self.findings:
+            by_path[each.path].append(each)
+        for path, findings in by_path.items():
+            tree = self.facts.model.program.tree(path)
+            if tree is None or self.plan.is_kept(path):
+                continue
+            file = self.facts.file(tree)
+            rendered = self._rendered(file)
+            named = {file.span(node)[0] for node, _ in file.references() if _is_left(file, node, rendered)}
+            lasting = [each for each in findings if each.about is None or file.span(each.about)[0] not in named]
+            self.pending[path].edits.update(marks(file, lasting))
 
     def _tidy(self, path: Path, text: str) -> imports.Tidied:
         tree = self.facts.model.program.tree(path)

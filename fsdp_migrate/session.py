@@ -71,11 +71,14 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     from .render.view import Command, View
     from .rulebook import rulebook
     from .suppress import suppress
+    from .todo import with_todos
 
-    options = Options(config.torch_version, config.checkpoint_format, contract=command is Command.CHECK)
+    is_check = command is Command.CHECK
+    options = Options(config.torch_version, config.checkpoint_format, contract=is_check, marks=not is_check)
     report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
+    report = with_todos(report, program.texts)
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
     remains, mention = what_remains(program.texts)

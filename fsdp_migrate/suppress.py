@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import re
-import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from codemods.api import Finding, Level
 
+from .comments import comments
 from .findings import Report
 
 CODE = "FM001"
@@ -40,8 +38,6 @@ The comment is only reported. Removing it changes nothing but what is reported.
 - The README of fsdp-migrate, on silencing a finding.
 """
 
-_COMMENT = re.compile(r"#\s*fsdp-migrate:\s*ignore(?:\[([^\]]*)\])?")
-
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
@@ -64,7 +60,7 @@ def suppress(
 
     `enabled` tells whether a rule ran at all: a comment for one that did not run cannot be called unused.
     """
-    ignores = [ignore for path, text in texts.items() for ignore in comments(path, text)]
+    ignores = [ignore for path, text in texts.items() for ignore in _ignores(path, text)]
     if not ignores:
         return report, 0
     silenced = {
@@ -78,19 +74,9 @@ def suppress(
     return replace(report, findings=tuple(findings)), len(silenced)
 
 
-def comments(path: Path, text: str) -> Iterator[Ignore]:
-    """The comments of one file. What looks like one inside a string is none."""
-    if "fsdp-migrate:" not in text:
-        return
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
-    except (tokenize.TokenError, SyntaxError):
-        return  # the file is reported as one that does not parse
-    for token in tokens:
-        match = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
-        if match:
-            codes = frozenset(code.strip() for code in (match[1] or "").split(",") if code.strip())
-            yield Ignore(path, token.start[0], token.start[1] + match.start() + 1, codes)
+def _ignores(path: Path, text: str) -> Iterator[Ignore]:
+    for comment in comments(text, "ignore"):
+        yield Ignore(path, comment.line, comment.column, comment.codes)
 
 
 def _unused(ignore: Ignore, report: Report, enabled: Callable[[str], bool]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ def explain(code: str) -> int:
     if rule is None:
         err(f"error: there is no rule {code}\n    fsdp-migrate rules lists them: {', '.join(rules)}\n")
         return 2
-    out(f"# {rule.code} {rule.name}\n\n{rule.docs.strip()}\n")
+    out(f"# {rule.code} {rule.name}\n\n{rule.docs.strip()}\n{_comments(rule.code)}")
     return 0
 
 
@@ -35,3 +35,15 @@ def _explain_check(code: str) -> int:
         return 2
     out(f"# {about.id} {about.title}\n\n{about.docs}\n")
     return 0
+
+
+def _comments(code: str) -> str:
+    """The comments that speak of a rule."""
+    if code[2:3] not in "1234":
+        return ""
+    return f"""
+## Comments
+
+`# fsdp-migrate: todo[{code}]` stands where `rewrite` left something to you, and is found until you take it away.
+`# fsdp-migrate: ignore[{code}]` on a line silences the rule there.
+"""
