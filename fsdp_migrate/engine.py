@@ -21,6 +21,7 @@ from . import imports, support_file
 from .edit.apply import Overlap, Rendered, apply
 from .findings import Change, FileError, Report
 from .fsdp1.files import holding
+from .fsdp1.library import LIBRARY
 from .fsdp1.program_model import PlannedFile, PlannedModel, ProgramModel
 from .plan import make_plan
 from .project.imports import import_graph, programs, resolve_module, roots_of
@@ -60,7 +61,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     `graph` tells which of the files each one imports: what nothing connects gets a support module of its own.
     Never raises for a file that cannot be parsed: it is in `Report.errors`, and the rest goes on.
     """
-    program = Program({source.path: source.text for source in sources}, _resolver())
+    program = Program({source.path: source.text for source in sources}, _resolver(), LIBRARY)
     graph = import_graph(tuple(program.texts)) if graph is None else graph
     model = ProgramModel(program, options, programs(graph))
     plan = make_plan(model, graph)

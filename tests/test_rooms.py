@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RULE_ROOMS = ("wrapping", "training", "checkpoints", "traps", "skipped", "contract")
+RULE_ROOMS = ("rules.wrapping", "rules.training", "rules.checkpoints", "hazards", "skipped", "fsdp2_lint")
 CODEMODS = sorted((ROOT / "codemods").rglob("*.py"))
+MIGRATE = sorted((ROOT / "fsdp_migrate").rglob("*.py"))
+
+# What a room may import of the others: a step of the pipeline knows those before it, and no step knows the next.
+MAY_IMPORT = {
+    "pyanalysis": set(),
+    "project": {"findings"},
+    "fsdp1": {"pyanalysis"},
+    "plan": {"fsdp1", "pyanalysis", "project"},
+    "edit": {"pyanalysis", "project", "support", "findings"},
+}
+WITHOUT_CODEMODS = ("pyanalysis", "project")
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported(path: Path) -> set[str]:
@@ -26,21 +43,50 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def rule_of(module: str) -> str | None:
+    """The rule that a module is, or is a part of: `codemods.rules.wrapping.wrap` for all in that folder."""
+    for room in RULE_ROOMS:
+        start = f"codemods.{room}."
+        if module.startswith(start):
+            return start + module.removeprefix(start).split(".")[0]
+    return None
+
+
 @pytest.mark.parametrize("path", CODEMODS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_codemod_imports_no_rule_and_nothing_of_the_tool(path: Path) -> None:
     names = imported(path)
     assert not {name for name in names if name.split(".")[0] in ("fsdp_migrate", "torch")}
-    room, *rest = path.relative_to(ROOT / "codemods").with_suffix("").parts
-    if rest in ([], ["__init__"]):  # these sort the rules
-        return
-    rules = {name for name in names if name.startswith(tuple(f"codemods.{other}." for other in RULE_ROOMS))}
-    own = f"codemods.{room}.{rest[0]}." if len(rest) > 1 else f"codemods.{room}.{path.stem}"
-    assert not {name for name in rules if not name.startswith(own)}
+    if path.parent == ROOT / "codemods" or module_of(path).removeprefix("codemods.") in RULE_ROOMS:
+        return  # these sort the rules
+    assert {rule_of(name) for name in names} <= {None, rule_of(module_of(path))}
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in CODEMODS if path.parent.name in RULE_ROOMS and path.stem != "__init__"]
+    "path",
+    [path for path in CODEMODS if module_of(path.parent / "__init__.py").removeprefix("codemods.") in RULE_ROOMS],
 )
 def test_every_file_of_a_room_of_rules_is_a_rule(path: Path) -> None:
+    if path.stem == "__init__":
+        return
     names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     assert names & {"RULE", "CHECK"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in MIGRATE if path.relative_to(ROOT / "fsdp_migrate").parts[0] in MAY_IMPORT],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_step_knows_only_the_steps_before_it(path: Path) -> None:
+    room = path.relative_to(ROOT / "fsdp_migrate").parts[0]
+    names = imported(path)
+    rooms = {name.split(".")[1] for name in names if name.startswith("fsdp_migrate.")}
+    assert rooms <= {room, *MAY_IMPORT[room]}
+    assert room not in WITHOUT_CODEMODS or not {name for name in names if name.startswith("codemods")}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "fsdp_migrate" / "pyanalysis").glob("*.py")), ids=lambda path: path.name
+)
+def test_the_analysis_of_python_speaks_of_nothing_else(path: Path) -> None:
+    assert not re.search("fsdp|fully_shard", path.read_text(), re.IGNORECASE)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 
 from codemods import RULES
+from codemods.api import SUPPORT
 from codemods.tables.leftovers import BY_NAME
 
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
-from ..support_file import is_support_file
 
 
 def naming_fsdp1(program: Program) -> list[Tree]:
@@ -30,10 +30,10 @@ def using_models(program: Program) -> list[Tree]:
         rf"|[\"'](?:{'|'.join(sorted(BY_NAME))})[\"']"
     )
     paths = [path for path, text in program.texts.items() if uses.search(text)]
-    trees = (program.tree(path) for path in paths if not is_support_file(path))
+    trees = (program.tree(path) for path in paths if path.stem != SUPPORT)
     return [tree for tree in trees if tree is not None]
 
 
 def holding(program: Program, words: Iterable[str]) -> list[Tree]:
     """The files that hold one of these identifiers; the tool's own support modules left out."""
-    return [tree for tree in program.mentioning(*words) if not is_support_file(tree.path)]
+    return [tree for tree in program.mentioning(*words) if tree.path.stem != SUPPORT]

@@ -1,1 +1,1 @@
-"""What a program does with FSDP1: which name means what, where a value is made, what holds a wrapped model."""
+"""What Python says: which name means what, where a value is made, who calls a function, what cannot run together."""

@@ -1,6 +1,6 @@
 """What must hold where code runs, and so what cannot run together.
 
-A model is wrapped under `if args.fsdp:`; in the `else` of `if args.fsdp:` of another file it is not that model. A
+A model is wrapped under `if args.sharded:`; in the `else` of `if args.sharded:` of another file it is not that model. A
 condition is known by the value it asks about, followed through parameters and attributes: `self.zero` is `args.zero`
 where that was passed.
 """

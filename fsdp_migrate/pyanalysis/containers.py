@@ -1,6 +1,6 @@
 """What is put into a dict, a list or a `ModuleDict`, and so can come out of it again.
 
-`self.nets[key] = FSDP(self.nets[key])`, then `for net in self.nets.values()`. Containers are told apart by the place
+`self.nets[key] = Wrapper(self.nets[key])`, then `for net in self.nets.values()`. Containers are told apart by the place
 that makes them, and what is in them is not told apart at all, but for constant keys and the elements of tuples.
 """
 
@@ -12,8 +12,6 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import libcst as cst
-
-from codemods.tables.names import WRAPPER, fsdp1_name
 
 from .definitions import last_name, yields
 from .program import ANY_KEY
@@ -183,7 +181,7 @@ class Containers:
 
     def _items_of_call(self, tree: Tree, call: cst.Call, key: object, path: Path) -> Iterator[Part]:
         name = last_name(call.func)
-        if fsdp1_name(self._library_name(tree, call) or "") == f"{WRAPPER}.fsdp_modules":
+        if self._program.library.gives_wrappers(self._library_name(tree, call) or ""):
             yield Part(tree, call.func, path)
         elif isinstance(call.func, cst.Name) and name in _SEQUENCES and call.args:
             yield from self.turns(tree, call.args[-1 if name == "filter" else 0].value, path)
@@ -222,7 +220,7 @@ class Containers:
         if name is None:
             return []
         if (name, key) not in self._stores:
-            wrapping = {tree.path for tree in self._program.mentioning(WRAPPER)}
+            wrapping = {tree.path for tree in self._program.mentioning(self._program.library.wrapper)}
             self._stores[name, key] = [
                 store
                 for tree in self._program.parsed({*self._program.filling(name, key), *wrapping})

@@ -1,6 +1,6 @@
 """Which bindings of a name can reach one use of it: reaching definitions over structured Python.
 
-`model = Net()`, then `if fsdp: model = FSDP(model)`, then `model(x)`: both reach the call. A branch that ends in
+`model = Net()`, then `if wrapped: model = Wrapper(model)`, then `model(x)`: both reach the call. A branch that ends in
 `return`, `raise`, `continue` or `break` reaches nothing behind it.
 """
 

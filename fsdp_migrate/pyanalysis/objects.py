@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.tables.names import WRAPPER
-
 from .calls import argument_for
 from .containers import Part
 from .definitions import class_of, first_parameter, is_property, is_setter, overrides, returns
@@ -194,7 +192,7 @@ class Objects:
         trees += self._program.parsed(self._program.setting(name))
         trees += self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
         if seen.is_unknown:
-            trees += self._program.mentioning(WRAPPER)
+            trees += self._program.mentioning(self._program.library.wrapper)
         for tree in dict.fromkeys(trees):
             if tree not in self._stores:
                 self._stores[tree] = stores_in(tree)

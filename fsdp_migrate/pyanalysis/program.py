@@ -11,6 +11,7 @@ from pathlib import Path
 import libcst as cst
 
 from .depth import TooDeep, check_depth
+from .library import Library
 from .symbols import Resolve, Symbols
 from .tree import Tree
 
@@ -44,11 +45,12 @@ ANY_KEY = object()
 class Program:
     """The files one `rewrite` looks at together. Nothing is imported or run; parsing is on demand."""
 
-    def __init__(self, texts: Mapping[Path, str], resolve: Resolve) -> None:
+    def __init__(self, texts: Mapping[Path, str], resolve: Resolve, library: Library) -> None:
         self.texts = texts
+        self.library = library
         self._trees: dict[Path, Tree | None] = {}
         self.errors: dict[Path, str] = {}
-        self.symbols = Symbols(self.tree, resolve)
+        self.symbols = Symbols(self.tree, resolve, library)
 
     def tree(self, path: Path) -> Tree | None:
         """The parsed file; None when it is not the program's, or not Python (then it is in `errors`)."""

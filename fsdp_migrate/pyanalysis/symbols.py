@@ -8,8 +8,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods.tables.names import FSDP1, FSDP2, WRAPPER, fsdp1_name
-
+from .library import Library
 from .scopes import Binding, Binds, Scope
 from .tree import Tree
 
@@ -19,7 +18,7 @@ Resolve = Callable[[Path, "str | None", int], "Path | None"]
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A name of a library: `torch.distributed.fsdp.ShardingStrategy.FULL_SHARD`."""
+    """A name of a library: `torch.optim.AdamW`."""
 
     dotted: str
 
@@ -46,9 +45,10 @@ Symbol = Outside | Defined | OwnModule
 class Symbols:
     """Follows names through imports, re-exports and star imports of the program's own files."""
 
-    def __init__(self, tree_of: Callable[[Path], Tree | None], resolve: Resolve) -> None:
+    def __init__(self, tree_of: Callable[[Path], Tree | None], resolve: Resolve, library: Library) -> None:
         self._tree_of = tree_of
         self._resolve = resolve
+        self._library = library
         self._following: set[tuple[Path, str]] = set()
         self._known: dict[tuple[Scope, str], Symbol | None] = {}
 
@@ -61,7 +61,7 @@ class Symbols:
         return None
 
     def dotted(self, tree: Tree, expression: cst.BaseExpression) -> str | None:
-        """The library name behind an expression: `FSDP` is `torch.distributed.fsdp.FullyShardedDataParallel`."""
+        """The library name behind an expression: `nn.Linear` is `torch.nn.Linear`."""
         symbol = self.of(tree, expression)
         return symbol.dotted if isinstance(symbol, Outside) else None
 
@@ -92,7 +92,7 @@ class Symbols:
         return next((symbol for symbol in symbols if symbol is not None), None)
 
     def _alias_of_wrapper(self, tree: Tree, bindings: Sequence[Binding]) -> Outside | None:
-        """`FSDP = FullyShardedDataParallel`, which `import … as FSDP` says as well."""
+        """`Alias = Wrapper`, which `import … as Alias` says as well."""
         value = bindings[0].value
         if len(bindings) != 1 or bindings[0].how is not Binds.VALUE or not isinstance(value, (cst.Name, cst.Attribute)):
             return None
@@ -104,13 +104,13 @@ class Symbols:
             symbol = self.of(tree, value)
         finally:
             self._following.discard(key)
-        is_wrapper = isinstance(symbol, Outside) and fsdp1_name(symbol.dotted) == WRAPPER
+        is_wrapper = isinstance(symbol, Outside) and self._library.is_wrapper(symbol.dotted)
         return symbol if is_wrapper and isinstance(symbol, Outside) else None
 
     def _starred(self, tree: Tree, name: str) -> Symbol | None:
         for module in self.star_imports(tree):
             if isinstance(module, str):
-                if module.startswith("torch.distributed.fsdp") and name in FSDP1 | FSDP2:
+                if self._library.exports(module, name):
                     return Outside(f"{module}.{name}")
                 continue
             symbol = self._top_level(module, name)

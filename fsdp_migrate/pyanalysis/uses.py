@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from codemods.api import Reference
-
 from .definitions import last_name
 from .flow import reaching
 from .scopes import Binding
 from .tree import Tree
+
+Reference = cst.Name | cst.Attribute
+"""An expression that can name something: `nn`, `nn.Linear`."""
 
 
 def dotted_names(tree: Tree) -> Iterator[Reference]:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.tables.names import WRAPPER, fsdp1_name
-
 from .callers import Callers, Function
 from .containers import Containers, Part, constant
 from .definitions import is_context_manager, is_generator, last_name, returns, yields
@@ -350,11 +348,11 @@ class Values:
                 yield from self.of_part(part)
 
     def _is_annotated(self, tree: Tree, parameter: cst.Param) -> bool:
-        """`model: FSDP`: the parameter itself is where it is made, as far as can be seen."""
+        """`model: Wrapper`: the parameter itself is where it is made, as far as can be seen."""
         annotation = parameter.annotation.annotation if parameter.annotation is not None else None
         if not isinstance(annotation, (cst.Name, cst.Attribute)):
             return False
-        return fsdp1_name(self.program.symbols.dotted(tree, annotation) or "") == WRAPPER
+        return self.program.library.is_wrapper(self.program.symbols.dotted(tree, annotation) or "")
 
     def _of_attribute(self, tree: Tree, expression: cst.Attribute) -> Iterator[Origin]:
         symbol = self.program.symbols.of(tree, expression)
@@ -375,7 +373,7 @@ class Values:
             if not found:
                 yield Origin(tree, None, f"`super().{name}` is not the program's own")
             return
-        if name in {"module", "_orig_mod", "_fsdp_wrapped_module"} and any(
+        if name in self.program.library.inner and any(
             self._is_wrapper(origin) for origin in self.origins(tree, expression.value)
         ):
             yield from self.origins(tree, expression.value)
@@ -404,7 +402,7 @@ class Values:
     def _is_wrapper(self, origin: Origin) -> bool:
         if not isinstance(origin.node, cst.Call):
             return False
-        return fsdp1_name(self.program.symbols.dotted(origin.tree, origin.node.func) or "") == WRAPPER
+        return self.program.library.is_wrapper(self.program.symbols.dotted(origin.tree, origin.node.func) or "")
 
 
 def _element(node: cst.CSTNode | None, step: object) -> cst.BaseExpression | None:

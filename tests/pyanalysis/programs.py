@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import libcst as cst
 
+from fsdp_migrate.fsdp1.library import LIBRARY
 from fsdp_migrate.fsdp1.program_model import FileContext, ProgramModel
 from fsdp_migrate.project.imports import resolve_module, roots_of
 from fsdp_migrate.pyanalysis.program import Program
@@ -37,6 +38,7 @@ def facts_of(files: Mapping[str, str] | str) -> Iterator[dict[str, FileContext]]
         program = Program(
             {folder / file: code(text) for file, text in texts.items()},
             lambda importing, module, level: resolve_module(importing, module, level, roots_of(importing)),
+            LIBRARY,
         )
         facts = ProgramModel(program)
         trees = {file: program.tree(folder / file) for file in texts}

@@ -9,6 +9,7 @@ import pytest
 
 from codemods.plan import NotPlanned, Plan
 from codemods.rules.wrapping import wrap
+from fsdp_migrate.fsdp1.library import LIBRARY
 from fsdp_migrate.fsdp1.program_model import FileContext, PlannedModel, ProgramModel
 from fsdp_migrate.plan import make_plan
 from fsdp_migrate.project.imports import resolve_module
@@ -60,7 +61,7 @@ PROGRAM = """
 
 def planned(text: str) -> tuple[FileContext, Plan]:
     path = Path("train.py")
-    model = ProgramModel(Program({path: code(text)}, lambda *_: resolve_module(path, None, 0, ())))
+    model = ProgramModel(Program({path: code(text)}, lambda *_: resolve_module(path, None, 0, ()), LIBRARY))
     plan = make_plan(model, {path: ()})
     tree = model.program.tree(path)
     assert tree is not None

@@ -1,0 +1,21 @@
+"""What is known of a library that a program imports, and that its names alone do not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library with a class whose objects wrap another object, and stand for it. Names are dotted: `package.Class`."""
+
+    wrapper: str
+    """The name of that class, without its package."""
+    is_wrapper: Callable[[str], bool]
+    gives_wrappers: Callable[[str], bool]
+    """Whether a function returns the wrappers that there are within one."""
+    inner: frozenset[str]
+    """The attributes by which a wrapper gives out what it wraps."""
+    exports: Callable[[str, str], bool]
+    """Whether `from module import *` brings a name."""
