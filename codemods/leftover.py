@@ -43,7 +43,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, Reference, finding
+from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, finding
 from codemods.reading.class_asked import model_of
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import (
@@ -79,7 +79,7 @@ def is_plain_data(name: str) -> bool:
     return name.split(".")[0] in CONFIGS
 
 
-def plain_data(found: Sequence[tuple[Reference, str]], ctx: Context) -> Fix:
+def plain_data(found: Sequence[tuple[cst.BaseExpression, str]], ctx: Context) -> Fix:
     """One note a file about settings that stay torch's own: other programs and libraries fill and compare them."""
     if not found:
         return Fix()
@@ -91,6 +91,13 @@ def plain_data(found: Sequence[tuple[Reference, str]], ctx: Context) -> Fix:
 def is_about_data(found: Finding) -> bool:
     """Whether a finding only says which settings stay."""
     return found.rule == CODE and found.level is Level.REVIEW
+
+
+def quoted(node: cst.BaseExpression, name: str, ctx: Context) -> Fix:
+    """An annotation in quotes, which nothing runs."""
+    message = f"{name} is named in an annotation in quotes, which stays as it is"
+    hint = "write FSDPModule, or nn.Module where nothing of a unit is used" if name == WRAPPER else ""
+    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, message, hint)])
 
 
 _STAYS = "of torch.distributed.fsdp stays in use: plain data, which has no behaviour of FSDP1"

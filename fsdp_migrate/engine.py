@@ -4,54 +4,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import libcst as cst
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
-from codemods.api import SUPPORT, Edit, Finding, Fix, Import, Level, Options, Raise, Reference
+from codemods.api import SUPPORT, Finding, Fix, Level, Options, Reference
 from codemods.plan import Plan
 from codemods.reading import configuration
 from codemods.reading.layout import removal
 from codemods.reading.raises import placed
-from codemods.tables.names import PACKAGE
 
-from . import imports, support_file
+from .edit import imports
 from .edit.apply import Overlap, Rendered, apply
-from .findings import Change, FileError, Report
+from .edit.changes import Pending, Written, write
+from .findings import FileError, Report
 from .fsdp1.files import holding
 from .fsdp1.library import LIBRARY
 from .fsdp1.program_model import PlannedFile, PlannedModel, ProgramModel
 from .plan import make_plan
 from .project.imports import import_graph, programs, resolve_module, roots_of
-from .project.search_path import SearchPath
 from .project.source import Source
 from .pyanalysis.program import Program
 from .pyanalysis.room import room_for_trees
 from .pyanalysis.symbols import Resolve
 from .todo import marks
 
-__all__ = ["BrokenText", "Options", "apply", "migrate"]
-
-
-class BrokenText(Exception):
-    """A rewritten file does not parse: a fault of a rule. Nothing of the program is written then."""
-
-    def __init__(self, path: Path, error: cst.ParserSyntaxError) -> None:
-        super().__init__(
-            f"the rewritten text would not be Python (line {error.raw_line}); this is a fault of fsdp-migrate"
-        )
-        self.path = path
-
-
-@dataclass
-class _Pending:
-    """What the rules want of one file."""
-
-    edits: set[Edit] = field(default_factory=set)
-    imports: set[Import] = field(default_factory=set)
-    raises: list[Raise] = field(default_factory=list)
+__all__ = ["Options", "migrate"]
 
 
 @room_for_trees()
@@ -69,7 +49,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     naming = [facts.of(file) for file in model.wrapping.naming]
     looked_at = model.wrapping.own if plan.wraps else model.wrapping.naming
     files = [facts.of(file) for file in looked_at if not plan.is_kept(file.path)]
-    run = _Run(facts, options, graph)
+    run = _Run(facts)
     for file in files:
         run.apply_rules(file)
     for file in files:
@@ -77,13 +57,15 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     run.report_untouched(naming)
     run.report_traps(files)
     findings = run.findings
-    changes: tuple[Change, ...] = ()
     obstacle = _obstacle(plan)
+    written = Written((), (), frozenset())
     if obstacle is None:
-        try:
-            changes = run.changes()
-        except BrokenText as broken:
-            program.errors[broken.path] = str(broken)
+        run.place_raises()
+        if options.marks:
+            run.mark_what_is_left()
+        pending = {path: each for path, each in run.pending.items() if not plan.is_kept(path)}
+        written = write(program, pending, programs(graph) or (tuple(program.texts),), graph)
+        findings = {_left(each, _FAILED) if each.path in written.failed else each for each in findings}
     else:
         findings = {_left(finding, obstacle) for finding in findings}
     errors = tuple(
@@ -93,7 +75,8 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     if options.contract:
         findings = findings | fsdp2_lint_findings(facts)
     ordered = tuple(sorted(map(_by_place, findings), key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
-    return Report(ordered, changes, errors, len(sources), frozenset(map(_by_place, run.through_support)))
+    through_support = frozenset(map(_by_place, run.through_support))
+    return Report(ordered, written.changes, (*errors, *written.errors), len(sources), through_support)
 
 
 def _by_place(finding: Finding) -> Finding:
@@ -109,6 +92,9 @@ def fsdp2_lint_findings(facts: PlannedModel) -> set[Finding]:
         for tree in holding(facts.model.program, check.words)
         for finding in check.find(facts.file(tree))
     }
+
+
+_FAILED = "see the error: nothing of this program was written"
 
 
 def _obstacle(plan: Plan) -> str | None:
@@ -130,17 +116,14 @@ def _left(finding: Finding, hint: str) -> Finding:
 class _Run:
     """The edits and findings of one program, while they are collected."""
 
-    def __init__(self, facts: PlannedModel, options: Options, graph: Mapping[Path, Sequence[Path]]) -> None:
+    def __init__(self, facts: PlannedModel) -> None:
         self.facts = facts
         self.plan = facts.plan
-        self.options = options
-        self.groups = programs(graph) or (tuple(facts.model.program.texts),)
-        self.search = SearchPath(graph)
         self.findings: set[Finding] = set()
         self.reported: set[cst.CSTNode | None] = set()
         """What the findings are about."""
         self.through_support: set[Finding] = set()
-        self.pending: dict[Path, _Pending] = defaultdict(_Pending)
+        self.pending: dict[Path, Pending] = defaultdict(Pending)
 
     def apply_rules(self, file: PlannedFile) -> None:
         for rule in RULES:
@@ -148,7 +131,7 @@ class _Run:
                 for node in file.tree.nodes(node_type):
                     found = rule.match(node, file)
                     if found is not None:
-                        self._take(file.path, rule.edit(found, file))
+                        self._take(file.path, rule.edit(found, file), rule.code)
 
     def report_leftovers(self, file: PlannedFile) -> None:
         """Report what no rule has rewritten or reported. What this adds puts lines before it, and takes nothing."""
@@ -158,7 +141,7 @@ class _Run:
             self._drop_aliases(file)
         rendered = self._rendered(file)
         migrated_before = not self.plan.wraps and self.facts.model.program.mentions("fully_shard")
-        data: list[tuple[Reference, str]] = []
+        data: list[tuple[cst.BaseExpression, str]] = []
         for node, name in file.references():
             if not _is_left(file, node, rendered) or self._is_reported(file, node):
                 continue
@@ -169,6 +152,16 @@ class _Run:
                 self._take(file.path, configuration.move(node, name, file))
                 continue
             self._take(file.path, leftover.report(node, name, file, migrated))
+        for string, name in file.evaluated():
+            if not rendered.keeps(file.span(string)):
+                continue
+            if leftover.is_plain_data(name) and migrated:
+                data.append((string, name))
+            elif not (imports.is_vocabulary(name) and migrated):
+                # The rest of the vocabulary is imported from the support module then, under the same names.
+                self._take(file.path, leftover.report(string, name, file, migrated))
+        for string, name in file.quoted():
+            self._take(file.path, leftover.quoted(string, name, file))
         self._take(file.path, leftover.plain_data(data, file))
         if self.plan.beside(file.path) is not None:
             return
@@ -192,7 +185,7 @@ class _Run:
             return False
         if not uses or any(_is_left(file, use, rendered) for use in uses):
             return False
-        self.pending[file.path].edits.add(removal(file, line))
+        self.pending[file.path].edits[removal(file, line)] = leftover.CODE
         return True
 
     def report_untouched(self, naming: Iterable[PlannedFile]) -> None:
@@ -212,37 +205,14 @@ class _Run:
                 if not self.plan.is_kept(tree.path) and (self.plan.wraps or tree.path in named):
                     self.findings.update(trap.find(self.facts.file(tree)))
 
-    def changes(self) -> tuple[Change, ...]:
-        texts = self.facts.model.program.texts
+    def place_raises(self) -> None:
+        """What stops an FSDP model is put in when all that has to stop it is known: once a function."""
         for path in [path for path, pending in self.pending.items() if pending.raises]:
             tree = self.facts.model.program.tree(path)
             assert tree is not None
             self._take(path, placed(self.facts.file(tree), self.pending[path].raises))
-        if self.options.marks:
-            self._mark_what_is_left()
-        edited = {
-            path: apply(path, texts[path], pending.edits).text
-            for path, pending in self.pending.items()
-            if not self.plan.is_kept(path) and (pending.edits or PACKAGE in texts[path])
-        }
-        tidied = {path: self._tidy(path, text) for path, text in edited.items()}
-        modules: dict[Path, str] = {}
-        needs = {path: result.support for path, result in tidied.items() if result.support}
-        supports: dict[Path, set[str]] = defaultdict(set)
-        for group in self.groups:
-            users = [path for path in group if path in needs]
-            together = {path: texts[path] for path in group if path in texts}
-            # Only now is it known who needs the support module, so where it lies, and how each file imports it.
-            for path, place in support_file.places(users, together, self.search).items():
-                modules[path] = place.module
-                supports[place.path].update(needs[path])
-        written = (support_file.change(home, names, texts) for home, names in supports.items())
-        found = [change for change in written if change is not None]
-        new = {path: result.text(modules.get(path, support_file.NAME)) for path, result in tidied.items()}
-        found += [Change(path, texts[path], text) for path, text in new.items() if text != texts[path]]
-        return tuple(sorted(found, key=lambda change: change.path))
 
-    def _mark_what_is_left(self) -> None:
+    def mark_what_is_left(self) -> None:
         """A comment above what a person has to do, save where FSDP1 is still named: that is found without one."""
         by_path: dict[Path, list[Finding]] = defaultdict(list)
         for each in self.findings:
@@ -255,26 +225,18 @@ class _Run:
             rendered = self._rendered(file)
             named = {file.span(node)[0] for node, _ in file.references() if _is_left(file, node, rendered)}
             lasting = [each for each in findings if each.about is None or file.span(each.about)[0] not in named]
-            self.pending[path].edits.update(marks(file, lasting))
+            self.pending[path].edits.update(dict.fromkeys(marks(file, lasting), leftover.CODE))
 
-    def _tidy(self, path: Path, text: str) -> imports.Tidied:
-        tree = self.facts.model.program.tree(path)
-        assert tree is not None
-        try:
-            return imports.tidy(tree, text, self.pending[path].imports)
-        except cst.ParserSyntaxError as error:
-            raise BrokenText(path, error) from None
-
-    def _take(self, path: Path, outcome: Fix) -> None:
+    def _take(self, path: Path, outcome: Fix, rule: str = leftover.CODE) -> None:
         self.findings.update(outcome.findings)
         self.reported.update(each.about for each in outcome.findings)
         if any(item.module == SUPPORT for item in outcome.imports):
             self.through_support.update(outcome.findings)
-        self.pending[path].edits.update(outcome.edits)
+        self.pending[path].edits.update(dict.fromkeys(outcome.edits, rule))
         self.pending[path].imports.update(outcome.imports)
         self.pending[path].raises.extend(outcome.raises)
         for where, other in outcome.elsewhere:
-            self._take(where.path, other)
+            self._take(where.path, other, rule)
 
     def _rendered(self, file: PlannedFile) -> Rendered:
         try:

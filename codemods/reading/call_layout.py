@@ -33,7 +33,8 @@ def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: s
     indent = line[: len(line) - len(line.lstrip())]
     # What stands in a block that is taken away is written where it comes to stand.
     gone = sum(extra_indent(ctx, block) for block in _contexts_around(old, ctx))
-    if not _is_outermost(ctx, old) or "\n" in written or len(line) - gone + len(written) + len(rest) <= WIDTH:
+    fits = len(line) - gone + len(written) + len(rest) <= WIDTH
+    if fits or not arguments or "\n" in written or not _is_outermost(ctx, old):
         return text
     indent = indent[: len(indent) - gone]
     inner = f"{ctx.newline}{indent}{ctx.indent}"

@@ -12,7 +12,11 @@ from codemods.template import Hole, number, pieces
 
 
 class Overlap(ValueError):
-    """Two edits overlap in part, or one quotes another file: a fault of a rule."""
+    """Edits that overlap in part, or one that quotes another file: a fault of a rule."""
+
+    def __init__(self, *edits: Edit) -> None:
+        super().__init__(f"cannot be made together: {edits}")
+        self.edits = edits
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Rendered:
 
     text: str = ""
     kept: list[tuple[int, int]] = field(default_factory=list)
+    made: list[tuple[int, Edit]] = field(default_factory=list)
+    """Where each of the outermost edits starts in the new text."""
 
     def keeps(self, span: tuple[int, int]) -> bool:
         """Whether what stood there still stands somewhere as it was."""
@@ -59,11 +65,12 @@ class _Applier:
         for edit in self._outermost(hole):
             self._copy(result, position, edit.start)
             self.made.add(edit)
+            result.made.append((len(result.text), edit))
             for piece in pieces(edit.text):
                 if isinstance(piece, str):
                     result.text += piece
                 else:
-                    self._fill(result, piece)
+                    self._fill(result, piece, edit)
             self.made.discard(edit)
             position = edit.end
             if self._takes_lines(edit):
@@ -71,9 +78,9 @@ class _Applier:
         self._copy(result, position, hole.end)
         return result
 
-    def _fill(self, result: Rendered, hole: Hole) -> None:
+    def _fill(self, result: Rendered, hole: Hole, edit: Edit) -> None:
         if hole.file != number(self.path):
-            raise Overlap(f"an edit of {self.path} quotes another file")
+            raise Overlap(edit)
         inner = self._render(hole)
         result.text += inner.text
         result.kept += inner.kept
@@ -90,7 +97,7 @@ class _Applier:
                 continue
             if found and edit.start < found[-1].end:
                 if edit.end > found[-1].end:
-                    raise Overlap(f"edits overlap: {found[-1]} and {edit}")
+                    raise Overlap(found[-1], edit)
                 continue
             found.append(edit)
         return found

@@ -20,6 +20,7 @@ from ..pyanalysis import values
 from ..pyanalysis.calls import argument_for, parameters
 from ..pyanalysis.conditions import Conditions
 from ..pyanalysis.definitions import last_name
+from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.program import Program
 from ..pyanalysis.scopes import Binding, Binds, Scope
 from ..pyanalysis.symbols import Outside
@@ -244,6 +245,23 @@ class FileContext:
                 continue
             if not any(isinstance(ancestor, (cst.Import, cst.ImportFrom)) for ancestor in self.ancestors(node)):
                 yield node, name
+
+    def evaluated(self) -> Iterator[tuple[cst.BaseExpression, str]]:
+        """The strings that are evaluated, with the FSDP1 constructs that they name."""
+        return self._constructs(evaluated_names(self.tree))
+
+    def quoted(self) -> Iterator[tuple[cst.BaseExpression, str]]:
+        """The same for annotations in quotes."""
+        return self._constructs(annotated_names(self.tree))
+
+    def _constructs(self, names: Iterable[tuple[cst.BaseExpression, str]]) -> Iterator[tuple[cst.BaseExpression, str]]:
+        for node, name in names:
+            scope = self.tree.scope_of[node].lookup(name)
+            for binding in scope.bindings[name] if scope is not None else ():
+                symbol = self._program.symbols.of_binding(self.tree, binding) if binding.how is Binds.IMPORT else None
+                construct = fsdp1_name(symbol.dotted) if isinstance(symbol, Outside) else None
+                if construct is not None:
+                    yield node, construct
 
     def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileContext, Reference]]:
         name = definition.name.value

@@ -179,7 +179,15 @@ def imports_of(path: Path) -> tuple[Imported, ...]:
             tree = ast.parse(data)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    calls = b"import_module" in data or b"__import__" in data
+    return _imports(tree, b"import_module" in data or b"__import__" in data)
+
+
+def imported_in(tree: ast.Module, text: str) -> tuple[Imported, ...]:
+    """The same for a file that has been read and parsed."""
+    return _imports(tree, "import_module" in text or "__import__" in text)
+
+
+def _imports(tree: ast.Module, calls: bool) -> tuple[Imported, ...]:
     return tuple(dict.fromkeys(found for node in _import_nodes(tree, calls) for found in _imported(node)))
 
 

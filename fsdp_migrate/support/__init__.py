@@ -1,5 +1,12 @@
 """The functions that can go into a user's `fsdp2_support.py`, and how that file is written."""
 
+from pathlib import Path
+
+from codemods.api import SUPPORT as NAME
 from fsdp_migrate.support.compose import available, compose, edited, parse, update
 
-__all__ = ["available", "compose", "edited", "parse", "update"]
+__all__ = ["NAME", "available", "compose", "edited", "is_support_file", "parse", "update"]
+
+
+def is_support_file(path: Path) -> bool:
+    return path.name == f"{NAME}.py"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
+
+from codemods.api import Level
 
 from ..helpers import check_transformed, code, rewrite
 
@@ -428,3 +432,137 @@ def test_import_that_is_needed_outside_too_goes_to_the_top() -> None:
             return fully_shard(model), fsdp
         """,
     )
+
+
+EMPTIED = [
+    pytest.param(
+        """
+        import torch
+        if torch.__version__ > "2":
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+        else:
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        scaler = ShardedGradScaler()
+        model = FSDP(net)
+        """,
+        """
+        import torch
+        from torch.distributed.fsdp import fully_shard
+        if torch.__version__ > "2":
+            pass
+        else:
+            pass
+
+        scaler = torch.amp.GradScaler()
+        model = fully_shard(net)
+        """,
+        id="a scaler in a conditional import",
+    ),
+    pytest.param(
+        """
+        from typing import TYPE_CHECKING
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        if TYPE_CHECKING:
+            from torch.distributed.fsdp import MixedPrecision
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        model = FSDP(net)
+        """,
+        """
+        from torch.distributed.fsdp import fully_shard
+
+        model = fully_shard(net)
+        """,
+        id="imports for type checkers",
+    ),
+    pytest.param(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        def scaler():
+            if ready():
+                from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+                from torch.distributed.fsdp import MixedPrecision
+
+        model = FSDP(net)
+        """,
+        """
+        from torch.distributed.fsdp import fully_shard
+
+        def scaler():
+            if ready():
+                pass
+
+        model = fully_shard(net)
+        """,
+        id="a condition that does something",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), EMPTIED)
+def test_block_that_loses_all_its_imports(before: str, after: str) -> None:
+    check_transformed(before, after)
+
+
+def test_import_of_a_function_is_not_kept_by_another_ones_use() -> None:
+    result = rewrite(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            def scaler():
+                from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+                return ShardedGradScaler()
+
+            def other(model, ShardedGradScaler):
+                return FSDP(model), ShardedGradScaler
+            """
+        )
+    )
+    assert "import ShardedGradScaler" not in result.text
+
+
+EVALUATED = [
+    pytest.param('eval(f"ShardingStrategy.{name}")', id="eval of an f-string"),
+    pytest.param('eval("ShardingStrategy." + name)', id="eval of a sum"),
+    pytest.param("eval(source)", id="eval of a name"),
+    pytest.param('globals()["ShardingStrategy"][name]', id="globals"),
+    pytest.param("getattr(ShardingStrategy, name)", id="getattr"),
+]
+
+
+@pytest.mark.parametrize("value", EVALUATED)
+def test_name_in_a_string_that_is_evaluated_keeps_its_import(value: str) -> None:
+    result = rewrite(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
+        'source = "ShardingStrategy.FULL_SHARD"\n\n\n'
+        f"def wrap(net, name):\n    return FSDP(net, sharding_strategy={value})\n"
+    )
+    tree = ast.parse(result.text)
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert "ShardingStrategy" in imported
+    assert value in result.text
+
+
+def test_class_in_a_string_that_is_evaluated_is_reported() -> None:
+    result = rewrite(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        'model = FSDP(net)\nother = eval("FSDP")(net)\n'
+    )
+    assert "FullyShardedDataParallel as FSDP" in result.text
+    assert [(each.rule, each.line) for each in result.findings if each.level is Level.MANUAL] == [("FM109", 5)]
+
+
+def test_annotation_in_quotes_keeps_its_import() -> None:
+    result = rewrite(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        'def wrap(net) -> "FSDP":\n    return FSDP(net)\n'
+    )
+    assert "import FullyShardedDataParallel as FSDP" in result.text
+    assert [each.level for each in result.findings] == [Level.REVIEW, Level.REWRITTEN]

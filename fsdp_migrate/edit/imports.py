@@ -13,9 +13,11 @@ import libcst as cst
 from codemods.api import SUPPORT, Import
 from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
 
+from ..pyanalysis.evaluated import annotated_names, evaluated_names
+from ..pyanalysis.scopes import Scope
+from ..pyanalysis.symbols import dotted_name
+from ..pyanalysis.tree import Tree
 from .import_layout import Layout, Statement
-from .pyanalysis.symbols import dotted_name
-from .pyanalysis.tree import Tree
 
 _VOCABULARY = POLICIES | STATE_DICT_CONFIGS | MANUAL_WRAPPING | {"OptimStateKeyType"}
 
@@ -29,6 +31,7 @@ def is_vocabulary(name: str) -> bool:
 class Tidied:
     """What has to become of a file's imports, before it is known where the support module lies."""
 
+    before: Tree
     tree: Tree
     removals: dict[Statement, list[cst.ImportAlias]]
     additions: Sequence[Import]
@@ -38,39 +41,78 @@ class Tidied:
         """The names of the support module that the new text imports."""
         return frozenset(item.name for item in self.additions if item.module == SUPPORT)
 
-    def text(self, support_module: str) -> str:
-        """The new text, with the support functions imported from `support_module`, such as `.fsdp2_support`."""
-        additions = [
-            replace(item, module=support_module) if item.module == SUPPORT else item for item in self.additions
-        ]
-        return _write(self.tree, self.removals, additions)
+    def text(self, support_module: str = SUPPORT, otherwise: str = "") -> str:
+        """The new text, with the support functions imported from `support_module`, such as `.fsdp2_support`.
+
+        From `otherwise` where that fails: the file is loaded in ways that no one form serves.
+        """
+        named = [replace(item, module=support_module) if item.module == SUPPORT else item for item in self.additions]
+        written = _write(self.tree, self.removals, named, support_module, otherwise)
+        if not any(_is_in_if(self.tree, statement) for statement in self.removals):
+            return written
+        # An `if TYPE_CHECKING:` may have gone with what it held, and then its name has lost its use.
+        again = tidy(self.before, Tree(self.tree.path, written), ())
+        return _write(again.tree, again.removals, ())
 
 
-def tidy(before: Tree, text: str, wanted: Iterable[Import]) -> Tidied:
+def _is_in_if(tree: Tree, statement: Statement) -> bool:
+    return any(isinstance(outer, cst.If) for outer in tree.ancestors(statement))
+
+
+def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
     """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use."""
-    tree = Tree(before.path, text)
-    used = _used_names(tree)
-    lost = _used_names(before) - used
+    used, annotated = _uses(tree), _annotated(tree)
+    lost = _uses(before) | _annotated(before)
     additions = {item for item in wanted if not _is_bound(tree, item)}
     removals: dict[Statement, list[cst.ImportAlias]] = {}
     for statement, alias in _aliases(tree):
         name = _bound(alias)
+        here = (_path_of(tree.scope_of[statement]), name)
         fsdp1 = fsdp1_name(_imported(statement, alias))
-        if name not in used and (name in lost or fsdp1 is not None):
+        if here not in used and here in annotated:
+            continue
+        if here not in used and (here in lost or fsdp1 is not None):
             removals.setdefault(statement, []).append(alias)
         elif fsdp1 is not None and fsdp1 in _VOCABULARY and isinstance(statement, cst.ImportFrom):
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
-    return Tidied(tree, removals, sorted(additions))
+    return Tidied(before, tree, removals, sorted(additions))
 
 
 def _is_for_fsdp(item: Import) -> bool:
     return item.module == PACKAGE or item.module.split(".")[-1] == SUPPORT
 
 
-def _used_names(tree: Tree) -> frozenset[str]:
-    used = {name.value for name in tree.nodes(cst.Name) if _is_use(tree, name)}
-    return frozenset(used.union(_exported(tree)))
+_Use = tuple[tuple[str, ...], str]
+"""A name, and the path to the scope that it is bound in: `("Trainer", "save")`."""
+
+
+def _uses(tree: Tree) -> frozenset[_Use]:
+    """What is read, in code and in strings that are run."""
+    used = {_use(tree, name, name.value) for name in tree.nodes(cst.Name) if _is_use(tree, name)}
+    used |= {_use(tree, node, name) for node, name in evaluated_names(tree)}
+    return frozenset(used | {((), name) for name in _exported(tree)})
+
+
+def _annotated(tree: Tree) -> frozenset[_Use]:
+    """Those in quoted annotations; of a function, they are looked up outside of it."""
+    found = set()
+    for node, name in annotated_names(tree):
+        holder = next(each for each in tree.ancestors(node) if isinstance(each, (cst.FunctionDef, cst.AnnAssign)))
+        found.add(_use(tree, holder, name))
+    return frozenset(found)
+
+
+def _use(tree: Tree, node: cst.CSTNode, name: str) -> _Use:
+    scope = tree.scope_of[node].lookup(name)
+    return (_path_of(scope) if scope is not None else (), name)
+
+
+def _path_of(scope: Scope) -> tuple[str, ...]:
+    if scope.parent is None:
+        return ()
+    name = scope.node.name.value if isinstance(scope.node, (cst.FunctionDef, cst.ClassDef)) else "<lambda>"
+    return (*_path_of(scope.parent), name)
 
 
 def _is_use(tree: Tree, name: cst.Name) -> bool:
@@ -169,9 +211,18 @@ def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
     return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
 
 
-def _write(tree: Tree, removals: dict[Statement, list[cst.ImportAlias]], additions: Sequence[Import]) -> str:
+def _write(
+    tree: Tree,
+    removals: dict[Statement, list[cst.ImportAlias]],
+    additions: Sequence[Import],
+    support_module: str = SUPPORT,
+    otherwise: str = "",
+) -> str:
     layout = Layout(tree)
     names: dict[str, list[Import]] = {}
+    if otherwise:
+        layout.insert([item for item in additions if item.module == support_module], otherwise)
+        additions = [item for item in additions if item.module != support_module]
     guarded = [statement for statement in removals if layout.is_guarded(statement)]
     if guarded and not any(layout.is_top_level(statement) for statement in removals):
         # `try: from torch.distributed.fsdp import …`: what comes instead may be missing too.

@@ -8,26 +8,23 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import support
-from .findings import Change
-from .project.search_path import SearchPath, is_installed, root_package
-from .project.source import read_source
+from .. import support
+from ..findings import Change
+from ..project.source import read_source
+from .search_path import SearchPath, Way, is_installed, root_package
 
-NAME = "fsdp2_support"
+NAME = support.NAME
 _TESTS = frozenset({"test", "tests"})
 """Folders that are not installed with the package beside them, so that it cannot import from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One support module, and what a file writes between `from` and `import` to get at it."""
+    """A support module, and what a file writes between `from` and `import` to get at it."""
 
     path: Path
-    module: str
-
-
-def is_support_file(path: Path) -> bool:
-    return path.name == f"{NAME}.py"
+    modules: tuple[str, ...]
+    """Two, the second for where the first fails: a file that is loaded flat and from a package has no one form."""
 
 
 def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPath) -> dict[Path, Place]:
@@ -46,7 +43,7 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     for start, known in groups.items():
         host = _host(start, {each: groups[each] for each in groups if each == start or each in shared}, search)
         for user in known:
-            found[user] = Place(homes[host], _module_name(homes[host], user, host, texts, search))
+            found[user] = Place(homes[host], _module_names(homes[host], user, host, texts, search))
     return found
 
 
@@ -84,7 +81,7 @@ def _reached(start: Path, groups: Collection[Path], search: SearchPath) -> list[
 
 def _home(start: Path, users: Collection[Path], texts: Mapping[Path, str], search: SearchPath) -> Path:
     """The one there is; else beside the users, in the folder above them all, or in the package that most belong to."""
-    there = [path for path in texts if is_support_file(path) and path.is_relative_to(start)]
+    there = [path for path in texts if support.is_support_file(path) and path.is_relative_to(start)]
     if there:
         return there[0]
     inside: dict[Path, list[Path]] = defaultdict(list)
@@ -93,24 +90,65 @@ def _home(start: Path, users: Collection[Path], texts: Mapping[Path, str], searc
             inside[start / user.relative_to(start).parts[0]].append(user)
     loose = any(user.parent == start for user in users)
     apart = is_installed(start) or search.is_imported_from_elsewhere(start)
+    ranked = sorted(inside, key=lambda each: (each.name not in _TESTS, len(inside[each]), str(each)), reverse=True)
     if inside and (apart or not loose):
-        users = inside[max(inside, key=lambda each: (each.name not in _TESTS, len(inside[each]), str(each)))]
+        for package in ranked:
+            folder = Path(os.path.commonpath([path.parent for path in inside[package]]))
+            others = [user for user in users if user not in inside[package]]
+            # Importing from a package runs it: one that imports the file in turn would find half of it.
+            if not search.starts([folder, *_up_to(folder, start)], others):
+                return folder / f"{NAME}.py"
     return Path(os.path.commonpath([path.parent for path in users])) / f"{NAME}.py"
 
 
-def _module_name(home: Path, user: Path, start: Path, texts: Mapping[Path, str], search: SearchPath) -> str:
-    """Relative for a file that imports its neighbours by `from .x`, else the name from where the program finds it."""
+def _up_to(folder: Path, start: Path) -> list[Path]:
+    """The folders around one, below `start`."""
+    return [each for each in folder.parents if each.is_relative_to(start) and each != start]
+
+
+def _module_names(
+    home: Path, user: Path, start: Path, texts: Mapping[Path, str], search: SearchPath
+) -> tuple[str, ...]:
+    """The form that works however the file is loaded, in the file's own style; two where no one form does."""
+    ways = search.ways(user)
+    roots = [start, *search.own_roots(user), *sorted({root for way in ways for root in way.roots})]
+    forms = [_absolute(home, root) for root in roots if home.is_relative_to(root)]
+    relative = _relative(home, user)
+    forms = [relative, *forms] if relative and _imports_relatively(user, texts, search) else [*forms, relative]
+    forms = [form for form in dict.fromkeys(forms) if form]
+    working = {form: {way for way in ways if _works(form, home, way)} for form in forms}
+    first = max(forms, key=lambda form: len(working[form]))  # the first of the best
+    others = [form for form in forms if working[form] | working[first] > working[first]]
+    return (first, max(others, key=lambda form: len(working[form]))) if others else (first,)
+
+
+def _works(form: str, home: Path, way: Way) -> bool:
+    """Whether a file that is loaded one way finds the support module by a name."""
+    name = form.lstrip(".")
+    dots = len(form) - len(name)
+    if dots:
+        return dots <= len(way.package)
+    roots = {*way.roots, *(folder for folder in home.parents if is_installed(folder))}
+    return any(root.joinpath(*name.split(".")).with_suffix(".py") == home for root in roots)
+
+
+def _absolute(home: Path, root: Path) -> str:
+    return ".".join([*home.parent.relative_to(root).parts, NAME])
+
+
+def _relative(home: Path, user: Path) -> str:
+    """With the dots of a relative import; empty where no package holds both."""
     package = root_package(home.parent)
-    if package is not None and user.is_relative_to(package) and _imports_relatively(user, package, texts, search):
-        relative = os.path.relpath(home.parent, user.parent).split(os.sep)
-        return "." * (relative.count("..") + 1) + ".".join([p for p in relative if p not in {".", ".."}] + [NAME])
-    return ".".join([*home.parent.relative_to(start).parts, NAME])
+    if package is None or not user.is_relative_to(package):
+        return ""
+    parts = os.path.relpath(home.parent, user.parent).split(os.sep)
+    return "." * (parts.count("..") + 1) + ".".join([p for p in parts if p not in {".", ".."}] + [NAME])
 
 
-def _imports_relatively(user: Path, package: Path, texts: Mapping[Path, str], search: SearchPath) -> bool:
+def _imports_relatively(user: Path, texts: Mapping[Path, str], search: SearchPath) -> bool:
     """As the file itself does; one that imports nothing of its package, as the others there."""
-    if "\nfrom ." in f"\n{texts[user]}":
-        return True
-    if search.imports(user, package):
-        return False
-    return any("\nfrom ." in f"\n{text}" for path, text in texts.items() if path.is_relative_to(package))
+    if search.imports_relatively(user) or search.own_roots(user):
+        return search.imports_relatively(user)
+    package = root_package(user.parent)
+    members = (path for path in texts if package is not None and path.is_relative_to(package))
+    return any(search.imports_relatively(path) for path in members)

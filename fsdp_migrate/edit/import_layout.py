@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit, Import
 
-from .pyanalysis.symbols import dotted_name
-from .pyanalysis.tree import Tree
+from ..pyanalysis.symbols import dotted_name
+from ..pyanalysis.tree import Tree
 
 _WIDTH = 100
 _OWN = 3
@@ -26,6 +26,7 @@ class Layout:
         self._edits: list[Edit] = []
         self._inserted: dict[int, list[str]] = {}
         self._filled: set[cst.CSTNode] = set()
+        self._removed: list[Statement] = []
         self._top = [
             (line, line.body[0])
             for line in _leading(tree.module)
@@ -48,7 +49,7 @@ class Layout:
         assert not isinstance(statement.names, cst.ImportStar)
         kept = [alias for alias in statement.names if alias not in gone]
         if not kept and not added:
-            self._remove(statement)
+            self._removed.append(statement)
         elif self._is_one_a_line(statement) and not self._fits_one_line(statement, len(kept) + len(added)):
             self._change_lines(statement, gone, added)
         else:
@@ -89,20 +90,24 @@ class Layout:
                 self._edits.append(Edit(*self._tree.span(target), new))
                 new = ""
 
-    def insert(self, items: Sequence[Import]) -> None:
-        """A new statement at the place where the file's own order puts it."""
+    def insert(self, items: Sequence[Import], otherwise: str = "") -> None:
+        """A new statement at the place where the file's own order puts it; in a `try` with a second module to ask."""
         first = items[0]
         if first.name:
             text = _wrapped(f"from {first.module} import ", sorted(_name(item) for item in items))
         else:
             text = f"import {first.module}" + (f" as {first.alias}" if first.alias else "")
+        if otherwise:
+            second = _wrapped(f"from {otherwise} import ", sorted(_name(item) for item in items), 4)
+            indented = "\n    ".join(text.split("\n")), "\n    ".join(second.split("\n"))
+            text = f"try:\n    {indented[0]}\nexcept ImportError:  # started from its own folder\n    {indented[1]}"
         offset, before, after = self._place(first)
         lines = self._inserted.setdefault(offset, [])
         lines.append(before + text + after)
 
     def text(self) -> str:
         """The file with all changes made."""
-        edits = list(self._edits)
+        edits = [*self._edits, *self._removals()]
         for offset, statements in self._inserted.items():
             joined = "".join(f"{statement}\n" for statement in statements)
             edits.append(Edit(offset, offset, joined.replace("\n", self._tree.newline)))
@@ -122,16 +127,43 @@ class Layout:
                 position = line_end
         return written + text[position:]
 
-    def _remove(self, statement: Statement) -> None:
-        line = self._tree.parents[statement]
-        start, end = self._tree.span(statement)
-        holder = self._tree.parents[line]
-        alone = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1 and holder not in self._filled
-        shared = isinstance(line, cst.SimpleStatementLine) and len(line.body) > 1
-        if alone or shared or not isinstance(line, cst.SimpleStatementLine):
-            self._edits.append(Edit(start, end, "pass"))
-            return
-        self._edits.append(Edit(self._tree.line_start(start), self._tree.line_end(end - 1), ""))
+    def _removals(self) -> Iterator[Edit]:
+        """Take statements away; a block that they leave empty goes with its `if`, or gets a `pass`."""
+        gone: set[cst.CSTNode] = set()
+        for statement in self._removed:
+            line = self._tree.parents[statement]
+            if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+                gone.add(line)
+            else:
+                yield Edit(*self._tree.span(statement), "pass")
+        for line in [*gone]:
+            guard = self._emptied_if(line, gone)
+            if guard is not None:
+                gone.add(guard)
+        for line in gone:
+            block = self._tree.parents[line]
+            start, end = self._tree.span(line)
+            if isinstance(block, cst.IndentedBlock) and self._tree.parents[block] in gone:
+                continue
+            if self._is_emptied(block, gone) and line is cst.ensure_type(block, cst.IndentedBlock).body[0]:
+                yield Edit(start, end, "pass")
+            else:
+                yield Edit(self._tree.line_start(start), self._tree.line_end(end - 1), "")
+
+    def _is_emptied(self, block: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
+        is_block = isinstance(block, cst.IndentedBlock) and block not in self._filled
+        return is_block and all(line in gone for line in cst.ensure_type(block, cst.IndentedBlock).body)
+
+    def _emptied_if(self, line: cst.CSTNode, gone: Collection[cst.CSTNode]) -> cst.If | None:
+        """`if TYPE_CHECKING:` with nothing left under it, where asking does nothing."""
+        guard = self._tree.parents.get(self._tree.parents[line])
+        if not isinstance(guard, cst.If) or guard.orelse is not None or not self._is_emptied(guard.body, gone):
+            return None
+        is_elif = isinstance(self._tree.parents[guard], cst.If)
+        asks = any(isinstance(node, (cst.Call, cst.NamedExpr, cst.Await)) for node in self._tree.inside(guard.test))
+        holder = self._tree.parents[guard]
+        only = isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1
+        return None if is_elif or asks or only else guard
 
     def _rewrite(self, statement: Statement, names: Sequence[str]) -> None:
         start, end = self._tree.span(statement)

@@ -1,0 +1,143 @@
+"""From the edits that the rules want to the files that are written, program by program."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+
+from codemods.api import Edit, Import, Raise
+from codemods.tables.names import PACKAGE
+from codemods.template import pieces
+
+from ..findings import Change, FileError
+from ..pyanalysis.program import Program
+from ..pyanalysis.tree import Tree
+from . import support_file
+from .apply import Overlap, Rendered, apply
+from .check import faults
+from .imports import Tidied, tidy
+from .search_path import SearchPath
+
+_HINT = "nothing of this program was written; this is a fault of fsdp-migrate, please report it with the file"
+
+
+@dataclass
+class Pending:
+    """What the rules want of one file."""
+
+    edits: dict[Edit, str] = field(default_factory=dict)
+    """The rule that each one comes from."""
+    imports: set[Import] = field(default_factory=set)
+    raises: list[Raise] = field(default_factory=list)
+
+
+class Fault(Exception):
+    """A new text that must not be written."""
+
+    def __init__(self, path: Path, message: str, rules: Iterable[str]) -> None:
+        who = ", ".join(dict.fromkeys(rules))
+        super().__init__(f"{message} ({who})" if who else message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What comes of a run: the new files, and the programs that stay as they are."""
+
+    changes: tuple[Change, ...]
+    errors: tuple[FileError, ...]
+    failed: frozenset[Path]
+    """The files of programs of which nothing is written."""
+
+
+def write(
+    program: Program,
+    pending: Mapping[Path, Pending],
+    groups: Sequence[Sequence[Path]],
+    graph: Mapping[Path, Sequence[Path]],
+) -> Written:
+    """The new text of every file that changes, and the support modules; a program that fails its check stays."""
+    search = SearchPath(graph, program.texts)
+    changes: list[Change] = []
+    errors: list[FileError] = []
+    failed: set[Path] = set()
+    supports: dict[Path, set[str]] = defaultdict(set)
+    for group in groups:
+        try:
+            changes += _of_group(program, pending, group, search, supports)
+        except Fault as fault:
+            errors.append(FileError(fault.path, str(fault), _HINT))
+            failed.update(group)
+    written = (support_file.change(home, names, program.texts) for home, names in supports.items())
+    changes += [change for change in written if change is not None]
+    return Written(tuple(sorted(changes, key=lambda change: change.path)), tuple(errors), frozenset(failed))
+
+
+def _of_group(
+    program: Program,
+    pending: Mapping[Path, Pending],
+    group: Sequence[Path],
+    search: SearchPath,
+    supports: dict[Path, set[str]],
+) -> list[Change]:
+    texts = program.texts
+    wanted = {path: pending[path] for path in group if path in pending}
+    touched = {path: each for path, each in wanted.items() if each.edits or PACKAGE in texts[path]}
+    tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
+    users = [path for path, result in tidied.items() if result.support]
+    # Only now is it known who needs the support module, so where it lies, and how each file imports it.
+    places = support_file.places(users, {path: texts[path] for path in group if path in texts}, search)
+    changes = []
+    for path, result in tidied.items():
+        text = result.text(*places[path].modules) if path in places else result.text()
+        for name, message in faults(texts[path], text):
+            raise Fault(path, message, _writers(wanted[path], name))
+        if text != texts[path]:
+            changes.append(Change(path, texts[path], text))
+    for path in users:
+        supports[places[path].path].update(tidied[path].support)
+    return changes
+
+
+def _tidied(program: Program, path: Path, wanted: Pending) -> Tidied:
+    before = program.tree(path)
+    assert before is not None
+    try:
+        rendered = apply(path, program.texts[path], wanted.edits)
+    except Overlap as overlap:
+        raise Fault(path, "two changes overlap", map(wanted.edits.__getitem__, overlap.edits)) from None
+    try:
+        return tidy(before, Tree(path, rendered.text), wanted.imports)
+    except cst.ParserSyntaxError as error:
+        message = f"the rewritten text is not Python (line {error.raw_line})"
+        raise Fault(path, message, _rules_at(wanted, rendered, error.raw_line)) from None
+
+
+def _rules_at(wanted: Pending, rendered: Rendered, line: int) -> Iterator[str]:
+    """The rules whose edits stand nearest above the end of a line of the new text."""
+    end = sum(map(len, rendered.text.splitlines(keepends=True)[:line]))
+    above = [(start, edit) for start, edit in rendered.made if start <= end]
+    last = max((start for start, _ in above), default=0)
+    return (wanted.edits[edit] for start, edit in above if start == last)
+
+
+def _writers(wanted: Pending, name: str) -> Iterator[str]:
+    """The rules that write a name."""
+    return (rule for edit, rule in wanted.edits.items() if name in _names(edit.text))
+
+
+def _names(template: str) -> set[str]:
+    text = "".join(each if isinstance(each, str) else " _ " for each in pieces(template))
+    found = set()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            found.add(token.string)
+    except (tokenize.TokenError, SyntaxError):
+        pass
+    return found

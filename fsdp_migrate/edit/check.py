@@ -1,0 +1,72 @@
+"""What a rewritten file must hold before it is written, whatever the rules did."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+import warnings
+from collections.abc import Iterator
+
+_KNOWN = frozenset(dir(builtins)) | {"__file__", "__annotations__", "__path__"}
+
+
+def faults(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """What is wrong with a new text that was not wrong with the old one: the name it is about, and a sentence."""
+    old, new = _parsed(before), _parsed(after)
+    if old is None:
+        return
+    if new is None:
+        yield "", "the rewritten text is not Python"
+        return
+    for name in sorted(_undefined(new, after) - _undefined(old, before)):
+        yield name, f"the rewritten text uses `{name}`, which is not defined"
+    for name in sorted(_imported(new) - _imported(old) - _used(new)):
+        yield name, f"the rewritten text imports `{name}`, and does not use it"
+
+
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _undefined(tree: ast.Module, text: str) -> frozenset[str]:
+    """The names that are used somewhere and bound nowhere; nothing where a star import can bind any."""
+    if any(alias.name == "*" for node in _imports(tree) for alias in node.names):
+        return frozenset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        top = symtable.symtable(text, "program", "exec")
+    known = {symbol.get_name() for symbol in top.get_symbols() if symbol.is_assigned() or symbol.is_imported()} | _KNOWN
+    found: set[str] = set()
+    tables = [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (symbol.is_global() or table is top):
+                found.add(symbol.get_name())
+            if symbol.is_declared_global() and symbol.is_assigned():
+                known.add(symbol.get_name())
+    return frozenset(found - known)
+
+
+def _imported(tree: ast.Module) -> frozenset[str]:
+    names = (alias for node in _imports(tree) for alias in node.names if alias.name != "*")
+    return frozenset(alias.asname or alias.name.split(".")[0] for alias in names)
+
+
+def _used(tree: ast.Module) -> frozenset[str]:
+    """The names that are read, and the strings: `__all__`, annotations in quotes, what is evaluated."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    words = {word for string in strings for word in "".join(c if c.isidentifier() else " " for c in string).split()}
+    return frozenset(names | strings | words)
+
+
+def _imports(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]

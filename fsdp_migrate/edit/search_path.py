@@ -1,0 +1,176 @@
+"""From where each file's program finds its modules, and under which names: what its imports show of `sys.path`."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..project.imports import Imported, imported_in, reachable
+
+BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way in which a file is loaded."""
+
+    roots: frozenset[Path]
+    """The folders that are on the search path then, as far as imports show it."""
+    package: tuple[str, ...]
+    """The package that the file belongs to when it is loaded so; empty for a script, or a module beside one."""
+
+
+class SearchPath:
+    """Answers from the import statements of the program's files; `graph` tells which of them each file imports."""
+
+    def __init__(self, graph: Mapping[Path, Sequence[Path]], texts: Mapping[Path, str]) -> None:
+        self._graph = graph
+        self._texts = texts
+        self._importers: dict[Path, list[Path]] = {}
+        for path, targets in graph.items():
+            for target in targets:
+                self._importers.setdefault(target, []).append(path)
+        self._folders: dict[Path, Path] = {}
+        self._statements: dict[Path, tuple[Imported, ...]] = {}
+        self._scripts: dict[Path, bool] = {}
+        self._ways: dict[Path, frozenset[Way]] = {}
+
+    def folder(self, path: Path) -> Path:
+        """The folder from which a file is imported; of a script, that from which it imports."""
+        if path not in self._folders:
+            self._folders[path] = path.parent  # for files that import each other
+            self._folders[path] = self._folder(path)
+        return self._folders[path]
+
+    def imported_from(self, folder: Path) -> set[Path]:
+        """The other folders whose modules are imported by those that are found from `folder`."""
+        return {
+            found
+            for path, targets in self._graph.items()
+            if self.folder(path) == folder
+            for target in targets
+            if (found := self.folder(target)) != folder
+        }
+
+    def is_imported_from_elsewhere(self, folder: Path) -> bool:
+        """Whether modules that lie in a folder are imported by scripts that start in another."""
+        return any(folder in self.imported_from(other) for other in {self.folder(path) for path in self._graph})
+
+    def ways(self, path: Path) -> frozenset[Way]:
+        """How a file is loaded, as far as the program shows it: by each import of it, and as a script."""
+        if path not in self._ways:
+            self._ways[path] = frozenset()  # for files that import each other
+            self._ways[path] = frozenset(self._ways_of(path))
+        return self._ways[path]
+
+    def own_roots(self, path: Path) -> list[Path]:
+        """The folders from which a file's own imports find the program's modules by absolute names."""
+        found = (self._between(path, target) for target in self._graph.get(path, ()))
+        return list(dict.fromkeys(root for root in found if root is not None))
+
+    def imports_relatively(self, path: Path) -> bool:
+        return any(found.level for found in self._of(path))
+
+    def starts(self, folders: Sequence[Path], users: Sequence[Path]) -> bool:
+        """Whether importing from packages runs one of the files, or what imports one of them, a second time."""
+        inits = [each / "__init__.py" for each in folders if each / "__init__.py" in self._graph]
+        return not reachable(inits, self._graph).isdisjoint(users)
+
+    def _ways_of(self, path: Path) -> Iterator[Way]:
+        for importer in self._importers.get(path, ()):
+            outer = self.ways(importer)
+            above = frozenset().union(*(way.roots for way in outer))
+            root = self._between(importer, path)
+            if root is not None:
+                yield Way(above | {root}, path.relative_to(root).parts[:-1])
+            if self._is_relative(importer, path):
+                for way in outer:
+                    if way.package:
+                        base = importer.parents[len(way.package) - 1].parent
+                        if path.is_relative_to(base):
+                            yield Way(way.roots, path.relative_to(base).parts[:-1])
+        if self._is_script(path) or path not in self._importers:
+            roots = frozenset(self.own_roots(path)) or {self.folder(path)}
+            is_member = any(found.level for found in self._of(path)) and root_package(path.parent) is not None
+            yield Way(frozenset(roots), path.relative_to(self.folder(path)).parts[:-1] if is_member else ())
+
+    def _is_relative(self, importer: Path, target: Path) -> bool:
+        stem = target.parent if target.name == "__init__.py" else target.with_suffix("")
+        for found in self._of(importer):
+            if found.level:
+                base = importer.parents[found.level - 1].joinpath(*(found.module or "").split("."))
+                if stem == base or any(stem == base / name for name in found.names):
+                    return True
+        return False
+
+    def _is_script(self, path: Path) -> bool:
+        """Whether it asks for `__name__`: nothing but a script has to."""
+        if path not in self._scripts:
+            tree = _parsed(self._texts.get(path, ""))
+            tests = (node.test for node in tree.body if isinstance(node, ast.If))
+            names = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Name))
+            self._scripts[path] = any(name.id == "__name__" for name in names)
+        return self._scripts[path]
+
+    def _folder(self, path: Path) -> Path:
+        for importer in self._importers.get(path, ()):
+            found = self._between(importer, path)
+            if found is not None:
+                return found
+        for importer in self._importers.get(path, ()):
+            if any(found.level for found in self._of(importer)) and path.is_relative_to(self.folder(importer)):
+                return self.folder(importer)
+        package = root_package(path.parent)
+        if package is None:
+            return path.parent
+        # A script inside a package can be run from there, or as a module of it: its own imports tell.
+        own = [target for target in self._graph.get(path, ()) if target.is_relative_to(package)]
+        found = next((root for target in own if (root := self._between(path, target))), None)
+        relative = any(statement.level for statement in self._of(path))
+        is_named = any(self._importers.get(each) for each in self._graph if each.is_relative_to(package))
+        return found or (package.parent if relative or is_named else path.parent)
+
+    def _between(self, importer: Path, target: Path) -> Path | None:
+        """The folder in which `importer` finds `target` by an absolute name."""
+        stem = target.parent if target.name == "__init__.py" else target.with_suffix("")
+        for found in self._of(importer):
+            if found.level or not found.module:
+                continue
+            dotted = tuple(found.module.split("."))
+            # `import config.model` runs the package `config` too.
+            packages = [dotted[:length] for length in range(1, len(dotted))] if target.name == "__init__.py" else []
+            for parts in (dotted, *packages, *((*dotted, name) for name in found.names)):
+                if stem.parts[-len(parts) :] == parts:
+                    return Path(*stem.parts[: -len(parts)])
+        return None
+
+    def _of(self, path: Path) -> tuple[Imported, ...]:
+        if path not in self._statements:
+            text = self._texts.get(path, "")
+            self._statements[path] = imported_in(_parsed(text), text)
+        return self._statements[path]
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def is_installed(folder: Path) -> bool:
+    """Whether the packages in a folder are found wherever a program starts."""
+    return any((folder / name).is_file() for name in BUILD_FILES)
+
+
+def root_package(folder: Path) -> Path | None:
+    """The outermost package that a folder lies in: one whose name could be imported."""
+    found = None
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        found, folder = folder, folder.parent
+    return found

@@ -1,0 +1,68 @@
+"""Names in strings that are code: what `eval` is given, what `globals()` is asked for, quoted annotations."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from .tree import Tree
+
+_EVALUATES = frozenset({"eval", "exec", "compile"})
+_NAMESPACES = frozenset({"globals", "locals", "vars"})
+
+
+def evaluated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """Each name in a string that is run, and the expression that is evaluated."""
+    yield from _names_in(tree, _evaluated(tree))
+
+
+def annotated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
+    """The same for annotations in quotes, which only type checkers read."""
+    strings = tree.nodes(cst.SimpleString)
+    quoted = (each for each in strings if any(isinstance(outer, cst.Annotation) for outer in tree.ancestors(each)))
+    yield from _names_in(tree, quoted)
+
+
+def _names_in(tree: Tree, expressions: Iterable[cst.BaseExpression]) -> Iterator[tuple[cst.BaseExpression, str]]:
+    for evaluated in expressions:
+        names = dict.fromkeys(name for literal in _literals(tree, evaluated) for name in _names(literal))
+        for name in names:
+            yield evaluated, name
+
+
+def _evaluated(tree: Tree) -> Iterator[cst.BaseExpression]:
+    for call in tree.nodes(cst.Call):
+        if isinstance(call.func, cst.Name) and call.func.value in _EVALUATES and call.args:
+            yield call.args[0].value
+    for item in tree.nodes(cst.Subscript):
+        is_namespace = isinstance(item.value, cst.Call) and isinstance(item.value.func, cst.Name)
+        if is_namespace and cst.ensure_type(cst.ensure_type(item.value, cst.Call).func, cst.Name).value in _NAMESPACES:
+            yield from (each.slice.value for each in item.slice if isinstance(each.slice, cst.Index))
+
+
+def _literals(tree: Tree, evaluated: cst.BaseExpression) -> Iterator[str]:
+    """The strings in an expression, and in what a name in its place is set to."""
+    expressions = [evaluated]
+    if isinstance(evaluated, cst.Name):
+        scope = tree.scope_of[evaluated].lookup(evaluated.value)
+        bindings = scope.bindings[evaluated.value] if scope is not None else ()
+        expressions += [binding.value for binding in bindings if binding.value is not None]
+    for expression in expressions:
+        for node in tree.inside(expression):
+            if isinstance(node, cst.SimpleString) and isinstance(node.evaluated_value, str):
+                yield node.evaluated_value
+            elif isinstance(node, cst.FormattedStringText):
+                yield node.value
+
+
+def _names(code: str) -> Iterator[str]:
+    """The names in a piece of code, which need not be whole: `ShardingStrategy.` of an f-string."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.type == tokenize.NAME:
+                yield token.string
+    except (tokenize.TokenError, SyntaxError):
+        return

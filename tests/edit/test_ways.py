@@ -1,0 +1,145 @@
+"""What a rewritten file imports is found however the file is started: each program is run, on a stub of torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.config import Config
+from fsdp_migrate.render.view import Command
+from fsdp_migrate.session import examine, gather
+
+WRAP = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(net, **kwargs):
+    return FSDP(net, **kwargs)
+"""
+ANYTHING = (
+    "def __getattr__(name):\n    if name.startswith('__'):\n        raise AttributeError(name)\n    return object\n"
+)
+SCRIPT = WRAP.replace("wrap", "main") + '\n\nif __name__ == "__main__":\n    print(main)\n'
+HERE = "import sys, os\nsys.path.append(os.path.abspath('./'))\n"
+MAIN = '\n\nif __name__ == "__main__":\n    print(wrap)\n'
+
+PROGRAMS = {
+    "a script and the modules beside it": (
+        {
+            "app/__init__.py": "",
+            "app/train.py": "import par\nfrom models import net\nfrom par import wrap\n"
+            + WRAP.replace("wrap", "main")
+            + MAIN,
+            "app/par.py": WRAP,
+            "app/models/__init__.py": "from .net import net\n",
+            "app/models/net.py": "net = 1\n",
+        },
+        ["app/train.py"],
+        {
+            "app/train.py": "from fsdp2_support import shard_model",
+            "app/par.py": "from fsdp2_support import shard_model",
+        },
+    ),
+    "a script in a package that is found too": (
+        {
+            "setup.py": "",
+            "pkg/__init__.py": "from .src.model import wrap\n",
+            "pkg/src/__init__.py": "",
+            "pkg/src/model.py": WRAP,
+            "pkg/train/__init__.py": "",
+            "pkg/train/utils.py": WRAP,
+            "pkg/train/train.py": "from utils import wrap\nfrom pkg import wrap as other\n" + MAIN,
+        },
+        ["pkg/train/train.py"],
+        {"pkg/src/model.py": "from .fsdp2_support import shard_model"},
+    ),
+    "modules of a folder that the script adds to the path": (
+        {
+            "app/main.py": "import os\nimport sys\nsys.path.append(os.path.abspath(__file__).rsplit('/', 2)[0])\n"
+            "import util.misc as misc\nfrom app.engine import wrap\n" + MAIN,
+            "app/engine.py": WRAP,
+            "app/util/misc.py": WRAP,
+        },
+        ["app/main.py"],
+        {},
+    ),
+    "packages that import each other, under no package": (
+        {
+            "core/__init__.py": WRAP,
+            "train/__init__.py": "from .train_b import Core\nfrom .train_c import Core as Other\n",
+            "train/train_b.py": HERE + "from core import wrap as base\nCore = base\n" + WRAP + MAIN,
+            "train/train_c.py": HERE + "from core import wrap as base\nfrom train import Core\n" + WRAP + MAIN,
+        },
+        ["train/train_b.py"],
+        {},
+    ),
+    "a member of a package": (
+        {
+            "pkg/__init__.py": "",
+            "pkg/train.py": "from . import par\nfrom .par import wrap\n" + MAIN,
+            "pkg/par.py": WRAP,
+        },
+        ["-m", "pkg.train"],
+        {"pkg/par.py": "from .fsdp2_support import shard_model"},
+    ),
+    "a module that is imported relatively and by its name": (
+        {
+            "pkg/__init__.py": "from .par import wrap\n",
+            "pkg/par.py": "import pkg.other\n" + WRAP,
+            "pkg/other.py": "",
+            "main.py": "from pkg.par import wrap\n" + MAIN,
+        },
+        ["main.py"],
+        {"pkg/par.py": "from pkg.fsdp2_support import shard_model"},
+    ),
+}
+BOTH = {
+    "pkg/__init__.py": "",
+    "pkg/par.py": WRAP,
+    "pkg/train.py": "from par import wrap\n" + MAIN,
+    "main.py": "from pkg.par import wrap\n" + MAIN,
+}
+
+
+def rewritten(folder: Path, files: dict[str, str]) -> dict[str, str]:
+    """The program on disk, rewritten, with a support module and a torch that have any name."""
+    (folder / ".git").mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    view = examine(gather([folder], Config()), Config(), Command.REWRITE, folder)
+    assert view.report.errors == ()
+    for change in view.report.changes:
+        change.path.write_text(ANYTHING if change.path.name == "fsdp2_support.py" else change.after)
+    for package in ("torch", "torch/distributed", "torch/distributed/fsdp"):
+        (folder / ".stubs" / package).mkdir(parents=True)
+        (folder / ".stubs" / package / "__init__.py").write_text(ANYTHING)
+    return {change.path.relative_to(folder).as_posix(): change.after for change in view.report.changes}
+
+
+def start(folder: Path, command: list[str], *more: str) -> None:
+    paths = os.pathsep.join([str(folder / ".stubs"), *more])
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env={"PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_starts(tmp_path: Path, name: str) -> None:
+    files, command, lines = PROGRAMS[name]
+    written = rewritten(tmp_path / "x", files)
+    # What has a setup.py is installed.
+    start(tmp_path / "x", command, *([str(tmp_path / "x")] if "setup.py" in files else []))
+    for path, line in lines.items():
+        assert line in written[path].splitlines()
+
+
+def test_module_of_a_package_that_a_script_beside_it_imports_too(tmp_path: Path) -> None:
+    rewritten(tmp_path / "x", BOTH)
+    start(tmp_path / "x", ["main.py"])
+    start(tmp_path / "x", ["pkg/train.py"])
