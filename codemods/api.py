@@ -191,9 +191,12 @@ class Wrapping(Protocol):
     def is_in_sight(self) -> bool:
         """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""
 
+    def compiles(self, path: Path) -> bool:
+        """Whether `torch.compile` is given a model or a part of one beside this file: names hold `_orig_mod.` then."""
 
-class Context(Protocol):
-    """A parsed file of the program, with what the analysis knows about it."""
+
+class Source(Protocol):
+    """A parsed file: its text, and where its nodes stand."""
 
     @property
     def path(self) -> Path: ...
@@ -214,6 +217,9 @@ class Context(Protocol):
     def code(self, node: cst.CSTNode) -> str:
         """The text of a node, as the user wrote it."""
 
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        """1-based line and column."""
+
     def quote(self, node: cst.CSTNode) -> str:
         """A hole in the text of an edit, filled with the node as its own edits leave it."""
 
@@ -226,9 +232,6 @@ class Context(Protocol):
     def plain(self, template: str) -> str:
         """A template with its holes filled from the source as the user wrote it: for messages, and to measure."""
 
-    def position(self, node: cst.CSTNode) -> tuple[int, int]:
-        """1-based line and column."""
-
     def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
         """`[start, end)` of the lines that a statement stands on, newline included."""
 
@@ -236,11 +239,31 @@ class Context(Protocol):
 
     def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]: ...
 
-    def fsdp1(self, node: cst.BaseExpression) -> str | None:
-        """The FSDP1 construct a name means, whatever it was imported as: `FullyShardedDataParallel.state_dict_type`."""
+    def nodes(self, kind: type[N]) -> Sequence[N]:
+        """All nodes of exactly this type in the file, in the order of the text."""
+
+    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """A node and everything within it, in the order of the text."""
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The function, class or module that a node stands in."""
+
+    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
+        """The calls that stand in a function, class or module itself, in the order of the text."""
+
+    @property
+    def top(self) -> cst.Module:
+        """The file itself, as a scope."""
+
+
+class Context(Source, Protocol):
+    """A file of the program, with what the analysis knows about it and about the others."""
 
     def dotted(self, node: cst.BaseExpression) -> str | None:
         """The library name behind an expression: `torch.nn.utils.clip_grad_norm_`."""
+
+    def fsdp1(self, node: cst.BaseExpression) -> str | None:
+        """The FSDP1 construct a name means, whatever it was imported as: `FullyShardedDataParallel.state_dict_type`."""
 
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         """Where the value of an expression can be made, followed through the program."""
@@ -251,39 +274,14 @@ class Context(Protocol):
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         """What the value of an expression can be, as far as wrapping is concerned."""
 
-    @property
-    def options(self) -> Options:
-        """What the user chose for the run."""
-
-    @property
-    def wrapping(self) -> Wrapping:
-        """How the program wraps its models."""
-
-    @property
-    def compiles_modules(self) -> bool:
-        """Whether the program gives `torch.compile` a model or a part of one, whose names then hold `_orig_mod.`."""
-
-    def references(self) -> Iterable[tuple[Reference, str]]:
-        """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
-
-    def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterable[tuple[Context, Reference]]:
-        """Where the program names a function or class of this file, its own definition left out."""
-
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
-
-    def named(self, item: Import, at: cst.CSTNode) -> Import:
-        """The import to use at a place: under an alias where its name means something else there."""
 
     def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
         """Whether every name in an expression would have the value it has there if it stood at another place."""
 
-    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
-        """The function, class or module that a node stands in."""
-
-    @property
-    def top(self) -> cst.Module:
-        """The file itself, as a scope."""
+    def named(self, item: Import, at: cst.CSTNode) -> Import:
+        """The import to use at a place: under an alias where its name means something else there."""
 
     def is_imported(self, name: cst.Name) -> bool:
         """Whether a name is bound by an import that names it, in the scope it is looked up in."""
@@ -291,29 +289,29 @@ class Context(Protocol):
     def is_local(self, name: str, at: cst.CSTNode) -> bool:
         """Whether a name is bound in the function that a node stands in."""
 
-    def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
-        """What the program's calls of the function around `node` pass for its parameter `name`."""
+    def references(self) -> Iterable[tuple[Reference, str]]:
+        """The outermost names that mean FSDP1, and the construct each one means; import statements left out."""
 
-    def callers(self, node: cst.CSTNode) -> Sequence[tuple[Context, cst.Call]]:
-        """The program's calls of the function around `node`."""
+    def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterable[tuple[Context, Reference]]:
+        """Where the program names a function or class of this file, its own definition left out."""
 
     def runs(self, call: cst.Call) -> Sequence[tuple[Context, cst.FunctionDef]]:
         """The functions of the program that a call can run."""
 
-    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
-        """The calls that stand in a function, class or module itself, in the order of the text."""
+    def callers(self, node: cst.CSTNode) -> Sequence[tuple[Context, cst.Call]]:
+        """The program's calls of the function around `node`."""
 
-    def nodes(self, kind: type[N]) -> Sequence[N]:
-        """All nodes of exactly this type in the file, in the order of the text."""
-
-    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        """A node and everything within it, in the order of the text."""
-
-    def names(self, node: cst.CSTNode) -> frozenset[str]:
-        """Every name that is used or bound in the function (or module) a node stands in."""
+    def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
+        """What the program's calls of the function around `node` pass for its parameter `name`."""
 
     def mentions(self, *words: str) -> bool:
         """Whether any file of the program holds one of these identifiers."""
+
+    def mentions_elsewhere(self, word: str) -> bool:
+        """Whether another file of the program holds this identifier."""
+
+    def files(self, word: str) -> Iterable[Context]:
+        """The files of the program that hold this identifier, this one among them."""
 
     def passing(self, keyword: str) -> Sequence[tuple[Context, cst.Call]]:
         """The program's calls that pass an argument of this name."""
@@ -321,11 +319,13 @@ class Context(Protocol):
     def attributes(self, *names: str) -> Sequence[tuple[Context, cst.Attribute]]:
         """Where the program reads or sets an attribute of one of these names."""
 
-    def files(self, word: str) -> Iterable[Context]:
-        """The files of the program that hold this identifier, this one among them."""
+    @property
+    def options(self) -> Options:
+        """What the user chose for the run."""
 
-    def mentions_elsewhere(self, word: str) -> bool:
-        """Whether another file of the program holds this identifier."""
+    @property
+    def wrapping(self) -> Wrapping:
+        """How the program wraps its models."""
 
 
 FSDP_MODULE = Import("torch.distributed.fsdp", "FSDPModule")

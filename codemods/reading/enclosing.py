@@ -46,3 +46,8 @@ def is_without_gradients(node: cst.CSTNode, ctx: Context) -> bool:
 
 def _is_without_gradients(entered: cst.BaseExpression, ctx: Context) -> bool:
     return ctx.dotted(entered.func if isinstance(entered, cst.Call) else entered) in _WITHOUT_GRADIENTS
+
+
+def names_around(ctx: Context, node: cst.CSTNode) -> frozenset[str]:
+    """Every name that is used or bound in the function (or module) a node stands in."""
+    return frozenset(name.value for name in ctx.inside(ctx.scope(node)) if isinstance(name, cst.Name))

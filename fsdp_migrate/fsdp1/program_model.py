@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from keyword import iskeyword
 from pathlib import Path
 from typing import cast
@@ -49,7 +48,7 @@ class ProgramModel:
         self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
-        self.wrapping = WrapFacts(program, self.file)
+        self.wrapping = WrapFacts(program, self.file, self.together)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self._files: dict[Path, FileContext] = {}
 
@@ -59,13 +58,6 @@ class ProgramModel:
         if group is None or self.program.mentions(*_IMPORTS_BY_NAME, within=group):
             return self.program.texts
         return group
-
-    @cached_property
-    def compiling(self) -> frozenset[Path]:
-        """The files that give `torch.compile` a model or a part of one."""
-        paths = (path for path, text in self.program.texts.items() if "torch.compile(" in text)
-        files = [self.file(tree) for tree in map(self.program.tree, paths) if tree is not None]
-        return frozenset(f.path for f in files if any(f.is_compiled_module(call) for call in f.nodes(cst.Call)))
 
     def _is_model(self, made: values.Origin) -> bool:
         file = self.file(made.tree)
@@ -214,21 +206,6 @@ class FileContext:
     def wrapping(self) -> Wrapping:
         return self._facts.wrapping
 
-    @property
-    def compiles_modules(self) -> bool:
-        return not self._facts.compiling.isdisjoint(self._facts.together(self.path))
-
-    def is_compiled_module(self, call: cst.Call) -> bool:
-        """`torch.compile(model)`, or of what is not seen to be a function."""
-        if self.dotted(call.func) != "torch.compile" or not call.args:
-            return False
-        value = call.args[0].value
-        made = self.origins(value)
-        if any(isinstance(origin.node, cst.Call) for origin in made):
-            return True
-        is_method = isinstance(value, cst.Attribute) and any(self._program.defining(value.attr.value))
-        return not is_method and any(kind_of(origin) is ModelKind.UNKNOWN for origin in made)
-
     def references(self) -> Iterator[tuple[Reference, str]]:
         for node in dotted_names(self.tree):
             parent = self.parent(node)
@@ -339,10 +316,6 @@ class FileContext:
 
     def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
         return self.tree.inside(node)
-
-    def names(self, node: cst.CSTNode) -> frozenset[str]:
-        outer = self.scope(node)
-        return frozenset(name.value for name in self.tree.inside(outer) if isinstance(name, cst.Name))
 
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words, within=self._together)

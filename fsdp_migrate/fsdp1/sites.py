@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
+from .compiled import compiling
 from .files import naming_fsdp1, using_models
 
 
@@ -35,9 +36,13 @@ class WrapSite:
 class WrapFacts:
     """How a program wraps, read off when it is first asked for; implements `codemods.api.Wrapping`."""
 
-    def __init__(self, program: Program, file: Callable[[Tree], Context]) -> None:
+    def __init__(
+        self, program: Program, file: Callable[[Tree], Context], together: Callable[[Path], Collection[Path]]
+    ) -> None:
+        """`together` gives the files that belong together with one."""
         self._program = program
         self._file = file
+        self._together = together
 
     @cached_property
     def naming(self) -> tuple[Context, ...]:
@@ -78,6 +83,13 @@ class WrapFacts:
         return self._program.mentions("enable_wrap") and all(
             _is_in_sight(file, node) for file in self.own for node, name in file.references() if name == "wrap"
         )
+
+    def compiles(self, path: Path) -> bool:
+        return not self._compiling.isdisjoint(self._together(path))
+
+    @cached_property
+    def _compiling(self) -> frozenset[Path]:
+        return frozenset(file.path for file in compiling(self._program, self._file))
 
     @cached_property
     def _all(self) -> tuple[Context, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
+from codemods.reading.enclosing import names_around
 from codemods.reading.layout import statement_start
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.places import bound, meets, place, reads
@@ -34,7 +35,7 @@ class Rebinding:
     def edits(self, site: cst.Call) -> tuple[list[Edit], Import]:
         ctx = self.file
         item = ctx.named(Import(SUPPORT, "rebind_optimizer"), site)
-        taken = ctx.names(site)
+        taken = names_around(ctx, site)
         names = (f"unsharded{suffix}" for suffix in ("", "_parameters", *range(2, len(taken) + 3)))
         kept = next(name for name in names if name not in taken)
         start, end = ctx.whole_lines(self.line)

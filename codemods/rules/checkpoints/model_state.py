@@ -140,7 +140,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
 def _read(found: Match, ctx: PlannedContext) -> Fix:
     if found.call.args:
         raise NotStatic("it takes arguments that the new function does not have")
-    if ctx.compiles_modules:
+    if ctx.wrapping.compiles(ctx.path):
         return _compiled(found, ctx, is_saved_by_dcp(found.call, ctx), "full_state_dict")
     options = "" if is_saved_by_dcp(found.call, ctx) else "full_state_dict=True"
     if options and may_alias(found.call, ctx):
@@ -151,7 +151,7 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
 def _load(found: Match, ctx: PlannedContext) -> Fix:
     load = loading(found.call, ctx)
     state = f", {ctx.quote(load.state)}"
-    if ctx.compiles_modules:
+    if ctx.wrapping.compiles(ctx.path):
         return _compiled(found, ctx, is_loaded_by_dcp(load.state, ctx), "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.

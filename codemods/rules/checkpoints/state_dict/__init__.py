@@ -59,6 +59,7 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, 
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import WIDTH, append_argument
+from codemods.reading.enclosing import names_around
 from codemods.reading.layout import removal
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
@@ -178,7 +179,7 @@ def _is_named_above(options: str, block: cst.With, ctx: PlannedContext) -> bool:
 def _fresh(name: str, block: cst.With, ctx: Context) -> str:
     """A name that the user gave to nothing else; one that the tool gave to options above is as good as new."""
     mine = f"{name} = StateDictOptions("
-    if name not in ctx.names(block) or mine in ctx.code(ctx.scope(block)):
+    if name not in names_around(ctx, block) or mine in ctx.code(ctx.scope(block)):
         return name
     return f"state_dict_{name}"
 

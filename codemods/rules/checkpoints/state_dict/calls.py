@@ -65,12 +65,12 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedC
     start, end = ctx.span(node)
     if method == "state_dict" and not node.args:
         options = "" if is_saved_by_dcp(node, ctx) else chosen.reading
-        if ctx.compiles_modules and not options and options is not None:
+        if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
-        if ctx.compiles_modules and not chosen.is_full:
+        if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:
             raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model")
         is_alias = options == "full_state_dict=True" and may_alias(node, ctx)
-        if options is None or is_alias or ctx.compiles_modules:
+        if options is None or is_alias or ctx.wrapping.compiles(ctx.path):
             name = written.name(Import(SUPPORT, "full_state_dict"), node, ctx)
             written.edits.append(Edit(start, end - 1, f"{name}({model}{chosen.full_arguments}"))
         else:
@@ -88,9 +88,9 @@ def _load(node: cst.Call, chosen: Settings, ctx: Context, written: Body) -> None
     load = loading(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
     start, first = ctx.span(node)[0], ctx.span(load.state)[0]
-    if ctx.compiles_modules and not is_full:
+    if ctx.wrapping.compiles(ctx.path) and not is_full:
         return
-    if is_full and (ctx.compiles_modules or (load.is_lenient and load.result_is_used)):
+    if is_full and (ctx.wrapping.compiles(ctx.path) or (load.is_lenient and load.result_is_used)):
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
         written.edits.append(Edit(start, first, f"{name}({model}, "))

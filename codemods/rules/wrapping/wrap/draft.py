@@ -8,6 +8,7 @@ from typing import TypeAlias
 import libcst as cst
 
 from codemods.api import Context, Edit, Import
+from codemods.reading.enclosing import names_around
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class Draft:
 
     def fresh(self, *names: str) -> str:
         """The first of these names that neither the function nor the text written into it uses yet."""
-        taken = (self.file.names(self.call) - self.freed) | self.quoted
+        taken = (names_around(self.file, self.call) - self.freed) | self.quoted
         for name in names:
             if name not in taken:
                 return name

@@ -1,0 +1,32 @@
+"""Which files give `torch.compile` a model or a part of one: the names of its parameters hold `_orig_mod.` then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import libcst as cst
+
+from codemods.api import Context, ModelKind
+
+from ..pyanalysis.program import Program
+from ..pyanalysis.tree import Tree
+from .model_kinds import kind_of
+
+
+def compiling(program: Program, file: Callable[[Tree], Context]) -> list[Context]:
+    """The files with such a call."""
+    trees = (program.tree(path) for path, text in program.texts.items() if "torch.compile(" in text)
+    files = [file(tree) for tree in trees if tree is not None]
+    return [f for f in files if any(_is_of_module(program, f, call) for call in f.nodes(cst.Call))]
+
+
+def _is_of_module(program: Program, ctx: Context, call: cst.Call) -> bool:
+    """`torch.compile(model)`, or of what is not seen to be a function."""
+    if ctx.dotted(call.func) != "torch.compile" or not call.args:
+        return False
+    value = call.args[0].value
+    made = ctx.origins(value)
+    if any(isinstance(origin.node, cst.Call) for origin in made):
+        return True
+    is_method = isinstance(value, cst.Attribute) and any(program.defining(value.attr.value))
+    return not is_method and any(kind_of(origin) is ModelKind.UNKNOWN for origin in made)
