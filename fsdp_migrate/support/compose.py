@@ -15,7 +15,7 @@ from pathlib import Path
 
 # In the order that the parts of a composed file have: a definition uses only what stands before it.
 MODULES = (
-    *("api", "policies", "units", "meshes", "precision", "states", "shard", "training", "summon"),
+    *("api", "policies", "units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
     *("model_state", "optimizer_state", "sharded_files", "state_dict_type"),
 )
 

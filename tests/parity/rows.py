@@ -63,6 +63,9 @@ def support(name: str, model: str, arguments: str = "", setup: str = "", **optio
     row(name, model, arguments, setup, "support", **options)
 
 
+BF16 = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
+IN_BF16 = f"mixed_precision=MixedPrecision({BF16})"
+
 # Policies: which modules become units
 
 row("no policy", "Plain")
@@ -113,7 +116,7 @@ row(
     "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m is model.out), "
     "partial(transformer_auto_wrap_policy, transformer_layer_cls={Outer})])",
 )
-support(
+row(
     "or policy with a size",
     "Nested",
     "auto_wrap_policy=partial(_or_policy, policies=[ModuleWrapPolicy({Block}), "
@@ -147,19 +150,19 @@ program(
 
 BY_SIZE = "auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params={})"
 for model, size in {"Plain": "300", "Attention": "20", "Nested": "int(4e2)", "BufferFree": "10**9"}.items():
-    support(f"size-based policy, {model} by {size}", model, BY_SIZE.format(size))
-support("size-based policy with its default of 1e8", "Plain", "auto_wrap_policy=size_based_auto_wrap_policy")
-support(
+    row(f"size-based policy, {model} by {size}", model, BY_SIZE.format(size))
+row("size-based policy with its default of 1e8", "Plain", "auto_wrap_policy=size_based_auto_wrap_policy")
+row(
     "size-based policy with exclude",
     "Nested",
     BY_SIZE.format("100, exclude_wrap_modules={Block, nn.ModuleDict}"),
 )
-support(
+row(
     "size-based policy with exclude, which no longer excludes lists",
     "Plain",
     BY_SIZE.format("100, exclude_wrap_modules={Block}"),
 )
-support("size-based policy with force leaf", "Nested", BY_SIZE.format("100, force_leaf_modules={Block}"))
+row("size-based policy with force leaf", "Nested", BY_SIZE.format("100, force_leaf_modules={Block}"))
 support(
     "size-based policy in bf16 makes units of BatchNorm",
     "BatchNormed",
@@ -175,7 +178,22 @@ program(
     def build():
         return FSDP(Plain(), auto_wrap_policy=policy, use_orig_params=True)
     """,
-    "support",
+)
+row("size-based policy in bf16, which looks inside of attention", "Attention", f"{BY_SIZE.format('20')}, {IN_BF16}")
+program(
+    "policy passed in, or None",
+    """
+    def wrap(model, policy=None, precision=None):
+        return FSDP(model, auto_wrap_policy=policy, use_orig_params=True)
+
+
+    def build():
+        return wrap(Nested(), globals().get("POLICY", lambda_policy))
+
+
+    def lambda_policy(module, recurse, nonwrapped_numel):
+        return recurse or isinstance(module, (Outer, Block, nn.ModuleDict))
+    """,
 )
 program(
     "policy that run time chooses",
@@ -190,7 +208,6 @@ program(
     def build():
         return wrap(Plain(), "blocks")
     """,
-    "support",
 )
 program(
     "policy made in a function, or none",
@@ -579,9 +596,6 @@ program(
 
 # Mixed precision
 
-BF16 = "param_dtype=torch.bfloat16, reduce_dtype=torch.float32"
-IN_BF16 = f"mixed_precision=MixedPrecision({BF16})"
-
 
 def precise(name: str, model: str, fields: str, way: str = "idiomatic", **options: object) -> None:
     row(name, model, f"{BLOCKS}, mixed_precision=MixedPrecision({fields})", "", way, **options)
@@ -595,12 +609,12 @@ precise("bf16 buffers, cast before sharding", "Plain", f"{BF16}, buffer_dtype=to
 precise("buffers in float64 alone", "Plain", "buffer_dtype=torch.float64")
 precise("inputs cast at every unit", "Plain", f"{BF16}, cast_forward_inputs=True")
 precise("a root without parameters casts its inputs", "Rootless", BF16)
-precise("BatchNorm in float32 units of its own", "BatchNormed", BF16, "support")
-precise("BatchNorm with bf16 buffers", "BatchNormed", f"{BF16}, buffer_dtype=torch.bfloat16", "support")
+precise("BatchNorm in float32 units of its own", "BatchNormed", BF16)
+precise("BatchNorm with bf16 buffers", "BatchNormed", f"{BF16}, buffer_dtype=torch.bfloat16")
 precise("classes kept in float32", "Plain", f"{BF16}, _module_classes_to_ignore=(nn.LayerNorm,)", "support")
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
-support(
+row(
     "bf16 without a policy, where BatchNorm is cast too",
     "BatchNormed",
     f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)",
@@ -800,7 +814,7 @@ row(
     seed_by_rank=True,
 )
 row("device_id of the CPU", "Plain", f'{BLOCKS}, device_id=torch.device("cpu")')
-support(
+row(
     "channels_last",
     "ChannelsLast",
     "auto_wrap_policy=ModuleWrapPolicy({nn.Sequential})",
@@ -819,8 +833,35 @@ program(
             use_orig_params=True,
         )
     """,
-    "support",
     seed_by_rank=True,
+)
+program(
+    "made by a function on meta, where units nest",
+    """
+    def make():
+        return Nested()
+
+
+    def build():
+        with torch.device("meta"):
+            model = make()
+        torch.manual_seed(3)
+        return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block, Outer}), use_orig_params=True)
+    """,
+)
+program(
+    "BatchNorm among units of a lambda, moved to the device",
+    """
+    def build():
+        model = BatchNormed()
+        layers = [*model.blocks, *model.norms]
+        return FSDP(
+            model,
+            auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in layers),
+            mixed_precision=MixedPrecision(torch.bfloat16, torch.bfloat16),
+            use_orig_params=True,
+        )
+    """,
 )
 program(
     "meta, each module initialised by itself",
@@ -831,7 +872,6 @@ program(
         torch.manual_seed(3)
         return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
     """,
-    "support",
 )
 program(
     "meta, with tied weights",
@@ -842,7 +882,6 @@ program(
         torch.manual_seed(3)
         return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
     """,
-    "support",
 )
 program(
     "meta, initialised by a function",
@@ -860,7 +899,6 @@ program(
         policy = ModuleWrapPolicy({Block, Outer})
         return FSDP(model, auto_wrap_policy=policy, param_init_fn=init, use_orig_params=True)
     """,
-    "support",
 )
 
 # What changed memory and overlap, and never what was computed

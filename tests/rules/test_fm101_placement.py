@@ -137,7 +137,6 @@ SUPPORT = [
     "process_group=(group, group)",
     "ignored_modules=[model.head]",
     "ignored_states=[model.weight]",
-    "param_init_fn=lambda module: module.to_empty(device=rank)",
 ]
 
 
@@ -436,19 +435,70 @@ def test_device_that_may_be_the_cpu() -> None:
     assert text == f"{line}{guarded}return fully_shard(model)\n"
 
 
-VALUES = [
+RESET = "    reset_unit(model, torch.cuda.current_device())\n"
+ON_META = [
     pytest.param('    with torch.device("meta"):\n        model = model()\n', id="meta device"),
     pytest.param('    model = model.to("meta")\n', id="moved to meta"),
     pytest.param('    model = model(device="meta")\n', id="made on meta"),
     pytest.param("    with accelerate.init_empty_weights():\n        model = model()\n", id="empty weights, by module"),
     pytest.param("    with init_empty_weights():\n        model = model()\n", id="empty weights"),
-    pytest.param("    model = model.to(memory_format=torch.channels_last)\n", id="channels_last"),
+    pytest.param(
+        "    context = init_empty_weights if rank else nullcontext\n    with context():\n        model = model()\n",
+        id="empty weights on some ranks",
+    ),
 ]
 
 
-@pytest.mark.parametrize("above", VALUES)
-def test_values_that_fsdp1_filled_in_or_rearranged(above: str) -> None:
-    assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
+@pytest.mark.parametrize("above", ON_META)
+def test_values_that_fsdp1_filled_in(above: str) -> None:
+    assert body(f"{above}    return FSDP(model)\n") == f"{above}{RESET}{PLAIN}"
+
+
+def test_function_that_gives_values() -> None:
+    written = body("    return FSDP(model, param_init_fn=args.init, sync_module_states=True, device_id=rank)\n")
+    assert written == (
+        "    torch.cuda.set_device(rank)\n"
+        "    initialize_unit(model, args.init)\n    broadcast_unit(model, rank)\n" + PLAIN
+    )
+
+
+CONTIGUOUS = """\
+    for param in model.parameters():  # fully_shard takes no channels_last
+        param.data = param.data.contiguous()
+"""
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "    model = model.to(memory_format=torch.channels_last)\n",
+        "    for layer in model.layers:\n        layer.to(memory_format=torch.channels_last)\n",
+    ],
+)
+def test_weights_that_are_channels_last(above: str) -> None:
+    assert body(f"{above}    return FSDP(model)\n") == f"{above}{CONTIGUOUS}{PLAIN}"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "    with torch.device('meta'):\n        other = Net()\n",
+        "    other = Net().to('meta')\n",
+        "    other = Net().to(memory_format=torch.channels_last)\n",
+    ],
+)
+def test_another_model_says_nothing_about_this_one(other: str) -> None:
+    text = f"{HEAD[: HEAD.index('def ')]}class Net(torch.nn.Module):\n    pass\n\n\ndef build():\n{other}"
+    text += "    model = Net()\n    return FSDP(model), other\n"
+    assert "    return fully_shard(model), other\n" in rewrite_files({"train.py": text}).after["train.py"]
+
+
+def test_what_is_assumed_of_a_model_that_is_not_seen_is_said_once() -> None:
+    other = "def teacher():\n    with torch.device('meta'):\n        return torch.nn.Linear(2, 2)\n\n\n"
+    start = HEAD.index("def ")
+    (found,) = rewrite_files({"train.py": f"{HEAD[:start]}{other}{HEAD[start:]}    return FSDP(model)\n"}).findings
+    assert found.level is Level.REVIEW
+    assert "`model` is taken to have its values" in found.message
 
 
 @pytest.mark.parametrize(
@@ -467,11 +517,6 @@ def test_inputs_that_are_channels_last(statement: str) -> None:
     assert body(text.replace("fully_shard(model)", "model = FSDP(model)")) == text
 
 
-def test_layers_that_are_channels_last() -> None:
-    above = "    for layer in model.layers:\n        layer.to(memory_format=torch.channels_last)\n"
-    assert body(f"{above}    return FSDP(model)\n") == f"{above}    return shard_model(model)\n"
-
-
 def test_comments_say_nothing() -> None:
     utils = "# torch.cuda.set_device(rank)\n# with init_empty_weights():\nrank = 0\n"
     files = {"utils.py": utils, "train.py": "import utils\n" + HEAD + "    return FSDP(model, device_id=rank)\n"}
@@ -482,7 +527,8 @@ def test_file_that_may_be_imported_by_a_name_belongs_to_the_program() -> None:
     wrap = HEAD.replace("import torch\n", "import importlib\n\nimport torch\n", 1)
     wrap += "    model = importlib.import_module(args.net).Net()\n    return FSDP(model)\n"
     net = "import torch\n\n\ndef Net():\n    return torch.nn.Linear(2, 2, device='meta')\n"
-    assert rewrite_files({"train.py": wrap, "net.py": net}).support == {"shard_model"}
+    (found,) = rewrite_files({"train.py": wrap, "net.py": net}).findings
+    assert "is taken to have its values" in found.message
 
 
 def test_another_program_of_the_folder_says_nothing_about_this_one() -> None:
@@ -490,7 +536,7 @@ def test_another_program_of_the_folder_says_nothing_about_this_one() -> None:
     other = f"    torch.cuda.set_device(rank)\n{meta}    return FSDP(model)\n"
     result = rewrite_files({"a.py": HEAD + other, "b.py": HEAD + "    return FSDP(model, device_id=rank)\n"})
     assert result.after["b.py"].endswith("    torch.cuda.set_device(rank)\n" + PLAIN)
-    assert result.after["a.py"].endswith("    return shard_model(model)\n")
+    assert result.after["a.py"].endswith(f"{RESET}{PLAIN}")
 
 
 def test_a_name_with_meta_in_it_is_no_device() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import pytest
 
 from codemods.api import Level
@@ -454,38 +456,113 @@ def test_policy_that_may_be_none() -> None:
     )
 
 
-SUPPORT = [
-    pytest.param("size_based_auto_wrap_policy", "size_based_auto_wrap_policy", id="by size, default"),
+def test_by_size() -> None:
+    for policy, size in {
+        "size_based_auto_wrap_policy": "int(1e8)",
+        "partial(size_based_auto_wrap_policy, min_num_params=int(1e6))": "int(1e6)",
+    }.items():
+        result = rewrite(f"{IMPORTS}\n\ndef wrap(model, args):\n    return FSDP(model, auto_wrap_policy={policy})\n")
+        loop = (
+            f"    for unit in units_by_size(model, {size}):\n        fully_shard(unit)\n    return fully_shard(model)\n"
+        )
+        assert result.text.endswith(loop)
+        assert result.support == {"units_by_size"}
+
+
+AT_RUN_TIME = [
     pytest.param(
-        "partial(size_based_auto_wrap_policy, min_num_params=int(1e6))", "size_based_auto_wrap_policy", id="by size"
+        "partial(size_based_auto_wrap_policy, force_leaf_modules={Block})",
+        "size_based_auto_wrap_policy",
+        False,
+        id="by size, with leaves",
     ),
     pytest.param(
         "partial(_or_policy, policies=[ModuleWrapPolicy({Block}), size_based_auto_wrap_policy])",
         "_or_policy",
+        False,
         id="or, one by size",
     ),
-    pytest.param("partial(_or_policy, policies=POLICIES)", "_or_policy", id="or, not seen"),
-    pytest.param("CustomPolicy(lambda m: m.settings)", "CustomPolicy", id="custom, maybe arguments"),
-    pytest.param("CustomPolicy(lambda m: {'cpu_offload': None})", "CustomPolicy", id="custom with arguments"),
-    pytest.param("make_policy()", "", id="made elsewhere"),
-    pytest.param("POLICIES[args.policy]", "", id="subscript"),
-    pytest.param("ModuleWrapPolicy(*classes)", "ModuleWrapPolicy", id="star"),
-    pytest.param("partial(transformer_auto_wrap_policy, **kwargs)", "transformer_auto_wrap_policy", id="star star"),
-    pytest.param("always_wrap_policy if args.all else None", "always_wrap_policy", id="conditional"),
+    pytest.param("partial(_or_policy, policies=POLICIES)", "_or_policy", False, id="or, not seen"),
+    pytest.param("make_policy()", "", True, id="made elsewhere"),
+    pytest.param("POLICIES[args.kind]", "", True, id="subscript"),
+    pytest.param("ModuleWrapPolicy(*classes)", "ModuleWrapPolicy", False, id="star"),
+    pytest.param(
+        "partial(transformer_auto_wrap_policy, **kwargs)", "transformer_auto_wrap_policy", False, id="star star"
+    ),
+    pytest.param("always_wrap_policy if args.all else None", "always_wrap_policy", True, id="conditional"),
 ]
+WRAP = "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n"
 
 
-@pytest.mark.parametrize(("policy", "name"), SUPPORT)
-def test_other_policies_are_run_by_the_support_module(policy: str, name: str) -> None:
-    body = (
-        "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n"
-        "    return FSDP(model, auto_wrap_policy=POLICY)\n"
+@pytest.mark.parametrize(("policy", "name", "may_be_none"), AT_RUN_TIME)
+def test_other_policies_are_asked_at_run_time(policy: str, name: str, may_be_none: bool) -> None:
+    result = rewrite(
+        (IMPORTS + WRAP + "    return FSDP(model, auto_wrap_policy=POLICY)\n").replace("=POLICY", f"={policy}")
     )
-    result = rewrite((IMPORTS + body).replace("=POLICY", f"={policy}"))
+    loop = "for unit in policy_units(model, policy, look_inside=False):\n    fully_shard(unit)\n"
+    loop = f"if policy is not None:\n{indent(loop, '    ')}" if may_be_none else loop
+    body = f"policy = {policy}\n{loop}return fully_shard(model)\n"
+    assert result.text.endswith(indent(body, "    "))
+    assert result.support >= {"policy_units", *filter(None, [name])}
+    (found,) = [found for found in result.findings if found.rule == "FM101"]
+    assert found.level is Level.REVIEW
+    assert "which modules `policy` picks is seen at run time" in found.message
+    assert "torch.distributed.fsdp.wrap" not in result.text
+
+
+def test_mixed_precision_looks_inside_of_everything() -> None:
+    text = "from torch.distributed.fsdp import MixedPrecision\n" + IMPORTS + "\n\ndef wrap(model, policy):\n"
+    result = rewrite(f"{text}    return FSDP(model, auto_wrap_policy=policy, mixed_precision=MixedPrecision())\n")
+    assert "for unit in policy_units(model, policy, look_inside=True):" in result.text
+
+
+@pytest.mark.parametrize(
+    "policy", ["CustomPolicy(lambda m: m.settings)", "CustomPolicy(lambda m: {'cpu_offload': None})"]
+)
+def test_units_with_arguments_of_their_own(policy: str) -> None:
+    result = rewrite(IMPORTS + WRAP + f"    return FSDP(model, auto_wrap_policy={policy})\n")
     assert f"    return shard_model(model, auto_wrap_policy={policy})\n" in result.text
-    assert result.support >= {"shard_model", *filter(None, [name])}
     assert "shard_model logs how many" in result.findings[0].hint
-    assert "torch.distributed.fsdp" not in result.text
+
+
+OWN_LISTS = {
+    "model.blocks": "a list of layers",
+    "model.get_blocks()": "a method that copies it",
+    "model.chosen()": "a method that takes some of them, which may nest",
+}
+
+
+@pytest.mark.parametrize("listed", OWN_LISTS)
+def test_own_list_of_the_model(listed: str) -> None:
+    text = IMPORTS.replace("from net import Block, Head", "from torch import nn") + code(
+        """
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                self.blocks = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+
+            def get_blocks(self):
+                return list(self.blocks)
+
+            def chosen(self):
+                return [self.blocks, *self.blocks]
+
+
+        def wrap():
+            model = Net()
+            policy = partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in LISTED)
+            return FSDP(model, auto_wrap_policy=policy)
+        """
+    )
+    body = rewrite(text.replace("LISTED", listed)).text.split("    model = Net()\n")[1]
+    loop = f"    for block in {listed}:\n        fully_shard(block)\n"
+    if listed == "model.chosen()":
+        test = f"module is not model and module in {listed}"
+        loop = (
+            f"    for module in reversed(list(model.modules())):\n        if {test}:\n            fully_shard(module)\n"
+        )
+    assert body == loop + "    return fully_shard(model)\n"
 
 
 NESTING_BY_KIND = [
@@ -514,5 +591,7 @@ def test_own_policy_function_is_kept() -> None:
         """
     )
     result = rewrite(IMPORTS + "\n\n" + body)
-    assert body.replace("FSDP(", "shard_model(") in result.text
-    assert result.support == {"shard_model", "transformer_auto_wrap_policy"}
+    loop = "    for unit in policy_units(model, policy, look_inside=False):\n        fully_shard(unit)\n"
+    kept = body.replace("    return FSDP(model, auto_wrap_policy=policy)\n", f"{loop}    return fully_shard(model)\n")
+    assert kept in result.text
+    assert result.support == {"policy_units", "transformer_auto_wrap_policy"}

@@ -286,13 +286,95 @@ def test_what_has_no_plain_counterpart_goes_through_the_support_module(call: str
     assert result.support == {"shard_model"}
 
 
-@pytest.mark.parametrize(
-    "line", ["norm = torch.nn.BatchNorm2d", "import timm", "import segmentation_models_pytorch as smp"]
-)
-def test_batch_norm_keeps_its_own_units(line: str) -> None:
-    body = f"{line}\n\n\ndef wrap(m):\n    return FSDP(m, mixed_precision=MixedPrecision(torch.float16))\n"
-    result = rewrite(HEAD + body)
-    assert result.support == {"shard_model"}
+NETS = {
+    "its own layer": ("nn.BatchNorm2d", "nn.BatchNorm2d(3)"),
+    "a class that is passed on": ("nn.BatchNorm1d", "Stem(nn.BatchNorm1d)"),
+    "a default": ("nn.BatchNorm3d", "Other()"),
+    "a library's": ("_BatchNorm", "timm.create_model('resnet50')"),
+    "layers of several classes": ("_BatchNorm", "nn.ModuleList([nn.BatchNorm1d(2), nn.BatchNorm2d(3)])"),
+}
+CLASSES = """\
+import timm
+from torch import nn
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Block(nn.Module):
+    pass
+
+
+class Stem(nn.Module):
+    def __init__(self, norm_layer):
+        self.norm = norm_layer(2)
+
+
+class Other(nn.Module):
+    def __init__(self, norm_layer=nn.BatchNorm3d):
+        self.norm = norm_layer(2)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        self.layer = NET
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+
+
+def wrap():
+    model = Net()
+    return FSDP(model, ARGUMENTS)
+"""
+
+
+def wrapped(net: str, arguments: str) -> str:
+    text = CLASSES.replace("NET", net).replace("ARGUMENTS", arguments)
+    return rewrite(text).text.split("    model = Net()\n")[1]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_batch_norm_of_the_model_keeps_units_in_float32(name: str) -> None:
+    kind, net = NETS[name]
+    text = wrapped(net, "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)")
+    assert text == (
+        "    mp_policy = MixedPrecisionPolicy(param_dtype=torch.float16)\n"
+        "    # FSDP1 casts inputs at the root only.\n"
+        "    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)\n"
+        "    # FSDP1 kept BatchNorm in float32, in units of its own.\n"
+        "    norm_mp_policy = MixedPrecisionPolicy(param_dtype=torch.float32, output_dtype=mp_policy.param_dtype)\n"
+        "    for module in reversed(list(model.modules())):\n"
+        f"        if isinstance(module, {kind}):\n"
+        "            fully_shard(module, mp_policy=norm_mp_policy)\n"
+        "        elif isinstance(module, Block):\n"
+        "            fully_shard(module, mp_policy=block_mp_policy)\n"
+        "    return fully_shard(model, mp_policy=mp_policy)\n"
+    )
+
+
+def test_batch_norm_without_a_policy_or_in_full_precision_is_like_the_rest() -> None:
+    plain = "    mp_policy = MixedPrecisionPolicy(param_dtype=torch.float16)\n"
+    text = wrapped("nn.BatchNorm2d(3)", "mixed_precision=MixedPrecision(torch.float16)")
+    assert text == plain + "    return fully_shard(model, mp_policy=mp_policy)\n"
+    loop = (
+        "    for module in model.modules():\n        if isinstance(module, Block):\n            fully_shard(module)\n"
+    )
+    text = wrapped("nn.BatchNorm2d(3)", "auto_wrap_policy=ModuleWrapPolicy({Block})")
+    assert text == loop + "    return fully_shard(model)\n"
+
+
+def test_batch_norm_of_another_model_says_nothing() -> None:
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
+    assert "_BatchNorm" not in wrapped("nn.LayerNorm(2)", arguments)
+
+
+def test_what_is_assumed_of_a_model_that_is_not_seen_is_said() -> None:
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
+    text = f"norm = torch.nn.BatchNorm2d\n\n\ndef wrap(m):\n    return FSDP(m, {arguments})\n"
+    (found,) = [found for found in rewrite(HEAD + text).findings if found.rule == "FM101"]
+    assert found.level is Level.REVIEW
+    assert "`m` is taken to hold no BatchNorm" in found.message
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,13 @@ def shard_unit(
     kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy and sharding_strategy.name)
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
-    make_contiguous(unit_modules(unit, ignored_modules))
+    own = [each for each in unit_modules(unit) if each not in ignored_modules]
+    make_contiguous(own)
     mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
     with ignored_taken_out(unit, ignored_modules, ignored_params):
         fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
-        cast_module_buffers(unit_modules(unit, ignored_modules), mixed_precision.buffer_dtype)
+        cast_module_buffers(own, mixed_precision.buffer_dtype)
 
 
 def shard_by_policy(module: nn.Module, auto_wrap_policy: Any, arguments: dict[str, Any]) -> None:

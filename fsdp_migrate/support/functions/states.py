@@ -22,7 +22,7 @@ def materialize(
     Afterwards would draw other random numbers: the initialisation would see shards. Modules are visited in FSDP1's
     order, so that they draw the same ones.
     """
-    modules = unit_modules(unit, ignored_modules)
+    modules = [module for module in unit_modules(unit) if module not in ignored_modules]
     own = {m: [*m.parameters(recurse=False), *m.buffers(recurse=False)] for m in modules}
     if not any(tensor.is_meta for tensors in own.values() for tensor in tensors):
         return

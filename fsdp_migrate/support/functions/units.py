@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -39,19 +38,57 @@ def post_order(module: nn.Module) -> Iterator[nn.Module]:
     return visit(module)
 
 
-def unit_modules(unit: nn.Module, ignored_modules: Collection[nn.Module] = ()) -> list[nn.Module]:
+def unit_modules(unit: nn.Module) -> list[nn.Module]:
     """The modules of one unit: its subtree without nested units, parents first, as FSDP1 visited them."""
-    modules = []
-    seen = {unit}
-    queue = deque(seen)
-    while queue:
-        module = queue.popleft()
-        modules.append(module)
-        for child in module.children():
-            if child not in seen and child not in ignored_modules and not isinstance(child, FSDPModule):
-                seen.add(child)
-                queue.append(child)
+    modules, seen = [unit], {unit}
+    for module in modules:  # grows
+        new = [child for child in module.children() if child not in seen and not isinstance(child, FSDPModule)]
+        seen.update(new)
+        modules += new
     return modules
+
+
+def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
+    """The submodules with `min_num_params` parameters outside of smaller units, children first."""
+    units: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
+        in_units = sum(visit(child) for child in module.children())
+        total = sum(param.numel() for param in module.parameters())
+        if module is model or total - in_units < min_num_params or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            return in_units
+        units.append(module)
+        return total
+
+    visit(model)
+    return units
+
+
+def policy_units(model: nn.Module, policy: Any, look_inside: bool) -> list[nn.Module]:
+    """The submodules that an FSDP1 policy picks, children first.
+
+    With `look_inside`, which mixed precision asked for, inside of those too that the policy would pass over.
+    """
+    if hasattr(policy, "_run_policy"):
+        picked = policy._run_policy(model, set(), {})
+        if any(picked.values()):
+            raise NotImplementedError("the policy gives units arguments of their own: pass them to fully_shard")
+        return [unit for unit in post_order(model) if unit in picked and unit is not model and not is_container(unit)]
+    units: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
+        total = sum(param.numel() for param in module.parameters())
+        if not look_inside and not policy(module=module, recurse=True, nonwrapped_numel=total):
+            return 0
+        in_units = sum(visit(child) for child in module.children())
+        if module is model or not policy(module=module, recurse=False, nonwrapped_numel=total - in_units):
+            return in_units
+        if module not in units and not is_container(module):
+            units.append(module)
+        return total
+
+    visit(model)
+    return units
 
 
 def policy_targets(

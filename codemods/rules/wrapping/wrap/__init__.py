@@ -218,14 +218,18 @@ def _draft_inside(context: cst.Call, call: cst.Call, ctx: Context) -> Draft:
             raise NotStatic(f"`{ctx.code(argument.value)}` is made once for several calls of wrap")
     made = draft(ctx, call)
     statement = next(node for node in ctx.ancestors(call) if isinstance(node, cst.BaseStatement))
-    if made.before or made.after or made.selector is not None or made.dead or "\n" in ctx.code(statement):
+    if _has_statements(made) or made.dead or "\n" in ctx.code(statement):
         raise NotStatic("wrap needs more than a line in its place")
     return made
 
 
+def _has_statements(made: Draft) -> bool:
+    return bool(made.before or made.after or made.unit_steps or made.selector is not None)
+
+
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
-    if made.before or made.after or made.selector is not None:
+    if _has_statements(made):
         return True
     assignment = ctx.parent(call)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:

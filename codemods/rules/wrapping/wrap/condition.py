@@ -9,9 +9,14 @@ from codemods.api import Context, NotStatic, Origin
 from .draft import Draft, UnitSelector
 
 
-def function_targets(origin: Origin, function: cst.BaseExpression, draft: Draft) -> UnitSelector:
+def function_targets(
+    origin: Origin, function: cst.BaseExpression, draft: Draft, *, as_test: bool = False
+) -> UnitSelector:
     """The units that a function of one module chooses. Raises NotStatic for what is no lambda and has no name."""
     if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
+        listed = _own_list(origin.file, function)
+        if listed is not None and not draft.ignores and not as_test:
+            return UnitSelector("", nested=False, may_be_root=False, units=origin.file.quote(listed), item="block")
         test, parameter = _substituted(origin.file, function), function.params.params[0].name.value
         container = not _excludes_containers(origin.file, function.body, parameter)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
@@ -20,6 +25,45 @@ def function_targets(origin: Origin, function: cst.BaseExpression, draft: Draft)
         container = not _definition_excludes_containers(origin.file, function)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
+
+
+def _own_list(ctx: Context, function: cst.Lambda) -> cst.BaseExpression | None:
+    """`model.blocks` of `lambda m: m in model.blocks`, where that is seen to be one list of layers, side by side."""
+    body = function.body
+    if not isinstance(body, cst.Comparison) or len(body.comparisons) != 1:
+        return None
+    target, listed = body.comparisons[0], body.comparisons[0].comparator
+    asks = isinstance(target.operator, cst.In) and _is(body.left, function.params.params[0].name.value)
+    inner = {node for node in ctx.inside(listed) if isinstance(node, cst.Name)}
+    if not asks or inner & set(ctx.uses(function.params.params[0])):
+        return None
+    return listed if _is_module_list(ctx, listed, _LISTS) else None
+
+
+_LISTS = 4
+"""Through how many lists of lists of layers a list is followed."""
+
+
+def _is_module_list(ctx: Context, value: cst.BaseExpression, depth: int) -> bool:
+    """Whether an expression holds the layers of one `ModuleList`, as it is or copied into a list."""
+    origins = ctx.origins(value)
+    return bool(depth and origins) and all(_makes_module_list(origin, depth) for origin in origins)
+
+
+def _makes_module_list(origin: Origin, depth: int) -> bool:
+    node, ctx = origin.node, origin.file
+    if isinstance(node, cst.Call):
+        if ctx.dotted(node.func) in {"torch.nn.ModuleList", "torch.nn.Sequential"}:
+            return True
+        copies = isinstance(node.func, cst.Name) and node.func.value in {"list", "tuple"} and len(node.args) == 1
+        return copies and _is_module_list(ctx, node.args[0].value, depth - 1)
+    if isinstance(node, cst.List) and len(node.elements) == 1:
+        return isinstance(node.elements[0], cst.StarredElement) and _is_module_list(
+            ctx, node.elements[0].value, depth - 1
+        )
+    if isinstance(node, cst.ListComp) and node.for_in.inner_for_in is None and isinstance(node.for_in.target, cst.Name):
+        return _is(node.elt, node.for_in.target.value) and _is_module_list(ctx, node.for_in.iter, depth - 1)
+    return False
 
 
 def is_yes_or_no(function: cst.BaseExpression) -> bool:

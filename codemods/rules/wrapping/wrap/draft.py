@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
 
 import libcst as cst
 
 from codemods.api import Context, Edit, Import
 from codemods.reading.enclosing import names_around
+from codemods.reading.makeup import Makeup
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,12 @@ class UnitSelector:
     """Whether the test may pick the root too, which FSDP1 skips and FSDP2 refuses to shard twice."""
     may_be_container: bool = False
     """Whether it may pick a list or dict of modules: FSDP1 makes an empty unit of it, FSDP2 refuses it."""
+    units: str = ""
+    """An expression that gives the units themselves, children first, in the place of a test of every module."""
+    item: str = "unit"
+    """What the loop over them calls one of them."""
+    guard: str = ""
+    """What has to hold for there to be units at all: `policy is not None`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,10 @@ class Draft:
     """What the constructor wraps, as the user wrote it."""
     model: str
     """The text that names the model once `before` has run."""
+    built: Makeup = field(default_factory=Makeup)
+    """What the model is seen to be made of."""
+    present: frozenset[str] = frozenset()
+    """The names of the arguments that may be something else than None."""
     before: list[str] = field(default_factory=list)
     """Statements before sharding, each possibly of several lines, indented by four spaces within."""
     after: list[str] = field(default_factory=list)
@@ -80,6 +93,12 @@ class Draft:
     ignored: str = ""
     """The name of the set of parameters that are ignored, where more than one statement asks for it."""
     ignores: bool = False
+    unit_steps: list[str] = field(default_factory=list)
+    """Statements before each `fully_shard` call, the root's too; the unit is written `{module}`."""
+    float32_class: str = ""
+    """The class that mixed precision left in float32, in units of its own: BatchNorm, where the model has it."""
+    float32_kwargs: dict[str, str] = field(default_factory=dict)
+    """Keyword arguments of those units."""
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
@@ -104,6 +123,15 @@ class Draft:
     def copy(self) -> Draft:
         """The same, to be written out."""
         return replace(self, imports=set(self.imports))
+
+    def state(self) -> dict[str, Any]:
+        """Everything so far, to go back to when a translation stops half way."""
+        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {name: copy(value) if isinstance(value, (list, dict, set)) else value for name, value in values}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def imported(self, module: str, name: str = "", alias: str = "") -> str:
         """Import a name and return what to write for it here."""

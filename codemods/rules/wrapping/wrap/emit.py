@@ -9,7 +9,7 @@ from itertools import takewhile
 
 import libcst as cst
 
-from codemods.api import Context, Edit, NotStatic
+from codemods.api import SUPPORT, Context, Edit, NotStatic
 from codemods.reading.enclosing import enclosing
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -104,16 +104,50 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     unit, root = {**made.unit_kwargs, **made.common_kwargs}, {**made.root_kwargs, **made.common_kwargs}
     width = len(indent)
     if made.selector is not None:
-        module = made.fresh("module", "submodule")
-        everything = f"{made.model}.modules()"
-        if made.selector.nested:
-            everything = f"reversed(list({everything}))"
-        test = _unit_test(made, made.selector, module)
-        lines.append(f"for {module} in {everything}:")
-        lines.append(f"    if {test}:")
-        lines.extend(_call(made, unit, "        ", width, module).split("\n"))
+        lines.extend(_loop(made, made.selector, unit, width))
+    lines.extend(_steps(made, made.model, ""))
     lines.extend(_final(made, place, root, width).split("\n"))
     return lines
+
+
+def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: int) -> list[str]:
+    """The loop that shards the units, children first."""
+    module = made.fresh(selector.item, "fsdp_unit") if selector.units else made.fresh("module", "submodule")
+    own = {**made.common_kwargs, **made.float32_kwargs}
+    in_float32 = [f"    if isinstance({module}, {made.float32_class}):", *_shard(made, module, own, 2, width)]
+    if selector.units:
+        lines = [f"for {module} in {selector.units}:", *_shard(made, module, kwargs, 1, width)]
+        if made.float32_class:
+            lines = [f"for {module} in {made.model}.modules():", *in_float32, *lines]
+        return _guarded(selector, lines)
+    everything = f"{made.model}.modules()"
+    if selector.nested or made.float32_class:
+        # An initialisation draws its random numbers in FSDP1's order, which the reversed one is not.
+        ordered = made.unit_steps and made.imported(SUPPORT, "post_order")
+        everything = f"{ordered}({made.model})" if ordered else f"reversed(list({everything}))"
+    test = _unit_test(made, selector, module)
+    lines = [
+        f"for {module} in {everything}:",
+        *(in_float32 if made.float32_class else []),
+        f"    {'elif' if made.float32_class else 'if'} {test}:",
+        *_shard(made, module, kwargs, 2, width),
+    ]
+    return _guarded(selector, lines)
+
+
+def _guarded(selector: UnitSelector, lines: list[str]) -> list[str]:
+    return [f"if {selector.guard}:", *("    " + line for line in lines)] if selector.guard else lines
+
+
+def _shard(made: Draft, unit: str, kwargs: dict[str, str], depth: int, width: int) -> list[str]:
+    """`fully_shard` of one unit, and what is done to it before."""
+    prefix = " " * 4 * depth
+    return [*_steps(made, unit, prefix), *_call(made, kwargs, prefix, width, unit).split("\n")]
+
+
+def _steps(made: Draft, module: str, prefix: str) -> list[str]:
+    """What is done to a unit before it is sharded."""
+    return [prefix + line for step in made.unit_steps for line in step.format(module=module).split("\n")]
 
 
 def _unit_test(made: Draft, targets: UnitSelector, module: str) -> str:

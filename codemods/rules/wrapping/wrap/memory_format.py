@@ -1,60 +1,59 @@
-"""Whether the weights of the wrapped model may be channels_last, which FSDP1 took and `fully_shard` does not."""
+"""Weights in channels_last: FSDP1 copied them into flat parameters, and `fully_shard` takes contiguous ones only."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Iterator
 
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.places import base, bound
+from codemods.reading.makeup import Makeup
+from codemods.reading.places import base
 
-_MODULES = re.compile(r"modules|children|layers|blocks|models?\b")
-_FOLLOWED = 3
-"""Over how many assignments a name is followed to a loop."""
+from .draft import Draft
 
 
-def may_be_channels_last(ctx: Context) -> bool:
-    """Whether anything but a batch is put into a memory format. Inputs can keep theirs."""
-    if not ctx.mentions("channels_last"):
-        return False
-    calls = [(where, call) for where, call in ctx.passing("memory_format") if isinstance(call.func, cst.Attribute)]
-    return any(
-        call.func.attr.value == "to" and not _is_tensor(where, call.func.value)
-        for where, call in calls
-        if isinstance(call.func, cst.Attribute)
+def undo_channels_last(draft: Draft) -> None:
+    """Make the parameters contiguous, where the program is seen to change the memory format of this model."""
+    if not _is_channels_last(draft.file, draft.module, draft.built):
+        return
+    param = draft.fresh("param", "parameter")
+    draft.before.append(
+        f"for {param} in {draft.model}.parameters():  # fully_shard takes no channels_last\n"
+        f"    {param}.data = {param}.data.contiguous()"
     )
 
 
-def _is_tensor(ctx: Context, node: cst.BaseExpression, depth: int = _FOLLOWED) -> bool:
-    """What a loop over data gives, what `forward` is given, and what a function of torch makes."""
-    while isinstance(node, (cst.Attribute, cst.Subscript)):
-        node = node.value
-    if isinstance(node, cst.Call):
-        name = (ctx.dotted(node.func) or "").removeprefix("torch.")
-        if name.islower() and "." not in name:
-            return bool(name)
-        if isinstance(node.func, cst.Attribute) and ctx.dotted(node.func) is None:
-            return _is_tensor(ctx, node.func.value, depth)
-        return isinstance(node.func, cst.Name) and node.func.value in {"next", "iter"}
-    if not isinstance(node, cst.Name) or not depth:
+def _is_channels_last(ctx: Context, module: cst.BaseExpression, made: Makeup) -> bool:
+    if not ctx.mentions("channels_last"):
         return False
-    scope = ctx.scope(node)
-    if isinstance(scope, cst.FunctionDef) and scope.name.value == "forward":
-        return node.value in {param.name.value for param in scope.params.params[1:]}
-    values = list(_values(ctx, scope, node.value))
-    own = [value for value in values if value is not None and base(value) != node.value]
-    is_turn = None in values
-    return is_turn or (bool(own) and all(_is_tensor(ctx, v, depth - 1) for v in own))
+    calls = [call for _, call in made.made]
+    for where, site in ctx.passing("memory_format"):
+        if not isinstance(site.func, cst.Attribute) or site.func.attr.value != "to":
+            continue
+        moved = site.func.value
+        if any(origin.node in calls for origin in where.origins(moved)) or _is_own(where, moved, made):
+            return True
+        if where.path == ctx.path and where.scope(site) is ctx.scope(module) and _over(where, moved) == base(module):
+            return True
+    return False
 
 
-def _values(ctx: Context, scope: cst.CSTNode, name: str) -> Iterator[cst.BaseExpression | None]:
-    """What a scope binds a name to; None for the turns of a loop."""
-    loops: list[cst.For | cst.CompFor] = [*ctx.nodes(cst.For), *ctx.nodes(cst.CompFor)]
-    for loop in loops:
-        if ctx.scope(loop) is scope and name in bound(loop.target) and not _MODULES.search(ctx.code(loop.iter)):
-            yield None
-    for node in ctx.nodes(cst.Assign):
-        if ctx.scope(node) is scope and any(name in bound(target.target) for target in node.targets):
-            yield node.value
+def _is_own(ctx: Context, moved: cst.BaseExpression, made: Makeup) -> bool:
+    """`self.to(...)` or `self.stem.to(...)`, when the model or a part of it is made."""
+    around = list(ctx.ancestors(moved))
+    function = next((node for node in around if isinstance(node, cst.FunctionDef)), None)
+    owner = next((node for node in around if isinstance(node, cst.ClassDef)), None)
+    if function is None or function.name.value == "forward" or owner not in {node for _, node in made.classes}:
+        return False
+    first = function.params.params[:1]
+    place = base(moved)
+    return bool(first) and place is not None and place.split(".")[0] == first[0].name.value
+
+
+def _over(ctx: Context, moved: cst.BaseExpression) -> str | None:
+    """The place of what is moved; a loop variable stands for what is looped over."""
+    found = base(moved)
+    for node in ctx.ancestors(moved):
+        if isinstance(node, cst.For) and isinstance(node.target, cst.Name) and node.target.value == found:
+            outer = base(node.iter)
+            return outer.split(".")[0] if outer is not None else None
+    return found

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
-from codemods.reading.program import gives, others
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
+from .batch_norm import find_batch_norm, keep_in_float32
 from .device import infer_device, translate_device
 from .draft import Draft, Note, Switch, Value
-from .memory_format import may_be_channels_last
+from .memory_format import undo_channels_last
 from .mesh import gives_ranks, translate_mesh
+from .meta import translate_meta
 from .placement import switch_offload, switch_sync, translate_absent, translate_offload, translate_sync
-from .policy import translate_policy
+from .policy import switch_policy, translate_policy
 from .precision import switch_precision, translate_precision
 from .splats import Spread, spread
 from .strategy import read_strategy, translate_strategy
@@ -33,11 +34,11 @@ TRANSLATORS: Mapping[str, Translate] = {
     "auto_wrap_policy": translate_policy,
     "mixed_precision": translate_precision,
     "cpu_offload": translate_offload,
-    "param_init_fn": partial(translate_absent, "param_init_fn"),
 }
 
 SWITCHES: Mapping[str, Callable[[Switch, Draft], None]] = {
     "sync_module_states": switch_sync,
+    "auto_wrap_policy": switch_policy,
     "mixed_precision": switch_precision,
     "cpu_offload": switch_offload,
 }
@@ -68,12 +69,14 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if unknown:
         raise NotStatic(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
     made.given = frozenset(given)
-    _refuse_unseen_values(made.file)
     arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
     refused = switched.keys() - {"sharding_strategy", *SWITCHES}
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition")
+    made.built = makeup(made.file, made.call)
+    nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
+    made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
     if "device_id" in arguments:
         translate_device(arguments["device_id"], made)
@@ -82,6 +85,9 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     strategy = read_strategy(given.get("sharding_strategy"), made, not gives_ranks(arguments, made))
     translate_mesh(arguments, strategy, made)
     ignored.translate_ignored(arguments, made)
+    arguments = translate_meta(arguments, made)
+    undo_channels_last(made)
+    find_batch_norm(made)
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
             translate_strategy(strategy, made)
@@ -89,24 +95,11 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
             translate(arguments[name], made)
         elif name in switched:
             SWITCHES[name](switched[name], made)
+    keep_in_float32(made)
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
     reduce_unused(made)
-
-
-def _refuse_unseen_values(ctx: Context) -> None:
-    """What FSDP1 did to parameters by itself, and `fully_shard` does not."""
-    on_meta = gives(ctx, "meta", "device", "device", "to", "set_default_device", "to_empty")
-    if on_meta or any(_names(each, "init_empty_weights") for each in (ctx, *others(ctx, "init_empty_weights"))):
-        raise NotStatic("the model may be on the meta device, where FSDP1 gave it its values")
-    if may_be_channels_last(ctx):
-        raise NotStatic("weights may be channels_last, which fully_shard does not take")
-
-
-def _names(ctx: Context, name: str) -> bool:
-    """Whether a file holds a name in its code, and not in a comment."""
-    return any(node.value == name for node in ctx.nodes(cst.Name))
 
 
 def draft_factory(ctx: Context, call: cst.Call) -> Draft:
@@ -122,7 +115,7 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
         if isinstance(value, cst.BaseExpression):
             translate_absent(name, value, made)
     _translate(arguments, made)
-    if made.before or made.after:
+    if made.before or made.after or made.unit_steps:
         raise NotStatic("the constructor is passed on as a value, and more than one statement replaces it")
     return made
 

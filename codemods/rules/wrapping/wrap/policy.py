@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic, Origin
+from codemods.api import SUPPORT, Context, NotStatic, Origin
+from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
 from codemods.reading.policies import class_elements, policy_call, policy_classes
@@ -19,36 +21,95 @@ from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no
-from .draft import Draft, UnitSelector
+from .draft import Draft, Note, Switch, UnitSelector
+
+_ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
+"""Layers of `torch.nn` inside of which a size-based policy does not look."""
 
 
 def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
-    """Set `draft.selector`; raise NotStatic for a policy whose units are not seen in the source."""
+    """Set `draft.selector`. Raises NotStatic where the units depend on more than a function of the policy can see."""
     origins = draft.file.origins(value)
     if all(origin.is_none for origin in origins):
         return
-    if len(origins) == 1 and can_be_inlined(draft, origins[0]):
-        draft.selector = _targets(origins[0], draft)
-        _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft, use))
+    state = draft.state()
+    try:
+        if len(origins) == 1 and can_be_inlined(draft, origins[0]):
+            draft.selector = _targets(origins[0], draft)
+            _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft, use))
+        else:
+            _in_place(value, origins, draft)
+    except NotStatic:
+        if any(policy_call(origin)[0] == "CustomPolicy" for origin in origins):
+            raise  # its function may give units arguments of their own
+        draft.restore(state)
+        _at_run_time(value, origins, draft)
+
+
+def switch_policy(value: Switch, draft: Draft) -> None:
+    """`auto_wrap_policy` that a condition decides about, where one side has none."""
+    sides = [side for side in (value.body, value.orelse) if side is not None]
+    present = [side for side in sides if not (isinstance(side, cst.BaseExpression) and _is_none(side, draft))]
+    if not present:
         return
-    _in_place(value, origins, draft)
+    if len(present) > 1 or not isinstance(present[0], cst.BaseExpression):
+        raise NotStatic("auto_wrap_policy is given under a condition")
+    translate_policy(present[0], draft)
+    if draft.selector is None:
+        return
+    test = written(draft.file, value.test, {})
+    if present[0] is not value.body:
+        test = f"not {test}" if isinstance(value.test, (cst.Name, cst.Attribute, cst.Call)) else f"not ({test})"
+    guard = f"{test} and {draft.selector.guard}" if draft.selector.guard else test
+    draft.selector = replace(draft.selector, guard=guard)
 
 
-def _targets(origin: Origin, draft: Draft) -> UnitSelector:
+def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
+    return all(origin.is_none for origin in draft.file.origins(value))
+
+
+def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy stays an object that is asked, by one function, which modules it picks."""
+    if draft.ignores or draft.float32_class:
+        raise NotStatic(f"auto_wrap_policy: {origins[0].text}")
+    draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+    text = draft.file.quote(value)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("policy", "wrap_policy")
+        draft.before.append(f"{name} = {text}")
+        text = name
+    looks_inside = "mixed_precision" in draft.present
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}, look_inside={looks_inside})"
+    seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
+    guard = "" if seen and all(_is_policy(origin) for origin in seen) else f"{text} is not None"
+    draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
+    draft.notes.append(
+        Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
+    )
+
+
+def _is_policy(origin: Origin) -> bool:
+    """Whether it is a policy for sure, and not None."""
+    return isinstance(origin.node, (cst.FunctionDef, cst.Lambda)) or policy_call(origin)[0] is not None
+
+
+def _targets(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSelector:
     """The units of a policy that is made in the same function, or at the top of the same file."""
     draft.quoted.update(_words(origin))
     made, arguments = policy_call(origin)
     if made == "always_wrap_policy":
         return UnitSelector("", nested=True, may_be_root=True, may_be_container=True)
+    if made == "size_based_auto_wrap_policy":
+        return _by_size(origin, arguments, draft)
     if made == "_or_policy":
         return _any_of(origin, arguments, draft)
     if made == "lambda_auto_wrap_policy":
-        return function_targets(origin, _argument(arguments, "lambda_fn"), draft)
+        return function_targets(origin, _argument(arguments, "lambda_fn"), draft, as_test=as_test)
     if made == "CustomPolicy":
         function = _argument(arguments, "lambda_fn", first=True)
         if not is_yes_or_no(function):
             raise NotStatic("auto_wrap_policy: CustomPolicy, which may give units arguments of their own")
-        return function_targets(origin, function, draft)
+        return function_targets(origin, function, draft, as_test=as_test)
     classes = policy_classes(origin)
     return UnitSelector(
         f"isinstance({{module}}, {_isinstance_argument(draft.file, classes)})",
@@ -68,7 +129,10 @@ def _any_of(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitS
         made = origin.file.origins(policy)
         if len(made) != 1 or not can_be_inlined(draft, made[0]):
             raise NotStatic(f"auto_wrap_policy: {origin.text}")
-        found.append(_targets(made[0], draft))
+        units = _targets(made[0], draft, as_test=True)
+        if units.units:  # not a test, so that it cannot be one of several
+            raise NotStatic(f"auto_wrap_policy: {origin.text}")
+        found.append(units)
         _bury(policy, made[0], draft, lambda use: any(node is origin.node for node in draft.file.ancestors(use)))
     if not all(targets.test for targets in found):
         return UnitSelector("", nested=True, may_be_root=True, may_be_container=True)
@@ -78,6 +142,19 @@ def _any_of(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitS
         may_be_root=any(targets.may_be_root for targets in found),
         may_be_container=any(targets.may_be_container for targets in found),
     )
+
+
+def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitSelector:
+    """`size_based_auto_wrap_policy` with its defaults; what it excludes by other classes is asked at run time."""
+    named = {argument.keyword.value if argument.keyword is not None else "": argument.value for argument in arguments}
+    may_hold_attention = any(name.startswith(_ATTENTION) for name in draft.built.library)
+    if named.keys() - {"min_num_params"} or (may_hold_attention and "mixed_precision" not in draft.present):
+        raise NotStatic(f"auto_wrap_policy: {origin.text}")
+    if draft.ignores or draft.float32_class:
+        raise NotStatic("auto_wrap_policy by size, which counts what it leaves out")
+    size = draft.file.quote(named["min_num_params"]) if named else "int(1e8)"
+    units = f"{draft.imported(SUPPORT, 'units_by_size')}({draft.model}, {size})"
+    return UnitSelector("", nested=True, may_be_root=False, units=units)
 
 
 def _bury(value: cst.BaseExpression, origin: Origin, draft: Draft, expected: Callable[[cst.Name], bool]) -> None:

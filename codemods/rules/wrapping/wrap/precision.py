@@ -18,22 +18,6 @@ from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Note, Switch
 
-_BATCH_NORM = (
-    *("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "SyncBatchNorm"),
-    *(
-        "detectron2",
-        "mmcv",
-        "mmdet",
-        "mmseg",
-        "monai",
-        "segmentation_models_pytorch",
-        "timm",
-        "torchvision",
-        "ultralytics",
-    ),
-)
-"""The classes, and libraries whose models are made of them."""
-
 
 def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     """Set `mp_policy` of the units and of the root; raise NotStatic when the casts are not to be seen."""
@@ -52,8 +36,6 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
 
 
 def _refuse_what_is_not_seen(draft: Draft) -> None:
-    if draft.file.mentions(*_BATCH_NORM):
-        raise NotStatic("mixed_precision with BatchNorm, which FSDP1 keeps in float32 units of their own")
     if draft.file.attributes("buffer_dtype", "keep_low_precision_grads") or sets_attribute(draft.file, "param_dtype"):
         raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
 
@@ -150,11 +132,16 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
     else:
         raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
     buffer = draft.fresh("buffer", "module_buffer")
-    loop = [
-        f"for {buffer} in {draft.model}.buffers():",
-        f"    if {buffer}.is_floating_point():",
-        f"        {buffer}.data = {buffer}.data.to({dtype})",
-    ]
+    cast = [f"if {buffer}.is_floating_point():", f"    {buffer}.data = {buffer}.data.to({dtype})"]
+    loop = [f"for {buffer} in {draft.model}.buffers():", *("    " + line for line in cast)]
+    if draft.float32_class:
+        module = draft.fresh("module", "submodule")
+        loop = [
+            f"for {module} in {draft.model}.modules():",
+            f"    if not isinstance({module}, {draft.float32_class}):",
+            f"        for {buffer} in {module}.buffers(recurse=False):",
+            *("            " + line for line in cast),
+        ]
     if optional:
         loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
     draft.before.extend(["\n".join(loop)])

@@ -20,7 +20,8 @@ def unused_settings(made: Draft, plan: Plan) -> Iterator[cst.CSTNode]:
         if not isinstance(value, cst.Name):
             continue
         for origin in made.file.origins(value):
-            if origin.file.path != made.file.path or origin.node is None or origin.node in made.definitions:
+            read = made.definitions | made.keeps
+            if origin.file.path != made.file.path or origin.node is None or origin.node in read:
                 continue  # one of another file goes when nothing imports it, which is for the user to see
             if not _is_setting(origin.node, made.file):
                 continue

@@ -1,0 +1,60 @@
+"""BatchNorm under mixed precision: FSDP1 made units of it, in float32, next to those of the policy.
+
+Without a policy it made none, and BatchNorm computed in low precision with the rest.
+"""
+
+from __future__ import annotations
+
+from codemods.api import Context
+from codemods.tables.names import PACKAGE
+
+from .draft import Draft, Note
+
+_CLASSES = frozenset(
+    f"torch.nn.{name}" for dim in ("1d", "2d", "3d") for name in (f"BatchNorm{dim}", f"LazyBatchNorm{dim}")
+)
+_BASE = "_BatchNorm"
+_OTHERS = ("SyncBatchNorm", "convert_sync_batchnorm", _BASE)
+_LIBRARIES = (
+    *("detectron2", "mmcv", "mmdet", "mmseg", "monai", "segmentation_models_pytorch"),
+    *("timm", "torchvision", "ultralytics"),
+)
+"""Libraries whose models are made of it."""
+
+
+def find_batch_norm(draft: Draft) -> None:
+    """Set `draft.float32_class` where the model is seen to hold BatchNorm, and FSDP1 made units of it."""
+    if not {"mixed_precision", "auto_wrap_policy"} <= draft.present:
+        return
+    made = draft.built
+    classes = {name for name in made.library if name in _CLASSES}
+    others = {name for name in made.library if name.endswith(_OTHERS)}
+    converted = draft.file.mentions("convert_sync_batchnorm")
+    if made.is_from(*_LIBRARIES) or others or (classes and converted) or len(classes) > 1:
+        draft.float32_class = draft.imported("torch.nn.modules.batchnorm", _BASE)
+    elif classes:
+        draft.float32_class = f"{draft.imported('torch.nn', alias='nn')}.{classes.pop().rsplit('.', 1)[-1]}"
+    elif not made.is_whole and _is_named(draft.file):
+        text = draft.file.code(draft.module)
+        draft.notes.append(
+            Note(f"`{text}` is taken to hold no BatchNorm, which FSDP1 kept in float32", "check proves it")
+        )
+
+
+def _is_named(ctx: Context) -> bool:
+    names = {name.rsplit(".", 1)[-1] for name in _CLASSES} | {"SyncBatchNorm", _BASE}
+    return ctx.mentions(*names, *_LIBRARIES)
+
+
+def keep_in_float32(draft: Draft) -> None:
+    """The policy of those units: inputs are cast up, and outputs back."""
+    policy = draft.root_kwargs.get("mp_policy") or draft.common_kwargs.get("mp_policy")
+    if not draft.float32_class or policy is None:
+        return
+    name = draft.fresh("norm_mp_policy")
+    item, torch = draft.imported(PACKAGE, "MixedPrecisionPolicy"), draft.imported("torch")
+    draft.before.append(
+        f"# FSDP1 kept BatchNorm in float32, in units of its own.\n"
+        f"{name} = {item}(param_dtype={torch}.float32, output_dtype={policy}.param_dtype)"
+    )
+    draft.float32_kwargs["mp_policy"] = name

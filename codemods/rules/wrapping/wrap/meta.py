@@ -1,0 +1,153 @@
+"""Models on the meta device, and `param_init_fn`: FSDP1 gave each unit its values just before it sharded the unit.
+
+Afterwards would draw other random numbers, since an initialisation would see shards. `fully_shard` takes a unit on the
+meta device as it is, and leaves the values to the user.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, NotStatic
+from codemods.reading.makeup import Makeup
+from codemods.reading.places import base
+from codemods.reading.program import others
+
+from .draft import Draft, Note
+from .placement import is_name, is_named
+
+_CALLS = 3
+"""Over how many calls a `with torch.device("meta")` is looked for around the place that makes the model."""
+
+_DEVICES = frozenset({"device", "to", "to_empty", "set_default_device"})
+_EMPTY = "init_empty_weights"
+"""The context of accelerate and others that makes a model on the meta device."""
+
+
+def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> dict[str, cst.BaseExpression]:
+    """Give each unit its values before it is sharded, where the model is seen on meta or has a `param_init_fn`.
+
+    Returns the arguments that are still to be translated.
+    """
+    init = arguments["param_init_fn"] if "param_init_fn" in draft.present else None
+    if init is None and not _is_on_meta(draft.file, draft.module, draft.built):
+        if not draft.built.is_whole and _names_meta(draft.file):
+            said = f"`{draft.file.code(draft.module)}` is taken to have its values: FSDP1 initialised one on meta"
+            draft.notes.append(Note(said, "check proves it"))
+        return arguments
+    if draft.ignores:
+        raise NotStatic("values are given to units on meta, but not to what is ignored")
+    if init is None:
+        draft.unit_steps.append(f"{draft.imported(SUPPORT, 'reset_unit')}({{module}}, {_device(draft)})")
+    else:
+        text = draft.file.quote(init)
+        if not isinstance(init, (cst.Name, cst.Attribute)):
+            text = draft.fresh("init_fn", "param_init_fn")
+            draft.before.append(f"{text} = {draft.file.quote(init)}")
+        draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
+    if "sync_module_states" in arguments:
+        _sync_units(arguments["sync_module_states"], draft)
+    return {name: value for name, value in arguments.items() if name not in {"param_init_fn", "sync_module_states"}}
+
+
+def _device(draft: Draft) -> str:
+    if draft.device_type == "cpu":
+        return '"cpu"'
+    return draft.device or f"{draft.imported('torch')}.cuda.current_device()"
+
+
+def _sync_units(value: cst.BaseExpression, draft: Draft) -> None:
+    """All ranks start from the first one's values: unit by unit, since none is whole before."""
+    if all(origin.is_none or is_named(origin, "False") for origin in draft.file.origins(value)):
+        return
+    if draft.group != "":
+        raise NotStatic("sync_module_states within a group, of a model on the meta device")
+    always = is_name(value, "True")
+    call = f"{draft.imported(SUPPORT, 'broadcast_unit')}({{module}}, {_device(draft)})"
+    draft.unit_steps.append(call if always else f"if {draft.file.quote(value)}:\n    {call}")
+
+
+def _names_meta(ctx: Context) -> bool:
+    return any(True for where in (ctx, *others(ctx, "meta")) for _ in _sites(where)) or any(
+        _is_empty(node) for where in (ctx, *others(ctx, _EMPTY)) for node in where.nodes(cst.Name)
+    )
+
+
+def _is_on_meta(ctx: Context, module: cst.BaseExpression, made: Makeup) -> bool:
+    """Whether the program is seen to make this model on the meta device, or to move it there."""
+    if any(_is_made_on_meta(where, call, _CALLS) for where, call in made.made):
+        return True
+    classes = {owner for _, owner in made.classes}
+    for where in (ctx, *others(ctx, "meta")):
+        for site in _sites(where):
+            if _last(site.func) == "set_default_device" or classes & set(where.ancestors(site)):
+                return True
+            if _last(site.func) in {"to", "to_empty"} and _moves(where, site, ctx, module, made):
+                return True
+    return False
+
+
+def _sites(ctx: Context) -> list[cst.Call]:
+    """The calls that name the meta device: `.to("meta")`, `torch.device("meta")`, `Net(device="meta")`."""
+    found = []
+    for node in ctx.nodes(cst.SimpleString):
+        argument = ctx.parent(node)
+        call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+        if node.raw_value == "meta" and isinstance(argument, cst.Arg) and isinstance(call, cst.Call):
+            named = argument.keyword.value if argument.keyword is not None else ""
+            if named == "device" or _last(call.func) in _DEVICES:
+                found.append(call)
+    return found
+
+
+def _last(node: cst.CSTNode) -> str:
+    return node.attr.value if isinstance(node, cst.Attribute) else node.value if isinstance(node, cst.Name) else ""
+
+
+def _is_made_on_meta(ctx: Context, call: cst.Call, depth: int) -> bool:
+    """Whether a call is told so, or runs inside of a `with` that says so, in its function or one that calls it."""
+    if any(_says_meta(ctx, argument.value) for argument in call.args):
+        return True
+    for node in ctx.ancestors(call):
+        if isinstance(node, cst.With) and any(_says_meta(ctx, item.item) for item in node.items):
+            return True
+    return depth > 0 and any(
+        _is_made_on_meta(where, caller, depth - 1) for where, caller in ctx.callers(call) if caller is not call
+    )
+
+
+def _says_meta(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether an expression is, or can come from, the meta device or `init_empty_weights`."""
+    if _holds_meta(ctx, node):
+        return True
+    asked = [node, node.func] if isinstance(node, cst.Call) else [node]
+    return any(
+        origin.node is not None
+        and not isinstance(origin.node, cst.BaseCompoundStatement)
+        and _holds_meta(origin.file, origin.node)
+        for each in asked
+        if isinstance(each, (cst.Name, cst.Attribute, cst.Call))
+        for origin in ctx.origins(each)
+    )
+
+
+def _holds_meta(ctx: Context, node: cst.CSTNode) -> bool:
+    return any(
+        _is_empty(inner) or (isinstance(inner, cst.SimpleString) and inner.raw_value == "meta")
+        for inner in ctx.inside(node)
+    )
+
+
+def _is_empty(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name) and node.value == _EMPTY
+
+
+def _moves(where: Context, site: cst.Call, ctx: Context, module: cst.BaseExpression, made: Makeup) -> bool:
+    """Whether `X.to("meta")` moves the model: the same object, or the same name in the same function."""
+    moved = cst.ensure_type(site.func, cst.Attribute).value if isinstance(site.func, cst.Attribute) else None
+    if moved is None:
+        return False
+    calls = [call for _, call in made.made]
+    if any(origin.node in calls for origin in where.origins(moved)):
+        return True
+    return where.path == ctx.path and where.scope(site) is ctx.scope(module) and base(moved) == base(module)

@@ -1,0 +1,42 @@
+"""Values for units on the meta device, before they are sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from .units import unit_modules
+
+
+def own_tensors(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
+    """Parameters and buffers, without those of submodules."""
+    return [t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
+
+
+def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
+    """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
+    modules = unit_modules(unit)
+    if param_init_fn is not None and any(tensor.is_meta for tensor in own_tensors(modules)):
+        for module in modules:
+            param_init_fn(module)
+
+
+@torch.no_grad()
+def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
+    """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
+    modules = unit_modules(unit)
+    if any(tensor.is_meta for tensor in own_tensors(modules)):
+        for module in modules:
+            if own_tensors([module]):
+                module.to_empty(device=device, recurse=False)
+                module.reset_parameters()  # type: ignore[operator]
+
+
+def broadcast_unit(unit: nn.Module, device: int | str | torch.device) -> None:
+    """Every rank starts from the first one's values."""
+    for tensor in own_tensors(unit_modules(unit)):
+        tensor.data = tensor.data.to(device)
+        dist.broadcast(tensor.data, src=0)
