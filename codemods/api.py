@@ -73,7 +73,7 @@ class Finding:
     hint: str = ""
     """What the person should do; empty when there is nothing to do."""
     about: cst.CSTNode | None = field(default=None, compare=False, repr=False)
-    """The node, for the engine: it knows by it what is left without a word. Not in a report."""
+    """The node, for the pipeline: it knows by it what is left without a word. Not in a report."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -109,7 +109,7 @@ Reference = cst.Name | cst.Attribute
 """An expression that can name something: `FSDP`, `fsdp.FullyShardedDataParallel`."""
 
 SUPPORT = "fsdp2_support"
-"""Stands for the program's support module in an `Import`; the engine knows where it lies."""
+"""Stands for the program's support module in an `Import`; the pipeline knows where it lies."""
 
 
 class ModelKind(Enum):

@@ -1,4 +1,4 @@
-"""One run over the user's files: find them, read them, hand them to the engine, and make its answer ready to show."""
+"""One run over the user's files: find them, read them, hand them to the pipeline, and make its answer ready to show."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Program:
 
     @property
     def speaks_of_fsdp(self) -> bool:
-        """Whether the engine has anything to look at."""
+        """Whether the pipeline has anything to look at."""
         return any("fsdp" in text or FSDP1_WORD.search(text) or FSDP2_WORD.search(text) for text in self.texts.values())
 
     @property
@@ -65,9 +65,9 @@ def from_text(source: Source) -> Program:
 
 
 def examine(program: Program, config: Config, command: Command, folder: Path) -> View:
-    """Run the engine on a program, and apply what the user wants silenced."""
-    from .engine import Options, migrate
+    """Run the pipeline on a program, and apply what the user wants silenced."""
     from .findings import FileError
+    from .pipeline import Options, migrate
     from .render.view import Command, View
     from .rulebook import rulebook
     from .suppress import suppress

@@ -1,4 +1,4 @@
-"""What the tests of the rules share: the real engine over small programs, and what must hold for every result.
+"""What the tests of the rules share: the real pipeline over small programs, and what must hold for every result.
 
 Whatever a program looks like, `rewrite_files` asserts that the result compiles, that no name in it is left undefined,
 that a second run changes nothing, and that what is left of FSDP1 is named by a finding, and stopped where FSDP2 would
@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from codemods.api import Finding, Level
-from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import Source
 from fsdp_migrate.render.view import is_fsdp2_lint
 
@@ -68,7 +68,7 @@ SILENT = frozenset({"fsdp_modules", "set_state_dict_type", "state_dict_type", "s
 
 @dataclass(frozen=True)
 class Result:
-    """One run of the engine over a program."""
+    """One run of the pipeline over a program."""
 
     before: Mapping[str, str]
     after: Mapping[str, str]

@@ -149,9 +149,9 @@ def test_usage_errors(project: Path, arguments: tuple[str, ...]) -> None:
     assert not result.stdout
 
 
-def test_a_fault_of_the_engine_writes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_pipeline_writes_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "train.py").write_text(FSDP1)
-    monkeypatch.setattr("fsdp_migrate.engine.migrate", lambda *_: 1 / 0)
+    monkeypatch.setattr("fsdp_migrate.pipeline.migrate", lambda *_: 1 / 0)
     result = run("rewrite", "train.py")
     assert result.exit_code == 2
     assert "ZeroDivisionError" in result.stderr
@@ -165,7 +165,7 @@ def test_a_result_that_is_not_python_is_not_written(project: Path, monkeypatch: 
     path = project / "train.py"
     path.write_text(FSDP1)
     broken = Report(changes=(Change(path.resolve(), FSDP1, "def f(:\n"),))
-    monkeypatch.setattr("fsdp_migrate.engine.migrate", lambda *_: broken)
+    monkeypatch.setattr("fsdp_migrate.pipeline.migrate", lambda *_: broken)
     result = run("rewrite", "train.py")
     assert result.exit_code == 2
     assert "not valid Python" in result.stderr
@@ -371,7 +371,7 @@ def test_ctrl_c_is_quiet(project: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise KeyboardInterrupt
 
     (project / "train.py").write_text(FSDP1)
-    monkeypatch.setattr("fsdp_migrate.engine.migrate", interrupted)
+    monkeypatch.setattr("fsdp_migrate.pipeline.migrate", interrupted)
     result = run("rewrite", "train.py")
     assert result.exit_code == 130
     assert "Traceback" not in result.stderr

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from codemods.api import Level
-from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
 from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Verdict

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import Source
 
 from .helpers import Result, rewrite

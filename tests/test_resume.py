@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codemods.api import Level
-from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
 

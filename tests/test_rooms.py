@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "project": {"findings"},
     "fsdp1": {"pyanalysis"},
     "plan": {"fsdp1", "pyanalysis", "project"},
+    "fix": {"edit", "plan", "fsdp1", "pyanalysis", "todo"},
     "edit": {"pyanalysis", "project", "support", "findings"},
 }
 WITHOUT_CODEMODS = ("pyanalysis", "project")

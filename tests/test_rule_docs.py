@@ -9,7 +9,7 @@ import pytest
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
 from codemods.api import Check, Level
 from fsdp_migrate import suppress
-from fsdp_migrate.engine import Options
+from fsdp_migrate.pipeline import Options
 from fsdp_migrate.rulebook import rulebook
 
 from .helpers import contract, rewrite

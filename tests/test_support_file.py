@@ -8,7 +8,7 @@ import pytest
 
 from fsdp_migrate import support
 from fsdp_migrate.config import Config
-from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
 from fsdp_migrate.render.view import Command

@@ -86,8 +86,12 @@ class PlannedModel:
 
     def of(self, file: Context) -> PlannedFile:
         """The same file, with the plan."""
-        tree = self.model.program.tree(file.path)
-        assert tree is not None  # else there was no context of it
+        return self.at(file.path)
+
+    def at(self, path: Path) -> PlannedFile:
+        """One of the program's files, of which something is known."""
+        tree = self.model.program.tree(path)
+        assert tree is not None
         return self.file(tree)
 
 

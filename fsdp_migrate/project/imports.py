@@ -289,3 +289,20 @@ def _called(node: ast.Call) -> Iterable[Imported]:
         return ()
     module = first.value.lstrip(".")
     return [Imported(module or None, len(first.value) - len(module))]
+
+
+def resolver() -> Callable[[Path, str | None, int], Path | None]:
+    """Module names to files, looked up from the importing file's own folder up to the project's root."""
+    folders: dict[Path, tuple[Path, ...]] = {}
+    found: dict[tuple[Path, str | None, int], Path | None] = {}
+
+    def resolve(importing: Path, module: str | None, level: int) -> Path | None:
+        folder = importing.parent
+        if folder not in folders:
+            folders[folder] = roots_of(importing)
+        key = (folder, module, level)
+        if key not in found:
+            found[key] = resolve_module(importing, module, level, folders[folder])
+        return found[key]
+
+    return resolve

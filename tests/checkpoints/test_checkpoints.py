@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from codemods.api import Level
-from fsdp_migrate.engine import Options
+from fsdp_migrate.pipeline import Options
 
 from ..helpers import SUPPORT, rewrite_files
 from ..support.launch import run

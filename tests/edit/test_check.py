@@ -8,10 +8,10 @@ import libcst as cst
 import pytest
 
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
-from fsdp_migrate import engine
+from fsdp_migrate import fix
 from fsdp_migrate.edit.check import faults
-from fsdp_migrate.engine import Options, migrate
 from fsdp_migrate.findings import Report
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import Source
 
 WRAP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef wrap(net):\n    return FSDP(net)\n"
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule[cst.Call]) -> Report:
-    monkeypatch.setattr(engine, "RULES", (*engine.RULES, rule))
+    monkeypatch.setattr(fix, "RULES", (*fix.RULES, rule))
     paths = [folder / "a/train.py", folder / "b/train.py"]
     return migrate([Source(path, path.read_text()) for path in paths], Options())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codemods.tables.versions import SINCE, exists
-from fsdp_migrate.engine import Options
+from fsdp_migrate.pipeline import Options
 
 from ..helpers import Result, rewrite_files
 from ..support.launch import by_case, run

@@ -103,7 +103,7 @@ def test_a_draft_is_made_once(argument: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def rewrite_once(text: str) -> None:
-    from fsdp_migrate.engine import Options, migrate
+    from fsdp_migrate.pipeline import Options, migrate
     from fsdp_migrate.project.source import Source
 
     path = Path("train.py")

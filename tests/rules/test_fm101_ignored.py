@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsdp_migrate.engine import Options
+from fsdp_migrate.pipeline import Options
 
 from ..helpers import Result, code, meaning, rewrite
 

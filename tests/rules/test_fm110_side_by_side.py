@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 from fsdp_migrate.config import Config
-from fsdp_migrate.engine import Options, migrate
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.render.view import Command, exit_code
 from fsdp_migrate.session import examine, gather
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codemods.api import Level
-from fsdp_migrate.engine import Options
+from fsdp_migrate.pipeline import Options
 
 from ..helpers import Result, meaning, rewrite
 

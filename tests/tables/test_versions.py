@@ -9,7 +9,7 @@ import pytest
 from codemods.api import Level
 from codemods.tables.versions import OLDEST, SINCE, exists
 from fsdp_migrate.config import Config
-from fsdp_migrate.engine import Options
+from fsdp_migrate.pipeline import Options
 
 from ..helpers import code, rewrite
 

@@ -1,0 +1,73 @@
+"""What becomes of a program under its plan: what the rules write, what they leave, and what is said of it all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED
+from codemods.api import Check, Finding, Fix
+from codemods.reading.raises import placed
+
+from ..fsdp1.files import holding
+from ..fsdp1.program_model import PlannedFile, PlannedModel
+from .aliases import unused_aliases
+from .collect import Collected, Fixes
+from .leftovers import leftovers
+from .marks import marked
+
+__all__ = ["Fixes", "fsdp2_lint", "make_fixes"]
+
+
+def make_fixes(planned: PlannedModel) -> Fixes:
+    """The fixes of a program. Each step sees what those before it have written and reported."""
+    plan, wrapping = planned.plan, planned.model.wrapping
+    naming = [planned.of(file) for file in wrapping.naming]
+    files = [planned.of(file) for file in wrapping.own] if plan.wraps else naming
+    files = [file for file in files if not plan.is_kept(file.path)]
+    made = Collected()
+    for file in files:
+        made.take_all(file, _written_by_rules(file))
+    for file in files:
+        made.take_all(file, unused_aliases(file, made))
+        made.take_all(file, leftovers(file, made, planned.model.program))
+    for file in naming:
+        made.take_all(file, (Fix(findings=list(check.find(file))) for check in SKIPPED))
+    for file in naming:
+        if file.path in plan.skipped:
+            made.take_all(file, leftovers(file, made, planned.model.program))
+    for file, finding in _hazards(planned, files):
+        made.take(file.path, Fix(findings=[finding]))
+    for path, raises in made.raises():
+        # What stops an FSDP model is put in when all that has to stop it is known: once a function.
+        made.take(path, placed(planned.at(path), raises))
+    for path, findings in made.findings_by_file().items() if planned.model.options.marks else ():
+        made.take_all(planned.at(path), marked(planned.at(path), findings, made))
+    return made.fixes()
+
+
+def fsdp2_lint(planned: PlannedModel) -> Iterator[Finding]:
+    """What is wrong with the program's FSDP2 code."""
+    return (finding for file, check in _asked(planned, FSDP2_LINT) for finding in check.find(file))
+
+
+def _written_by_rules(file: PlannedFile) -> Iterator[tuple[Fix, str]]:
+    for rule in RULES:
+        for node_type in rule.nodes:
+            for node in file.nodes(node_type):
+                found = rule.match(node, file)
+                if found is not None:
+                    yield rule.edit(found, file), rule.code
+
+
+def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, Finding]]:
+    """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
+    looked_at = {file.path for file in files}
+    for file, check in _asked(planned, HAZARDS):
+        if not planned.plan.is_kept(file.path) and (planned.plan.wraps or file.path in looked_at):
+            yield from ((file, finding) for finding in check.find(file))
+
+
+def _asked(planned: PlannedModel, checks: Iterable[Check]) -> Iterator[tuple[PlannedFile, Check]]:
+    for check in checks:
+        for tree in holding(planned.model.program, check.words):
+            yield planned.file(tree), check

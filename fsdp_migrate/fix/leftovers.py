@@ -1,0 +1,49 @@
+"""What no rule has rewritten or reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods import leftover
+from codemods.api import Fix
+from codemods.reading import configuration
+
+from ..edit.imports import is_vocabulary
+from ..fsdp1.program_model import PlannedFile
+from ..pyanalysis.program import Program
+from .collect import Collected, is_left
+
+
+def leftovers(file: PlannedFile, made: Collected, program: Program) -> Iterator[Fix]:
+    """Fixes for one file, which put lines before what is left, and take nothing away."""
+    plan = file.plan
+    untouched = plan.is_kept(file.path)
+    migrated = not untouched and plan.migrates
+    migrated_before = not untouched and not plan.wraps and program.mentions("fully_shard")
+    rendered = made.rendered(file)
+    data: list[tuple[cst.BaseExpression, str]] = []
+    for node, name in file.references():
+        if not is_left(file, node, rendered) or made.is_reported(file, node):
+            continue
+        if leftover.is_plain_data(name) and (migrated or migrated_before):
+            data.append((node, name))
+        elif is_vocabulary(name) and plan.wraps and not untouched:
+            yield configuration.move(node, name, file)
+        else:
+            yield leftover.report(node, name, file, migrated)
+    for string, name in file.evaluated():
+        if not rendered.keeps(file.span(string)):
+            continue
+        if leftover.is_plain_data(name) and migrated:
+            data.append((string, name))
+        elif not (is_vocabulary(name) and migrated):
+            # The rest of the vocabulary is imported from the support module then, under the same names.
+            yield leftover.report(string, name, file, migrated)
+    for string, name in file.quoted():
+        yield leftover.quoted(string, name, file)
+    yield leftover.plain_data(data, file)
+    if plan.beside(file.path) is None:
+        attributes = [node for node in file.nodes(cst.Attribute) if rendered.keeps(file.span(node.attr))]
+        yield leftover.internals(file, attributes, migrated)

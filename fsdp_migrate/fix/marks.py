@@ -1,0 +1,21 @@
+"""A comment above what a person has to do, save where FSDP1 is still named: that is found without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from codemods.api import Finding, Fix
+
+from ..fsdp1.program_model import PlannedFile
+from ..todo import marks
+from .collect import Collected, is_left
+
+
+def marked(file: PlannedFile, findings: Iterable[Finding], made: Collected) -> Iterator[Fix]:
+    """The comments for what was found in one file."""
+    if file.plan.is_kept(file.path):
+        return
+    rendered = made.rendered(file)
+    named = {file.span(node)[0] for node, _ in file.references() if is_left(file, node, rendered)}
+    lasting = [each for each in findings if each.about is None or file.span(each.about)[0] not in named]
+    yield Fix(edits=list(marks(file, lasting)))

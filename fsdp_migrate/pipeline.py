@@ -1,0 +1,48 @@
+"""From the texts of a program to its report, step by step. Each step is handed what the one before it made.
+
+Prints and writes nothing; of the disk it asks only where modules lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from codemods.api import Options
+
+from .edit.changes import Written, write
+from .findings import Report
+from .fix import fsdp2_lint, make_fixes
+from .fsdp1.library import LIBRARY
+from .fsdp1.program_model import PlannedModel, ProgramModel
+from .outcome import make_report, obstacle
+from .plan import make_plan
+from .project.imports import import_graph, programs, resolver
+from .project.source import Source
+from .pyanalysis.program import Program
+from .pyanalysis.room import room_for_trees
+
+__all__ = ["Options", "migrate"]
+
+
+@room_for_trees()
+def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Sequence[Path]] | None = None) -> Report:
+    """Rewrite the program that these files make up.
+
+    `graph` tells which of the files each one imports: what nothing connects gets a support module of its own.
+    Never raises for a file that cannot be parsed: it is in `Report.errors`, and the rest goes on.
+    """
+    texts = {source.path: source.text for source in sources}
+    graph = import_graph(tuple(texts)) if graph is None else graph
+    program = Program(texts, resolver(), LIBRARY)  # parses and indexes what is asked for
+    model = ProgramModel(program, options, programs(graph))  # analyses it, from the sources alone
+    plan = make_plan(model, graph)
+    planned = PlannedModel(model, plan)
+    fixes = make_fixes(planned)
+    if obstacle(plan):
+        written = Written((), (), frozenset())
+    else:
+        wanted = {path: each for path, each in fixes.wanted.items() if not plan.is_kept(path)}
+        written = write(program, wanted, programs(graph) or (tuple(texts),), graph)
+    lint = frozenset(fsdp2_lint(planned)) if options.contract else frozenset()
+    return make_report(program, plan, fixes, written, lint)
