@@ -13,12 +13,13 @@ READY := $(VENV)/.ready
 DEMO := build/demo
 HERE := $(CURDIR)
 
-.PHONY: help test lint demo ecosystem clean
+.PHONY: help test oracle lint demo ecosystem clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   rewrite a program, run it before and after on 2 CPU processes, print the verdict"
 	@echo "make test   ruff, mypy and the whole test suite"
+	@echo "make oracle 3,000 generated programs are run on a stub of FSDP1: no line that used it is passed over"
 	@echo "make lint   ruff and mypy only"
 	@echo "make ecosystem DIR=…  rewrite every repository of a folder, and compare with the table of BASE (a commit)"
 	@echo "make clean  remove $(VENV), build and caches"
@@ -37,6 +38,9 @@ lint: $(READY)
 
 test: lint
 	@$(BIN)/python -m pytest
+
+oracle: $(READY)
+	@ORACLE=3000 $(BIN)/python -m pytest -q tests/oracle
 
 demo: $(READY)
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)

@@ -45,7 +45,7 @@ import libcst as cst
 
 from codemods.api import Context, Finding, Fix, Level, ModelKind, Raise, finding
 from codemods.reading.class_asked import model_of
-from codemods.reading.program import sets_attribute
+from codemods.reading.program import defines_method, reads_attribute, sets_attribute
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     CLASS,
@@ -56,6 +56,7 @@ from codemods.tables.leftovers import (
     ON_MODEL,
     OTHER,
     PRIVATE,
+    SETTINGS,
     STATIC,
     Leftover,
 )
@@ -156,9 +157,18 @@ def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
         return None
     if ctx.fsdp1(attribute) is not None:
         return None
-    if ModelKind.FSDP not in ctx.kinds(attribute.value):
-        return None
-    return ON_MODEL
+    held = ctx.kinds(attribute.value)
+    if ModelKind.FSDP in held:
+        return ON_MODEL
+    return ON_MODEL if ModelKind.UNKNOWN in held and _can_only_be_fsdp1(attribute, ctx) else None
+
+
+def _can_only_be_fsdp1(attribute: cst.Attribute, ctx: Context) -> bool:
+    """Of what is not seen: a method of FSDP1's own, or a setting that nothing in the program reads."""
+    name = attribute.attr.value
+    if name in STATIC:
+        return not defines_method(ctx, name)
+    return isinstance(ctx.parent(attribute), cst.AssignTarget) and name in SETTINGS and not reads_attribute(ctx, name)
 
 
 def _is_of_wrapper(name: str, ctx: Context) -> bool:

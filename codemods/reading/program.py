@@ -33,6 +33,20 @@ def gives(ctx: Context, text: str, keyword: str, *callees: str) -> bool:
     )
 
 
+def reads_attribute(ctx: Context, name: str) -> bool:
+    """Whether any file of the program reads an attribute of this name."""
+    return any(not isinstance(file.parent(node), cst.AssignTarget) for file, node in ctx.attributes(name))
+
+
+def defines_method(ctx: Context, name: str) -> bool:
+    """Whether a class of the program has a method of this name."""
+    return any(
+        function.name.value == name and isinstance(file.scope(function), cst.ClassDef)
+        for file in ctx.files(name)
+        for function in file.nodes(cst.FunctionDef)
+    )
+
+
 def sets_attribute(ctx: Context, name: str) -> bool:
     """Whether any file of the program assigns to an attribute of this name."""
     return any(isinstance(where.parent(node), cst.AssignTarget) for where, node in ctx.attributes(name))

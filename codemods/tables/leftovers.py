@@ -119,6 +119,8 @@ forward_prefetch limit_all_gathers mixed_precision process_group sharding_strate
 """
 OF_WRAPPER = frozenset(_OF_WRAPPER.split())
 """What else FSDP1's wrapper has and an FSDP2 model has not: read directly it raises, by name it is passed over."""
+SETTINGS = frozenset({"backward_prefetch", "forward_prefetch", "limit_all_gathers", "sharding_strategy"})
+"""What programs set on FSDP1's wrapper after it is made. Setting it on an FSDP2 model does nothing."""
 
 SPEED_ONLY = frozenset(
     {"_exec_order_data", "_free_event_queue", "backward_prefetch", "forward_prefetch", "limit_all_gathers"}

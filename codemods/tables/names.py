@@ -63,6 +63,13 @@ FSDP2 = frozenset(
 )
 """What FSDP2 exports from the same package. Everything else in it is FSDP1, private helpers and old names included."""
 
+_METHODS = """
+check_is_root clip_grad_norm_ fsdp_modules full_optim_state_dict get_state_dict_type optim_state_dict
+set_state_dict_type sharded_optim_state_dict state_dict_type summon_full_params
+"""
+TAKES_MODEL_FIRST = frozenset(f"{WRAPPER}.{method}" for method in _METHODS.split())
+"""What is given to one of these first is a model in every version of torch."""
+
 _MODULES = frozenset({"api", "fully_sharded_data_parallel", "sharded_grad_scaler", "wrap"})
 
 SILENT_ON_FSDP2 = frozenset(

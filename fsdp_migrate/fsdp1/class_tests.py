@@ -30,6 +30,14 @@ def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKi
     return None
 
 
+def is_given_to_wrapper(file: FileContext, node: cst.BaseExpression) -> bool:
+    """Whether the function hands the same value to a function of FSDP's own: `FSDP.summon_full_params(model)`."""
+    if not isinstance(node, (cst.Name, cst.Attribute)):
+        return False
+    given = file.given_to_wrapper.get(file.code(node), ())
+    return any(file.scope(other) is file.scope(node) and _is_same(file, other, node) for other in given)
+
+
 def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
     inner: cst.CSTNode = node

@@ -29,10 +29,11 @@ def kind_of(origin: Origin) -> ModelKind:
 
 
 def _held_by_parameter(file: Context, parameter: cst.Param) -> ModelKind:
-    """`model: FSDP`."""
-    annotation = parameter.annotation
-    is_model = annotation is not None and file.fsdp1(annotation.annotation) == WRAPPER
-    return ModelKind.FSDP if is_model else ModelKind.UNKNOWN
+    """`model: FSDP`, `model: DDP`."""
+    if parameter.annotation is None:
+        return ModelKind.UNKNOWN
+    annotation = parameter.annotation.annotation
+    return ModelKind.FSDP if file.fsdp1(annotation) == WRAPPER else object_of(file.dotted(annotation))
 
 
 def _held_by_call(file: Context, call: cst.Call) -> ModelKind:

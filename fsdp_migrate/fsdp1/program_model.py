@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from keyword import iskeyword
 from pathlib import Path
 from typing import cast
@@ -13,20 +15,21 @@ import libcst as cst
 from codemods import template
 from codemods.api import Context, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.plan import Plan
-from codemods.tables.names import fsdp1_name
+from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 
 from ..pyanalysis import values
 from ..pyanalysis.calls import argument_for, parameters
 from ..pyanalysis.conditions import Conditions
 from ..pyanalysis.definitions import last_name
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
+from ..pyanalysis.order import Order
 from ..pyanalysis.program import Program
 from ..pyanalysis.scopes import Binding, Binds, Scope
 from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import N, Tree
 from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
-from .class_tests import class_test
+from .class_tests import class_test, is_given_to_wrapper
 from .model_kinds import kind_of
 from .sites import WrapFacts
 
@@ -49,6 +52,7 @@ class ProgramModel:
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
         self.wrapping = WrapFacts(program, self.file, self.together)
+        self.order = Order(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self._files: dict[Path, FileContext] = {}
 
@@ -179,10 +183,24 @@ class FileContext:
         if tested is not None and ModelKind.FSDP in tested:
             return tested
         held = frozenset(kind_of(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
+        if self._facts.values.objects.is_self(self.tree, node):
+            held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
+        if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):
+            held |= {ModelKind.FSDP}
         if not self._facts.wrapping.is_any:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
         return held - {ModelKind.FSDP} if tested is not None else held
+
+    @cached_property
+    def given_to_wrapper(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
+        """By their text: the models that the file hands to static methods of FSDP."""
+        found: dict[str, list[cst.BaseExpression]] = defaultdict(list)
+        for node, name in self.references():
+            call = self.parent(node)
+            if name in TAKES_MODEL_FIRST and isinstance(call, cst.Call) and call.func is node and call.args:
+                found[self.code(call.args[0].value)].append(call.args[0].value)
+        return found
 
     def _is_elsewhere(self, origin: Origin, node: cst.BaseExpression) -> bool:
         """Whether a model that is wrapped at `origin` never comes to `node`: on another way, or further down."""
@@ -190,7 +208,9 @@ class FileContext:
         if not isinstance(call, cst.Call) or kind_of(origin) not in {ModelKind.FSDP, ModelKind.DDP}:
             return False
         tree = cast("FileContext", origin.file).tree
-        return self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call)
+        if self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call):
+            return True
+        return self._facts.order.precedes(self.tree, node, tree, call)
 
     def _is_set_below(self, tree: Tree, call: cst.Call, node: cst.BaseExpression) -> bool:
         """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function."""

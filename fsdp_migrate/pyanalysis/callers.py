@@ -11,7 +11,7 @@ import libcst as cst
 
 from .calls import argument_for, parameters
 from .containers import Part
-from .definitions import class_of, first_parameter, is_setter, is_static, last_name
+from .definitions import class_of, first_parameter, is_setter, is_static, is_super, last_name
 from .scopes import EACH
 from .tree import Tree
 
@@ -88,8 +88,9 @@ class Callers:
         """What `self` is in a call of a method; of `__init__`, the new object."""
         if any(isinstance(origin.node, cst.ClassDef) for origin in self._values.origins(tree, call.func)):
             return Part(tree, call)
-        is_super = isinstance(call.func, cst.Attribute) and isinstance(call.func.value, cst.Call)
-        return Part(tree, call.func.value) if isinstance(call.func, cst.Attribute) and not is_super else None
+        if not isinstance(call.func, cst.Attribute) or is_super(call.func.value):
+            return None
+        return Part(tree, call.func.value)
 
     def _unpacked(self, tree: Tree, call: cst.Call, positional: list[str], name: str) -> Iterator[Part]:
         """`f(*given)`, `f(**given)`."""
@@ -200,11 +201,11 @@ class Callers:
     def only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """The method of this name, when the program has no second one."""
         if name not in self._sole:
-            found = list(islice(self._methods_named(name), 2))
+            found = list(islice(self.methods_named(name), 2))
             self._sole[name] = found if len(found) == 1 else []
         return self._sole[name]
 
-    def _methods_named(self, name: str) -> Iterator[tuple[Tree, cst.FunctionDef]]:
+    def methods_named(self, name: str) -> Iterator[tuple[Tree, cst.FunctionDef]]:
         for where in self._program.defining(name):
             for function in where.nodes(cst.FunctionDef):
                 if function.name.value == name and class_of(where, function) is not None:

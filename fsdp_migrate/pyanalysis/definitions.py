@@ -65,6 +65,10 @@ def first_parameter(function: cst.FunctionDef | cst.Lambda) -> str | None:
     return positional[0].name.value if positional else None
 
 
+def is_super(expression: cst.BaseExpression) -> bool:
+    return isinstance(expression, cst.Call) and last_name(expression.func) == "super" and not expression.args
+
+
 def last_name(expression: cst.BaseExpression) -> str | None:
     if isinstance(expression, cst.Name):
         return expression.value

@@ -13,6 +13,8 @@ class Library:
     wrapper: str
     """The name of that class, without its package."""
     is_wrapper: Callable[[str], bool]
+    is_model_class: Callable[[str], bool]
+    """Whether a parameter that is annotated with a class is such an object, whoever passes it: the wrapper is."""
     gives_wrappers: Callable[[str], bool]
     """Whether a function returns the wrappers that there are within one."""
     inner: frozenset[str]

@@ -165,6 +165,9 @@ class Objects:
                 return class_of(tree, method) if is_self else None
         return None
 
+    def is_self(self, tree: Tree, expression: cst.BaseExpression) -> bool:
+        return self._class_around(tree, expression) is not None
+
     def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Origin]:
         for where, found in self.methods(tree, owner, name):
             if not is_property(found):

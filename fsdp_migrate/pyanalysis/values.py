@@ -14,7 +14,7 @@ import libcst as cst
 
 from .callers import Callers, Function
 from .containers import Containers, Part, constant
-from .definitions import is_context_manager, is_generator, last_name, returns, yields
+from .definitions import is_context_manager, is_generator, is_super, last_name, returns, yields
 from .flow import comprehension, reaching
 from .objects import Objects
 from .program import Program
@@ -352,7 +352,7 @@ class Values:
         annotation = parameter.annotation.annotation if parameter.annotation is not None else None
         if not isinstance(annotation, (cst.Name, cst.Attribute)):
             return False
-        return self.program.library.is_wrapper(self.program.symbols.dotted(tree, annotation) or "")
+        return self.program.library.is_model_class(self.program.symbols.dotted(tree, annotation) or "")
 
     def _of_attribute(self, tree: Tree, expression: cst.Attribute) -> Iterator[Origin]:
         symbol = self.program.symbols.of(tree, expression)
@@ -367,7 +367,7 @@ class Values:
             yield Origin(tree, None, "a module")
             return
         name = expression.attr.value
-        if isinstance(expression.value, cst.Call) and tree.code(expression.value) == "super()":
+        if is_super(expression.value):
             found = self.objects.parent_method(tree, expression, name)
             yield from (Origin(where, method) for where, method in found)
             if not found:

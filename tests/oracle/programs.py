@@ -19,6 +19,7 @@ import functools
 import types
 
 import torch
+from options import args
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy, StateDictType
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -396,6 +397,9 @@ def helper_file(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
     rest(here, f"box_{number}.net")
 
 
+OF_FSDP = frozenset({"annotated_parameter_of_a_callback"})
+"""Carriers that say of what they carry that it is FSDP."""
+
 USES: dict[str, str] = {
     "clip": "norm = $.clip_grad_norm_(1.0)",
     "clip, unused": "$.clip_grad_norm_(1.0)",
@@ -440,11 +444,9 @@ def journey(draft: Draft, here: Lines, kind: str, length: int) -> None:
             for name in draft.random.sample(uses, 2):
                 here.extend(USES[name].replace("$", model).splitlines())
             return
-        name = draft.random.choice(list(CARRIERS))
-        draft_names.append(name)
+        name = draft.random.choice([name for name in CARRIERS if kind == "FSDP" or name not in OF_FSDP])
         CARRIERS[name](draft, here, model, lambda where, at: go(where, at, left - 1))
 
-    draft_names: list[str] = []
     start = f"start_{draft.number()}"
     here.append(f"{start} = {draft.random.choice(MADE[kind])}")
     go(here, start, length)
@@ -471,10 +473,48 @@ def under_a_flag(draft: Draft, here: Lines) -> None:
     other = draft.random.choice(["DDP", "PLAIN"])
     use = USES[draft.random.choice(OF_DDP if other == "DDP" else OF_PLAIN)].replace("$", f"net_{number}")
     made = MADE[other][0]
+    is_fsdp = draft.random.choice(["args.fsdp", 'args.strategy == "fsdp"', 'args.strategy != "torch_ddp"'])
     here.append(
-        f"if args.fsdp:\n    net_{number} = FSDP(Net())\nelse:\n    net_{number} = {made}\n"
-        f"if args.fsdp:\n    net_{number}.clip_grad_norm_(1.0)\nelse:\n{indent(use, '    ')}"
+        f"if {is_fsdp}:\n    net_{number} = FSDP(Net())\nelse:\n    net_{number} = {made}\n"
+        f"if {is_fsdp}:\n    net_{number}.clip_grad_norm_(1.0)\nelse:\n{indent(use, '    ')}"
     )
+
+
+def guarded(draft: Draft, here: Lines) -> None:
+    """One function for every kind of model, that asks what it has got."""
+    number = draft.number()
+    use = USES[draft.random.choice(OF_DDP)].replace("$", "net")
+    body = [f"if isinstance(net, FSDP):\n    {USES['save'].replace('$', 'net')}\n    return", *use.splitlines()]
+    draft.top.append(define(f"def guarded_{number}(net):", body))
+    here += [f"guarded_{number}(FSDP(Net()))", f"guarded_{number}(DDP(Net()))"]
+
+
+def annotated(draft: Draft, here: Lines) -> None:
+    """A callback that says it is for DDP models."""
+    number = draft.number()
+    use = USES[draft.random.choice(OF_DDP)].replace("$", "net")
+    draft.top.append(define(f"def annotated_{number}(net: DDP):", use.splitlines()))
+    here.append(f"list(map(annotated_{number}, [DDP(Net())]))")
+
+
+def of_its_own(draft: Draft, here: Lines) -> None:
+    """A class of the program with methods that are called as FSDP1's are."""
+    number = draft.number()
+    methods = [
+        define("def no_sync(self):", ["return contextlib.nullcontext()"]),
+        "",
+        define("def step(self):", ["self.clip_grad_norm_ = print", "self.clip_grad_norm_(1.0)"]),
+        "",
+        define("def accumulate(self):", ["with self.no_sync():\n    self.log()"]),
+        "",
+        define("def log(self):", ["Net().state_dict()"]),
+    ]
+    draft.top.append(define(f"class Own{number}:", methods))
+    here += [f"own_{number} = Own{number}()", f"own_{number}.step()", f"own_{number}.accumulate()"]
+    here.append(f"with own_{number}.no_sync():\n    own_{number}.log()")
+
+
+EXTRAS = (before_the_wrap, under_a_flag, guarded, annotated, of_its_own)
 
 
 def generate(seed: int) -> dict[str, str]:
@@ -484,10 +524,14 @@ def generate(seed: int) -> dict[str, str]:
     journey(draft, body, "FSDP", draft.random.randint(1, 3))
     for _ in range(draft.random.randint(0, 2)):
         journey(draft, body, draft.random.choice(["FSDP", "PLAIN", "DDP"]), draft.random.randint(1, 3))
-    if draft.random.random() < 0.3:
-        before_the_wrap(draft, body)
-    if draft.random.random() < 0.3:
-        under_a_flag(draft, body)
+    for extra in EXTRAS:
+        if draft.random.random() < 0.2:
+            extra(draft, body)
+    return program(draft, body)
+
+
+def program(draft: Draft, body: Lines) -> dict[str, str]:
+    """The files of a program whose `main` is this."""
     blocks = [*MAKERS, *draft.top, define("def main():", body)]
     imports = "from helpers import *\n" if draft.helpers else ""
     files = {"train.py": "\n\n\n".join([HEAD + imports, *blocks, "main()\n"])}

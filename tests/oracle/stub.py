@@ -35,6 +35,8 @@ def run(files: Mapping[str, str], flag: bool) -> Log:
     """Run `train.py` of a program; its other files are modules beside it."""
     log = Log(files)
     modules = torch_modules(log)
+    modules["options"] = ModuleType("options")
+    vars(modules["options"]).update(args=SimpleNamespace(fsdp=flag, strategy="fsdp" if flag else "torch_ddp"))
     order = sorted(files, key=lambda name: name == "train.py")
     for name in order:
         modules[name.removesuffix(".py")] = ModuleType(name.removesuffix(".py"))
@@ -43,7 +45,7 @@ def run(files: Mapping[str, str], flag: bool) -> Log:
     try:
         for name in order:
             namespace = modules[name.removesuffix(".py")].__dict__
-            namespace.update(args=SimpleNamespace(fsdp=flag), print=lambda *_: None)
+            namespace.update(print=lambda *_: None)
             exec(compile(files[name], name, "exec", dont_inherit=True), namespace)
     finally:
         for name, module in before.items():

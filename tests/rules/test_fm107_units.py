@@ -17,10 +17,22 @@ def use(net, x):
 """
 
 
-@pytest.mark.parametrize("expression", ["x.fsdp_modules(x)", "x.fsdp_modules()", "fsdp_modules(model)"])
-def test_another_function_of_that_name_stays(expression: str) -> None:
-    result = rewrite(HEAD.replace("net, x", "net, x, fsdp_modules") + f"    return {expression}\n")
+def test_another_function_of_that_name_stays() -> None:
+    result = rewrite(HEAD.replace("net, x", "net, x, fsdp_modules") + "    return fsdp_modules(model)\n")
+    assert "    return fsdp_modules(model)\n" in result.text
+    assert {rule for rule, _, _ in result.summary} == {"FM101"}
+
+
+@pytest.mark.parametrize("expression", ["x.fsdp_modules(x)", "x.fsdp_modules()"])
+def test_what_only_fsdp1_has_is_reported_of_what_is_not_seen(expression: str) -> None:
+    result = rewrite(HEAD + f"    return {expression}\n")
     assert f"    return {expression}\n" in result.text
+    assert {rule for rule, _, _ in result.summary} == {"FM101", "FM207"}
+
+
+def test_method_of_that_name_in_the_program() -> None:
+    own = "\n\nclass Units:\n    def fsdp_modules(self):\n        return []\n"
+    result = rewrite(HEAD + "    return x.fsdp_modules()\n" + own)
     assert {rule for rule, _, _ in result.summary} == {"FM101"}
 
 

@@ -416,18 +416,34 @@ def test_name_of_the_users_own() -> None:
     assert "import no_sync as fsdp2_no_sync\n" in result.text
 
 
-MARKED = [
-    pytest.param(
-        "def train(model):\n    with model.no_sync():\n        pass\n\n\ndef wrap(net):\n    return FSDP(net)\n",
-        "cannot tell whether `model` is an FSDP model",
-        id="nobody calls it",
-    ),
-]
+NOBODY_CALLS_IT = """\
+def train(model, batches):
+    with model.no_sync():
+        for batch in batches:
+            model(batch).sum().backward()
 
 
-@pytest.mark.parametrize(("text", "words"), MARKED)
-def test_marked(text: str, words: str) -> None:
-    check_marked(HEAD + text, "FM201", Level.MANUAL, words)
+def wrap(net):
+    return FSDP(net)
+"""
+
+
+def test_model_that_is_not_seen() -> None:
+    result = rewrite(HEAD + NOBODY_CALLS_IT)
+    assert "    with no_sync(model):\n" in result.text
+    assert result.support == {"no_sync"}
+
+
+def test_model_that_is_not_seen_where_the_program_has_such_a_method() -> None:
+    own = "\n\nclass Trainer:\n    def no_sync(self):\n        return None\n"
+    words = "cannot tell whether `model` is an FSDP model"
+    check_marked(HEAD + NOBODY_CALLS_IT + own, "FM201", Level.MANUAL, words)
+
+
+def test_method_that_is_given_the_model_is_not_fsdp1s() -> None:
+    result = rewrite(HEAD + NOBODY_CALLS_IT.replace("model.no_sync()", "accelerator.no_sync(model)"))
+    assert "    with accelerator.no_sync(model):\n" in result.text
+    assert "FM201" not in {rule for rule, _, _ in result.summary}
 
 
 def test_method_kept_for_later() -> None:

@@ -151,7 +151,26 @@ def test_parameter_called_torch() -> None:
 
 def test_nobody_calls_it() -> None:
     text = HEAD + "    return model\n\n\ndef clip(model):\n    model.clip_grad_norm_(1.0)\n"
-    check_marked(text, "FM202", Level.MANUAL, "cannot tell")
+    result = check_marked(text, "FM202", Level.REVIEW, "takes any model")
+    assert "    clip_grad_norm_(model, 1.0)\n" in result.text
+
+
+OF_OTHERS = [
+    "def clip(accelerator, model):\n    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n",
+    "def clip(engine):\n    engine.clip_grad_norm_(1.0)\n\n\n"
+    "class Engine:\n    def clip_grad_norm_(self, norm):\n        pass\n",
+]
+
+
+@pytest.mark.parametrize("text", OF_OTHERS)
+def test_method_that_others_have(text: str) -> None:
+    check_marked(HEAD + "    return model\n\n\n" + text, "FM202", Level.MANUAL, "cannot tell")
+
+
+def test_function_that_becomes_an_attribute() -> None:
+    own = "\n\nclass Trainer:\n    def __init__(self, clip):\n        self.clip_grad_norm_ = clip\n"
+    result = rewrite(HEAD + "    return model\n" + own)
+    assert "FM202" not in {rule for rule, _, _ in result.summary}
 
 
 KEPT = ["clip = {}\n    clip(1.0)", "return {}", "clips = [{}]", "args.clip({}, 1.0)"]

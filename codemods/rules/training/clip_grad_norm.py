@@ -53,6 +53,7 @@ from codemods.reading.call_layout import call_text
 from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.left_out import ignores_parameters
+from codemods.reading.program import defines_method, sets_attribute
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"
@@ -85,13 +86,15 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     if ctx.dotted(node) is not None:
         return None
     held = ctx.kinds(node.value)
+    if ModelKind.FSDP not in held and isinstance(ctx.parent(node), cst.AssignTarget):
+        return None  # a function of the program's own becomes an attribute
     return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
     call = ctx.parent(found.attribute)
     model = ctx.code(found.model)
-    if ModelKind.FSDP not in found.held:
+    if ModelKind.FSDP not in found.held and not _is_called_as_fsdp1s(call, ctx):
         return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
     item = ctx.named(Import(SUPPORT, _FUNCTION), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
@@ -106,6 +109,9 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     arguments = ctx.quote_text(first, end - 1)
     given = arguments if by_class else f"{ctx.quote(found.model)}{between}{arguments}"
     through_support = [Edit(start, end, f"{item.local}({gap}{given})")]
+    if ModelKind.FSDP not in found.held:
+        message = f"{_THROUGH_SUPPORT}, which takes any model: what `{model}` is, is not seen"
+        return Fix(through_support, [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], [item])
     for applies, what, hint in (
         (clips_after_forward(call, found.model, ctx), STALE, STALE_HINT),
         (ignores_parameters(ctx, found.model), IGNORED, IGNORED_HINT),
@@ -124,6 +130,19 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     read = f"{gap}{ctx.quote(found.model)}.parameters(){between}{arguments}"
     written = call_text(ctx, call, function, read, suffix)
     return Fix([Edit(start, end, written)], [_becomes(found, ctx, f"{_FUNCTION} becomes {function}")], [torch])
+
+
+def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
+    """`x.clip_grad_norm_(1.0)`: only FSDP1 has such a method, unless the program has one of its own.
+
+    Accelerate's takes the parameters first.
+    """
+    if not isinstance(call, cst.Call) or len(call.args) not in {1, 2} or defines_method(ctx, _FUNCTION):
+        return False
+    if any(argument.star for argument in call.args) or sets_attribute(ctx, _FUNCTION):
+        return False
+    first = call.args[0].value
+    return not (isinstance(first, cst.Call) and isinstance(first.func, cst.Attribute))
 
 
 def _becomes(found: Match, ctx: Context, message: str) -> Finding:

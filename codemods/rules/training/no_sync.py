@@ -56,6 +56,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.reading.block_layout import replace_head
 from codemods.reading.enclosing import enclosing
+from codemods.reading.program import defines_method
 from codemods.reading.unsynced import discard_gradients, leaves_backward_behind
 
 CODE = "FM201"
@@ -87,15 +88,19 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     if not isinstance(node, cst.Attribute) or node.attr.value != "no_sync":
         return None
     held = ctx.kinds(node.value)
-    if not held & {ModelKind.FSDP, ModelKind.UNKNOWN}:
+    if ModelKind.FSDP not in held and held & {ModelKind.UNKNOWN, ModelKind.DDP} != {ModelKind.UNKNOWN}:
         return None
+    call = ctx.parent(node)
+    if ModelKind.FSDP not in held and isinstance(call, cst.Call) and call.args:
+        return None  # FSDP1's takes nothing: this is accelerate's, or the program's own
     return Match(node, node.value, held)
 
 
 def edit(found: Match, ctx: Context) -> Fix:
     call = ctx.parent(found.attribute)
     model = ctx.code(found.model)
-    if ModelKind.FSDP not in found.held:
+    is_called = isinstance(call, cst.Call) and call.func is found.attribute
+    if ModelKind.FSDP not in found.held and (defines_method(ctx, "no_sync") or not is_called):
         return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
     if isinstance(call, cst.AssignTarget):
         return _manual(found, ctx, f"`{model}.no_sync` is replaced by something else")

@@ -63,7 +63,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
         return node if not isinstance(ctx.parent(node), cst.AssignTarget) else None
     if not isinstance(node, cst.Attribute) or node.attr.value != _METHOD or ctx.dotted(node) is not None:
         return None
-    return node if ModelKind.FSDP in ctx.kinds(node.value) else None
+    return node if ctx.kinds(node.value) & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 
 def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
