@@ -35,7 +35,7 @@ class Order:
 
     def _stands_before(self, tree: Tree, first: cst.CSTNode, second: cst.CSTNode) -> bool:
         if tree.contains(first, second):
-            return False  # `use(FSDP(net))`: what is passed is made first
+            return False  # `use(make(net))`: what is passed is made first
         if tree.order[first] > tree.order[second] and not tree.contains(second, first):
             return False
         loops = (outer for outer in tree.ancestors(second) if isinstance(outer, (cst.For, cst.While)))
