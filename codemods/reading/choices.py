@@ -72,8 +72,10 @@ def _options(
 class Lookup:
     """`TABLE[key]`, `TABLE.get(key)` or `TABLE.get(key, default)`, with a table that nothing else changes."""
 
-    table: tuple[Context, cst.Dict]
-    """The dict display, with the file it stands in."""
+    file: Context
+    """Where the table stands."""
+    entries: Sequence[tuple[str, cst.BaseExpression]]
+    """What is in it, by the text of the key."""
     key: cst.BaseExpression
     default: cst.BaseExpression | None
     values: Sequence[Place]
@@ -97,24 +99,38 @@ def lookup(ctx: Context, value: cst.BaseExpression) -> Lookup | None:
     table = _table(ctx, holder)
     if table is None:
         return None
-    where, display = table
-    entries = [element.value for element in display.elements if isinstance(element, cst.DictElement)]
-    values: list[Place] = [(where, entry) for entry in entries]
-    return Lookup((where, display), key, default, [*values, *([(ctx, default)] if default is not None else [])])
+    where, entries = table
+    values: list[Place] = [(where, entry) for _, entry in entries]
+    return Lookup(where, entries, key, default, [*values, *([(ctx, default)] if default is not None else [])])
 
 
-def _table(ctx: Context, holder: cst.BaseExpression) -> tuple[Context, cst.Dict] | None:
+def _table(ctx: Context, holder: cst.BaseExpression) -> tuple[Context, list[tuple[str, cst.BaseExpression]]] | None:
     where, display = ctx, holder
     if isinstance(holder, cst.Name):
         bound = ctx.bound(holder)
         if bound is None or len(bound) != 1:
             return None
         where, display = bound[0]
-        if isinstance(display, cst.Dict) and _uses_of_table(where, display) is None:
+        if _entries(where, display) is None or _uses_of_table(where, display) is None:
             return None
-    if not isinstance(display, cst.Dict) or not all(isinstance(e, cst.DictElement) for e in display.elements):
-        return None
-    return where, display
+    entries = _entries(where, display)
+    return None if entries is None else (where, entries)
+
+
+def _entries(ctx: Context, display: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]] | None:
+    """The entries of a dict display or a call of `dict`, by the text of the key; None where they are not all seen."""
+    if isinstance(display, cst.Dict):
+        found = [(ctx.code(e.key), e.value) for e in display.elements if isinstance(e, cst.DictElement)]
+        return found if len(found) == len(display.elements) else None
+    if _is_dict_call(display):
+        arguments = cst.ensure_type(display, cst.Call).args
+        named = [(f'"{a.keyword.value}"', a.value) for a in arguments if a.keyword is not None]
+        return named if len(named) == len(arguments) else None
+    return None
+
+
+def _is_dict_call(node: cst.CSTNode | None) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict"
 
 
 def _returned(ctx: Context, call: cst.Call) -> Sequence[Place] | None:
@@ -164,6 +180,8 @@ def readers(ctx: Context, value: cst.BaseExpression, asked: cst.BaseExpression) 
         return readers(ctx, holder, asked)
     if isinstance(holder, cst.DictElement) and holder.value is value:
         return _readers_of_table(ctx, holder, asked)
+    if isinstance(holder, cst.Arg) and holder.keyword is not None and _is_dict_call(ctx.parent(holder)):
+        return _readers_of_table(ctx, holder, asked)
     if isinstance(holder, cst.Arg) and _is_default(ctx, holder):
         return readers(ctx, cst.ensure_type(ctx.parent(holder), cst.Call), asked)
     if isinstance(holder, (cst.Assign, cst.AnnAssign)):
@@ -194,13 +212,15 @@ def _uses(ctx: Context, statement: cst.Assign | cst.AnnAssign) -> Sequence[Place
     return [(ctx, use) for use in ctx.uses(statement)]
 
 
-def _readers_of_table(ctx: Context, element: cst.DictElement, asked: cst.BaseExpression) -> list[Place] | None:
-    display = cst.ensure_type(ctx.parent(element), cst.Dict)
-    found = _uses_of_table(ctx, display)
+def _readers_of_table(
+    ctx: Context, element: cst.DictElement | cst.Arg, asked: cst.BaseExpression
+) -> list[Place] | None:
+    display = ctx.parent(element)
+    found = _uses_of_table(ctx, display) if isinstance(display, (cst.Dict, cst.Call)) else None
     return _all(readers(ctx, use, asked) for use in found) if found is not None else None
 
 
-def _uses_of_table(ctx: Context, display: cst.Dict) -> list[cst.BaseExpression] | None:
+def _uses_of_table(ctx: Context, display: cst.BaseExpression) -> list[cst.BaseExpression] | None:
     """The look-ups in a dict; None when it is used in any other way, by which it could be changed."""
     holder = ctx.parent(display)
     if isinstance(holder, (cst.Assign, cst.AnnAssign)):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.choices import written
 
 POSITIONS = (
     "param_dtype",
@@ -96,10 +97,14 @@ def text_of(origin: Origin, fields: Fields, name: str) -> str | None:
     return None if value is None else origin.file.code(value)
 
 
-def policy_call(origin: Origin, name: str) -> str:
-    """`MixedPrecisionPolicy(...)`, which the file knows as `name`: None follows the parameter dtype in both APIs,
-    so nothing is filled in.
+def policy_arguments(origin: Origin) -> list[str]:
+    """The arguments of `MixedPrecisionPolicy(...)`: None follows the parameter dtype in both APIs, so nothing is
+    filled in.
     """
     fields = precision_fields(origin)
-    kept = [(field, origin.file.quote(fields[field])) for field in KEPT if field in fields]
-    return f"{name}({', '.join(f'{field}={text}' for field, text in kept)})"
+    return [f"{field}={written(origin.file, fields[field], {})}" for field in KEPT if field in fields]
+
+
+def policy_call(origin: Origin, name: str) -> str:
+    """`MixedPrecisionPolicy(...)`, which the file knows as `name`."""
+    return f"{name}({', '.join(policy_arguments(origin))})"

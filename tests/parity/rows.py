@@ -423,7 +423,7 @@ for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))',
         world=4,
     )
-    support(
+    row(
         f"{strategy} with a mesh without names",
         "Plain",
         f"{hybrid}, device_mesh=mesh",
@@ -495,6 +495,91 @@ row(
     f"{BLOCKS}, {HERE}, process_group=replicate, sharding_strategy=ShardingStrategy.NO_SHARD",
     GROUPS,
     world=4,
+)
+for hybrid in (True, False):
+    program(
+        f"one process group, or two, hybrid: {hybrid}",
+        f"""
+        def wrap(model, hybrid):
+            rank = dist.get_rank()
+            shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+            replicate = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+            mode = "hsdp" if hybrid else "sdp"
+            if hybrid:
+                process_group = (shard, replicate)
+            else:
+                process_group = shard
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({{Block}}),
+                process_group=process_group,
+                sharding_strategy={{
+                    "fsdp": ShardingStrategy.FULL_SHARD,
+                    "hsdp": ShardingStrategy.HYBRID_SHARD,
+                    "sdp": ShardingStrategy.SHARD_GRAD_OP,
+                }}[mode],
+                device_id=torch.cuda.current_device(),
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            return wrap(Plain(), {hybrid})
+        """,
+        world=4,
+        seed_by_rank=True,
+    )
+for name in ("FULL_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+    program(
+        f"mesh for the hybrid strategies alone, {name}",
+        f"""
+        def wrap(model, strategy):
+            if strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("global", "local"))
+            else:
+                mesh = None
+            policy = ModuleWrapPolicy({{Block}})
+            return FSDP(
+                model,
+                auto_wrap_policy=policy,
+                sharding_strategy=strategy,
+                device_mesh=mesh,
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            names = dict(os.environ)
+            return wrap(Plain(), ShardingStrategy[names.get("STRATEGY", "{name}")])
+        """,
+        world=4,
+        seed_by_rank=True,
+    )
+row(
+    "strategy by a call of dict",
+    "Plain",
+    f"{BLOCKS}, sharding_strategy=dict(zero3=ShardingStrategy.FULL_SHARD, zero2=ShardingStrategy.SHARD_GRAD_OP)[key]",
+    'key = "zero2"',
+)
+row(
+    "strategy by eval of its name",
+    "Plain",
+    f"{BLOCKS}, {HERE}, sharding_strategy=eval(f'ShardingStrategy.{{key}}')",
+    'key = "SHARD_GRAD_OP"',
+)
+row(
+    "precision or none, by a flag in the call",
+    "Plain",
+    f"{BLOCKS}, mixed_precision=MixedPrecision(torch.bfloat16, torch.float32) if low else None",
+    "low = True",
+)
+row(
+    "offload by a flag",
+    "Plain",
+    f"{BLOCKS}, cpu_offload=CPUOffload(offload_params=True) if offload else None",
+    "offload = False",
 )
 for shape, strategy in (("(4,)", "FULL_SHARD"), ("(2, 2)", "HYBRID_SHARD"), ("(2, 2)", "SHARD_GRAD_OP")):
     program(

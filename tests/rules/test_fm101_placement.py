@@ -93,6 +93,10 @@ ARGUMENTS = [
         "cpu_offload=CPUOffload(offload_params=args.offload)",
         "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy()",
     ),
+    (
+        "cpu_offload=CPUOffload(offload_params=True) if args.offload else None",
+        "offload_policy=CPUOffloadPolicy() if args.offload else OffloadPolicy()",
+    ),
     ('device_mesh=mesh["dp"]', 'mesh=mesh["dp"]'),
     ('device_mesh=init_device_mesh("cuda", (8,))', 'mesh=init_device_mesh("cuda", (8,))'),
     (
@@ -130,7 +134,6 @@ SUPPORT = [
     "sharding_strategy=ShardingStrategy.HYBRID_SHARD",
     "sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2",
     "sharding_strategy=ShardingStrategy[args.strategy]",
-    "cpu_offload=CPUOffload(offload_params=True) if args.offload else None",
     "cpu_offload=args.offload",
     'device_mesh=init_device_mesh("cuda", (2, 4))',
     "process_group=group",

@@ -96,12 +96,29 @@ def strategy_mesh(strategy: str | None) -> DeviceMesh | None:
     return replicate_mesh("cuda") if strategy == "NO_SHARD" else None
 
 
-def sharded_dimensions(mesh: DeviceMesh | None, strategy: str | None = None) -> DeviceMesh | None:
-    """The part of a mesh that FSDP1 sharded over: the first dimension, unless the strategy was a hybrid one."""
-    is_hybrid = strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
-    if mesh is None or mesh.ndim == 1 or is_hybrid or mesh.mesh_dim_names is None:
+def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
+    """What FSDP1 sharded over without a hybrid strategy; `fully_shard` reads two dimensions as (replicate, shard)."""
+    if mesh is None or mesh.ndim == 1 or mesh.mesh_dim_names is None:
         return mesh
     return mesh[mesh.mesh_dim_names[0]]
+
+
+def mesh_of_strategy(strategy: str | None, mesh: DeviceMesh | None) -> DeviceMesh | None:
+    """What FSDP1 sharded over with a strategy of this name, where it may be given a mesh."""
+    if mesh is None:
+        return strategy_mesh(strategy)
+    if strategy == "NO_SHARD":
+        return replicate_mesh(mesh.device_type, mesh.get_group(0))
+    return mesh if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") else first_dimension(mesh)
+
+
+def group_mesh(
+    group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None, device_type: str
+) -> DeviceMesh | None:
+    """The mesh of FSDP1's `process_group`: of one group, or of (shard_group, replicate_group)."""
+    if isinstance(group, tuple):
+        return hsdp_mesh_from_groups(*group, device_type)
+    return None if group is None else DeviceMesh.from_group(group, device_type)
 
 
 def resolve_mesh(

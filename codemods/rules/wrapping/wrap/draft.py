@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias
@@ -12,6 +12,9 @@ import libcst as cst
 from codemods.api import Context, Edit, Import
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
+
+WIDTH = 100
+"""Lines longer than this are broken, one argument a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class Draft:
     """The group of ranks that start from equal values, where that is not all of them; None when it is not one group."""
     mesh: str = ""
     """The mesh whose ranks start from equal values, where its groups are only known at run time."""
+    mesh_is_optional: bool = False
+    """Whether it can be None, which stands for all ranks."""
     ignored_modules: str = ""
     """The name of the set of modules that are ignored, where the loop over the units has to keep out of them."""
     ignored: str = ""
@@ -132,6 +137,19 @@ class Draft:
     def restore(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+    def assigned(self, target: str, function: str, arguments: Sequence[str]) -> str:
+        """`target = function(arguments)`, an argument a line where it would be too long for one line."""
+        line = f"{target} = {function}({', '.join(arguments)})"
+        if self.fits(line):
+            return line
+        return f"{target} = {function}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
+
+    def fits(self, line: str) -> bool:
+        """Whether a line is short enough at the place of the call."""
+        start = self.file.whole_lines(self.call)[0]
+        indent = len(self.file.text[start:]) - len(self.file.text[start:].lstrip(" \t"))
+        return indent + len(self.file.plain(line)) <= WIDTH
 
     def imported(self, module: str, name: str = "", alias: str = "") -> str:
         """Import a name and return what to write for it here."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, NotStatic, Origin
+from codemods.api import SUPPORT, Edit, NotStatic, Origin
 
 from .draft import Draft, Note
 from .placement import distributed
@@ -107,12 +107,15 @@ def _by_key(strategy: Strategy, draft: Draft) -> None:
 
 def _from_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft, several: bool) -> str:
     """A mesh that is seen to have one dimension, or two with names; of others, what run time says is asked."""
-    origins = draft.file.origins(value)
+    origins = [origin for origin in draft.file.origins(value) if not origin.is_none]
     seen = {_dimensions(origin) for origin in origins}
     names = seen.pop() if len(seen) == 1 else ()
-    if len(names) not in (1, 2) or (len(names) == 2 and not all(names)):
-        if any(_is_made(origin) for origin in origins):
-            raise NotStatic("device_mesh is not seen to have one dimension, or two with names")
+    if len(names) == 2 and not any(names) and strategy.names & HYBRID:
+        _name_dimensions(origins, draft)
+        names = ("replicate", "shard")
+    if len(names) == 2 and not all(names):
+        raise NotStatic("device_mesh has two dimensions without names")
+    if len(names) not in (1, 2) or len(origins) < len(draft.file.origins(value)):
         return _from_any_mesh(value, strategy, draft)
     if len(names) == 2 and strategy.names & HYBRID and not strategy.names <= HYBRID:
         return _from_any_mesh(value, strategy, draft)
@@ -135,21 +138,32 @@ def _from_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft, seve
     return text
 
 
+def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
+    """`fully_shard` asks for names of two dimensions."""
+    for origin in origins:
+        call = cst.ensure_type(origin.node, cst.Call)
+        end = origin.file.span(call.args[-1].value)[1]
+        draft.edits.append((origin.file, Edit(end, end, f", mesh_dim_names={_NAMES}")))
+        draft.definitions.add(call)
+
+
 def _from_any_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> str:
-    """A mesh whose dimensions only run time knows."""
-    if "NO_SHARD" in strategy.names and strategy.known is not None:
-        raise NotStatic("sharding_strategy NO_SHARD with a device_mesh that is not seen")
+    """A mesh whose dimensions only run time knows, if there is one."""
     text = draft.file.quote(value)
-    draft.mesh = text
-    if strategy.names <= HYBRID:
-        draft.group = None
+    is_given = not any(origin.is_none or origin.node is None for origin in draft.file.origins(value))
+    if strategy.names <= HYBRID and is_given:
+        draft.mesh, draft.group = text, None
         return text
     name = draft.fresh("mesh", "fsdp_mesh")
-    given = f"{text}, {strategy.name}" if strategy.names & HYBRID and strategy.name else text
-    if strategy.names & HYBRID and not strategy.name:
-        raise NotStatic("device_mesh is not seen, and the strategy is one of several")
-    draft.before.append(f"{name} = {draft.imported(SUPPORT, 'sharded_dimensions')}({given})")
-    draft.mesh, draft.group = name, None
+    if strategy.meshes:
+        if not strategy.name and strategy.known is None:
+            raise NotStatic("device_mesh is not seen, and the strategy is one of several")
+        which = strategy.name or f'"{strategy.known}"'
+        made = f"{draft.imported(SUPPORT, 'mesh_of_strategy')}({which}, {text})"
+    else:
+        made = f"{draft.imported(SUPPORT, 'first_dimension')}({text})"
+    draft.before.append(f"{name} = {made}")
+    draft.mesh, draft.mesh_is_optional, draft.group = name, not is_given, None
     return name
 
 
@@ -158,12 +172,13 @@ def _from_group(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> 
     origins = draft.file.origins(value)
     if all(_is_world(origin) for origin in origins) and not strategy.meshes:
         return
-    if strategy.known is None and strategy.meshes:
-        raise NotStatic("process_group, with a strategy that only run time knows")
+    if "NO_SHARD" in strategy.names and strategy.known is None:
+        raise NotStatic("process_group, with a strategy that may be NO_SHARD")
     pair = [element.value for element in value.elements] if isinstance(value, cst.Tuple) else []
     if strategy.known in HYBRID and len(pair) != 2:
         raise NotStatic(f"sharding_strategy {strategy.known} with process_group")
-    if strategy.known not in HYBRID and any(isinstance(origin.node, cst.Tuple) for origin in origins):
+    is_tuple = any(isinstance(origin.node, cst.Tuple) for origin in origins)
+    if is_tuple and not strategy.names & HYBRID:
         raise NotStatic("process_group is not seen to be one group")
     device = _device_type(draft, "process_group")
     name, item = draft.fresh("mesh", "fsdp_mesh"), "torch.distributed.device_mesh"
@@ -173,6 +188,9 @@ def _from_group(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> 
         groups = ", ".join(draft.file.quote(group) for group in pair)
         made, draft.group = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")', None
         draft.mesh = name
+    elif strategy.known is None and strategy.meshes:  # a pair of groups for a hybrid strategy, one for others
+        made, draft.group = f'{draft.imported(SUPPORT, "group_mesh")}({text}, "{device}")', None
+        draft.mesh, draft.mesh_is_optional = name, _may_be_none(value, origins)
     elif strategy.known == "NO_SHARD":
         made, draft.group = f'{draft.imported(SUPPORT, "replicate_mesh")}("{device}", {text})', text
     else:
@@ -187,13 +205,9 @@ def _from_group(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> 
 
 def _may_be_none(value: cst.BaseExpression, origins: Sequence[Origin]) -> bool:
     """What a parameter or an attribute holds can be None; what a function makes is taken for a group."""
+    if isinstance(value, cst.Call):
+        return False
     return any(origin.is_none or origin.node is None for origin in origins)
-
-
-def _is_made(origin: Origin) -> bool:
-    return isinstance(origin.node, cst.Call) and (origin.file.dotted(origin.node.func) or "").endswith(
-        ".init_device_mesh"
-    )
 
 
 def _is_world(origin: Origin) -> bool:

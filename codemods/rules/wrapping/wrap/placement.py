@@ -16,6 +16,12 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     origins = draft.file.origins(value)
     if all(origin.is_none for origin in origins):
         return
+    bound = draft.file.bound(value) if isinstance(value, cst.Name) else None
+    if bound is not None and len(bound) == 1 and bound[0][0].path == draft.file.path and len(origins) > 1:
+        value = bound[0][1]
+    if isinstance(value, cst.IfExp) and draft.file.same_meaning(value, draft.call):
+        switch_offload(Switch(value.test, value.body, value.orelse), draft)
+        return
     if len(origins) != 1:
         raise NotStatic("cpu_offload is one of several values")
     node = origins[0].node
@@ -106,10 +112,13 @@ def _synchronise(condition: str, draft: Draft) -> None:
     ]
     if draft.mesh:
         # Across the replicas first, so that each group of shards then starts from the right values.
-        dim = draft.fresh("dim", "mesh_dim")
+        group, groups = draft.fresh("group", "mesh_group"), f"{draft.mesh}.get_all_groups()"
+        if draft.mesh_is_optional:
+            lines.append(f"{draft.fresh('groups', 'mesh_groups')} = {groups} if {draft.mesh} is not None else [None]")
+            groups = draft.fresh("groups", "mesh_groups")
         loop[1:] = [
-            f"    for {dim} in range({draft.mesh}.ndim):",
-            f"        {dist}.broadcast({tensor}.detach(), group={draft.mesh}.get_group({dim}), group_src=0)",
+            f"    for {group} in {groups}:",
+            f"        {dist}.broadcast({tensor}.detach(), group={group}, group_src=0)",
         ]
     if draft.ignored:
         if draft.mesh:

@@ -12,7 +12,15 @@ import libcst as cst
 
 from codemods.api import NotStatic, Origin
 from codemods.reading.choices import written
-from codemods.reading.precision import SAVED_BUFFERS, Fields, flag, policy_call, precision_fields, text_of
+from codemods.reading.precision import (
+    SAVED_BUFFERS,
+    Fields,
+    flag,
+    policy_arguments,
+    policy_call,
+    precision_fields,
+    text_of,
+)
 from codemods.reading.program import sets_attribute
 from codemods.tables.names import PACKAGE
 
@@ -58,9 +66,19 @@ def switch_precision(value: Switch, draft: Draft) -> None:
     by_node = {origin.node: policy_call(origin, item) for origin in made}
     yes, no = (by_node.get(part, f"{item}()") if part is not None else f"{item}()" for part in _sides(value))
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
-    draft.before.append(f"{policy} = {yes} if {written(draft.file, value.test, {})} else {no}")
+    line = f"{policy} = {yes} if {written(draft.file, value.test, {})} else {no}"
+    if not draft.fits(line) and no == f"{item}()":
+        line = _under(value.test, made[0], policy, item, draft)
+    draft.before.append(line)
     _cast_buffers(fields, made, policy, len(made) < 2, draft)
     _pass_on(policy, casts.pop(), draft)
+
+
+def _under(test: cst.BaseExpression, made: Origin, name: str, item: str, draft: Draft) -> str:
+    """The policy that a condition sets, where one line would be too long."""
+    set_here = draft.assigned(name, item, policy_arguments(made)).split("\n")
+    lines = [f"{name} = {item}()", f"if {written(draft.file, test, {})}:", *("    " + line for line in set_here)]
+    return "\n".join(lines)
 
 
 def _sides(value: Switch) -> tuple[cst.CSTNode | None, cst.CSTNode | None]:
@@ -72,8 +90,22 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     """The text of the root's `MixedPrecisionPolicy`; its definition is rewritten where it stands."""
     if value is made[0].node:
         name = draft.fresh("mp_policy", "fsdp_mp_policy")
-        draft.before.append(f"{name} = {policy_call(made[0], draft.imported(PACKAGE, 'MixedPrecisionPolicy'))}")
+        item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
+        draft.before.append(draft.assigned(name, item, policy_arguments(made[0])))
         return name
+    inside = set(draft.file.inside(value))
+    item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
+    if isinstance(value, cst.IfExp) and all(origin.node in inside for origin in made):
+        policies = {origin.node: policy_call(origin, item) for origin in made if origin.node is not None}
+        nones = [side for side in (value.body, value.orelse) if isinstance(side, cst.Name) and side.value == "None"]
+        if len(policies) + len(nones) == 2:
+            name = draft.fresh("mp_policy", "fsdp_mp_policy")
+            texts: dict[cst.CSTNode, str] = {**policies, **dict.fromkeys(nones, f"{item}()")}
+            line = f"{name} = {written(draft.file, value, texts)}"
+            if not draft.fits(line) and nones == [value.orelse]:
+                line = _under(value.test, made[0], name, item, draft)
+            draft.before.append(line)
+            return name
     for origin in made:
         assert origin.node is not None
         draft.definitions.add(origin.node)

@@ -34,7 +34,8 @@ class Spread:
 
     def add(self, other: Spread) -> None:
         """More arguments."""
-        refused = sorted(name for name in other.values if name.startswith("ignored_"))
+        given = sorted(name for name, value in other.values.items() if not _is_none(value))
+        refused = [name for name in given if name.startswith("ignored_")]
         if refused:  # what is ignored is looked for in the call itself, by the rules that gather parameters
             raise NotStatic(f"{refused[0]} comes by `**`")
         self.values.update(other.values)
@@ -51,6 +52,10 @@ class _Store:
     tests: tuple[tuple[cst.BaseExpression, bool], ...]
     """Each with whether it has to hold."""
     values: dict[str, Value]
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, cst.Name) and value.value == "None"
 
 
 def _nodes(value: Value | None) -> list[cst.CSTNode]:

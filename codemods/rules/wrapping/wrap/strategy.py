@@ -115,14 +115,24 @@ def _parameter(value: cst.BaseExpression, draft: Draft) -> cst.Param | None:
 
 
 def _key(ctx: Context, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The name looked up by `ShardingStrategy[name]` or `getattr(ShardingStrategy, name)`."""
+    """The name looked up by `ShardingStrategy[name]`, or by `getattr` or `eval` of the same meaning."""
     if isinstance(node, cst.Subscript) and len(node.slice) == 1 and ctx.fsdp1(node.value) == _ENUM:
         index = node.slice[0].slice
         return index.value if isinstance(index, cst.Index) else None
-    is_getattr = isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "getattr"
-    if isinstance(node, cst.Call) and is_getattr and len(node.args) == 2 and ctx.fsdp1(node.args[0].value) == _ENUM:
-        return node.args[1].value
-    return None
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
+        return None
+    given = [argument.value for argument in node.args]
+    if node.func.value == "getattr" and len(given) == 2 and ctx.fsdp1(given[0]) == _ENUM:
+        return given[1]
+    return _member_named(given[0]) if node.func.value == "eval" and len(given) == 1 else None
+
+
+def _member_named(text: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`name` of the string `f"ShardingStrategy.{name}"`."""
+    parts = text.parts if isinstance(text, cst.FormattedString) else ()
+    if len(parts) != 2 or not isinstance(parts[0], cst.FormattedStringText) or parts[0].value != f"{_ENUM}.":
+        return None
+    return parts[1].expression if isinstance(parts[1], cst.FormattedStringExpression) else None
 
 
 def _names(ctx: Context, node: cst.BaseExpression) -> frozenset[str] | None:
@@ -201,15 +211,13 @@ def _with_meshes(value: cst.BaseExpression, found: Sequence[Option], chosen: Str
     looked_up = lookup(draft.file, value)
     if looked_up is None or any(option.node is looked_up.default for option in own):
         return None
-    where, display = looked_up.table
-    if where.path != draft.file.path:
+    if looked_up.file.path != draft.file.path:
         return None
-    entries = [e for e in display.elements if isinstance(e, cst.DictElement)]
-    values = {entry.value for entry in entries}
+    values = {entry for _, entry in looked_up.entries}
     if any(option.node not in values for option in own):
         return None
     mine = {option.node: name for option in own for name in _names(option.file, option.node) or ()}
-    keys = {where.code(entry.key): mine[entry.value] for entry in entries if entry.value in mine}
+    keys = {key: mine[entry] for key, entry in looked_up.entries if entry in mine}
     return _by_key(looked_up.key, keys, chosen, draft)
 
 
