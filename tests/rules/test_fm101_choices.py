@@ -248,7 +248,9 @@ SPLATS = {
         """,
         """
         def wrap(model, args):
-            mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
+            mp_policy = MixedPrecisionPolicy()
+            if args.bf16:
+                mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
             return fully_shard(
                 model,
                 mp_policy=mp_policy,

@@ -274,7 +274,6 @@ SUPPORT = [
     "MixedPrecision(param_dtype=torch.bfloat16, _module_classes_to_ignore=(Block,))",
     "MixedPrecision(param_dtype=torch.bfloat16, cast_root_forward_inputs=False)",
     "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=dtype)",
-    "MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=dtype)",
     "MixedPrecision(**dtype)",
 ]
 
@@ -284,6 +283,12 @@ def test_what_has_no_plain_counterpart_goes_through_the_support_module(call: str
     result = rewrite(HEAD + f"def wrap(model, dtype):\n    return FSDP(model, mixed_precision={call})\n")
     assert f"    return shard_model(model, mixed_precision={call})\n" in result.text
     assert result.support == {"shard_model"}
+
+
+def test_buffer_dtype_that_may_be_none() -> None:
+    call = "MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=dtype)"
+    text = rewrite(HEAD + f"def wrap(model, dtype):\n    return FSDP(model, mixed_precision={call})\n").text
+    assert "    if dtype is not None:\n        for buffer in model.buffers():\n" in text
 
 
 NETS = {

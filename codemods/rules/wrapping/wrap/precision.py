@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import NotStatic, Origin
+from codemods.api import Context, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.precision import (
     SAVED_BUFFERS,
@@ -94,8 +94,8 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
         draft.before.append(draft.assigned(name, item, policy_arguments(made[0])))
         return name
     inside = set(draft.file.inside(value))
-    item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
     if isinstance(value, cst.IfExp) and all(origin.node in inside for origin in made):
+        item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
         policies = {origin.node: policy_call(origin, item) for origin in made if origin.node is not None}
         nones = [side for side in (value.body, value.orelse) if isinstance(side, cst.Name) and side.value == "None"]
         if len(policies) + len(nones) == 2:
@@ -138,6 +138,12 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     draft.unit_kwargs["mp_policy"] = unit
 
 
+def _is_dtype(ctx: Context, value: cst.BaseExpression) -> bool:
+    """Whether it is seen to be a dtype, and so not None."""
+    nodes = [(origin.file, origin.node) for origin in ctx.origins(value)]
+    return all(isinstance(n, cst.BaseExpression) and (w.dotted(n) or "").startswith("torch.") for w, n in nodes)
+
+
 def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft) -> None:
     """`buffer_dtype`: cast the floating-point buffers once, before sharding."""
     texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
@@ -151,14 +157,13 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
         text_of(origin, f, "buffer_dtype") == text_of(origin, f, "param_dtype")
         for origin, f in zip(made, fields, strict=True)
     )
-    known = all(
-        (origin.file.dotted(f["buffer_dtype"]) or "").startswith("torch.")
-        for origin, f in zip(made, fields, strict=True)
-    )
-    if not known:
-        raise NotStatic("buffer_dtype is not a literal dtype")
-    if len(texts) == 1 and not optional and made[0].file is draft.file:
+    known = all(_is_dtype(origin.file, f["buffer_dtype"]) for origin, f in zip(made, fields, strict=True))
+    written_here = len(texts) == 1 and not optional and made[0].file.path == draft.file.path
+    if written_here and (known or draft.file.same_meaning(fields[0]["buffer_dtype"], draft.call)):
         dtype = draft.file.quote(fields[0]["buffer_dtype"])
+        optional = not known
+    elif not known:
+        raise NotStatic("buffer_dtype is not a literal dtype")
     elif same_as_parameters:
         dtype = f"{policy}.param_dtype"
     else:
