@@ -158,9 +158,10 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
         for origin, f in zip(made, fields, strict=True)
     )
     known = all(_is_dtype(origin.file, f["buffer_dtype"]) for origin, f in zip(made, fields, strict=True))
-    written_here = len(texts) == 1 and not optional and made[0].file.path == draft.file.path
-    if written_here and (known or draft.file.same_meaning(fields[0]["buffer_dtype"], draft.call)):
-        dtype = draft.file.quote(fields[0]["buffer_dtype"])
+    single = fields[0].get("buffer_dtype") if len(texts) == 1 and not optional else None
+    is_here = single is not None and made[0].file.path == draft.file.path
+    if single is not None and is_here and draft.file.same_meaning(single, draft.call):
+        dtype = draft.file.quote(single)
         optional = not known
     elif not known:
         raise NotStatic("buffer_dtype is not a literal dtype")
