@@ -13,8 +13,8 @@ class TooDeep(Exception):
     """A text that is nested more deeply than can be followed: no person wrote it."""
 
 
-def check_depth(text: str) -> None:
-    """Raise `TooDeep` for a text that LibCST's parser is not safe with. One that is not Python to `ast` passes."""
+def parse_safely(text: str) -> ast.Module | None:
+    """The tree of `ast`; None when it is not Python to it. Raises `TooDeep` for a text that is not safe to follow."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -22,12 +22,13 @@ def check_depth(text: str) -> None:
     except SyntaxError as error:
         if "too many nested" in str(error.msg):
             raise TooDeep from None
+        return None
     except ValueError:
-        return  # null bytes, or half a surrogate pair: LibCST says where
+        return None  # null bytes, or half a surrogate pair: LibCST says where
     except (RecursionError, MemoryError):
         raise TooDeep from None
-    else:
-        _walk(tree)
+    _walk(tree)
+    return tree
 
 
 def _walk(tree: ast.Module) -> None:

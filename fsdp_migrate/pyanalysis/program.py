@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from .depth import TooDeep, check_depth
+from .depth import TooDeep
 from .library import Library
 from .symbols import Resolve, Symbols
 from .tree import Tree
@@ -165,7 +165,6 @@ class Program:
         if text is None:
             return None
         try:
-            check_depth(text)
             return Tree(path, text)
         except cst.ParserSyntaxError as error:
             self.errors[path] = f"line {error.raw_line}: {error.message}"

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import libcst as cst
-from libcst.metadata import ByteSpanPositionProvider, CodeSpan, MetadataWrapper
 
 from .depth import TooDeep
 from .scopes import Scope, bind
+from .syntax import parse
 
 N = TypeVar("N", bound=cst.CSTNode)
 
 _LAYOUT = (
     "whitespace",
-    "leading_lines",
+    "leading",
     "lines_after",
     "footer",
     "header",
@@ -33,6 +33,19 @@ _LAYOUT = (
     "lpar",
     "rpar",
     "comma",
+    "semicolon",
+    "colon",
+    "first_colon",
+    "second_colon",
+    "lbracket",
+    "rbracket",
+    "lbrace",
+    "rbrace",
+    "dot",
+    "equal",
+    "operator",
+    "relative",
+    "asynchronous",
 )
 _FIRST: Mapping[type[cst.CSTNode], tuple[str, ...]] = {
     cst.ClassDef: ("decorators", "name"),
@@ -48,22 +61,13 @@ DEEPEST = 600
 """How many nodes may lie inside each other. In the real programs that were measured, no more than 31 do."""
 
 
-class _Wrapper(MetadataWrapper):
-    """Positions without the traversal that LibCST makes for its other providers, which takes as long again."""
-
-    def visit_batched(self, visitors: Iterable[cst.BatchableCSTVisitor], *_: object) -> cst.CSTNode:
-        return super().visit_batched(visitors) if list(visitors) else self.module
-
-
 class Tree:
     """A parsed file. Raises `libcst.ParserSyntaxError` when the text is not Python, `TooDeep` when it is nested so."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
-        self._wrapper = _Wrapper(cst.parse_module(text), unsafe_skip_copy=True)
-        self.module = self._wrapper.module
-        self._characters = None if text.isascii() else _character_offsets(text)
+        self.module, self._places = parse(text)
         self._line_starts = [0] + [i + 1 for i, character in enumerate(text) if character == "\n"]
         index = _Index(self.module)
         self.order: Mapping[cst.CSTNode, int] = index.order
@@ -75,11 +79,6 @@ class Tree:
         self.scope = index.top
         self._by_type = index.by_type
         self.newline = self.module.default_newline
-
-    @cached_property
-    def _byte_spans(self) -> Mapping[cst.CSTNode, CodeSpan]:
-        # Twice the cost of the parse, and most files are only read for what their names mean.
-        return cast(Mapping[cst.CSTNode, CodeSpan], self._wrapper.resolve(ByteSpanPositionProvider))
 
     def nodes(self, kind: type[N]) -> list[N]:
         """All nodes of exactly this type, in the order of the text."""
@@ -98,23 +97,10 @@ class Tree:
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """`[start, end)` of the node in characters, its own parentheses included, the white space around it not."""
-        span = self._byte_spans[node]
-        start, end = span.start, span.start + span.length
-        if isinstance(node, cst.BaseExpression) and node.lpar:
-            start = self._byte_spans[node.lpar[0]].start
-            last = self._byte_spans[node.rpar[-1]]
-            end = last.start + last.length
-        if self._characters is None:
-            return start, end
-        return self._characters[start], self._characters[end]
+        return self._places.span(node)
 
     def code(self, node: cst.CSTNode) -> str:
         """The text of a node, as `span` has it."""
-        if "_byte_spans" not in self.__dict__ and isinstance(node, cst.BaseExpression):
-            # Most files are asked for the text of a few expressions and never for a place.
-            text = self.module.code_for_node(node)
-            if "\n" not in text and "\r" not in text:  # on one line there is no indentation that it could not know
-                return text
         start, end = self.span(node)
         return self.text[start:end]
 
@@ -206,11 +192,3 @@ def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     names = [field.name for field in fields(kind) if not field.name.startswith(_LAYOUT)]
     first = [name for name in _FIRST.get(kind, ()) if name in names]
     return (*first, *(name for name in names if name not in first))
-
-
-def _character_offsets(text: str) -> list[int]:
-    """For each offset in the UTF-8 bytes of `text` (and one behind the end), the offset in characters."""
-    offsets: list[int] = []
-    for index, character in enumerate(text):
-        offsets.extend([index] * len(character.encode()))
-    return [*offsets, len(text)]
