@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +19,8 @@ from fsdp_migrate.config import Config
 from fsdp_migrate.console import err, is_coloured, out
 from fsdp_migrate.project.git import commit_of
 from fsdp_migrate.render.nothing import shown
+from fsdp_migrate.render.view import Command
+from fsdp_migrate.session import examine, gather
 
 from . import lint
 
@@ -95,7 +99,18 @@ def _checked(sides: Sides, options: Config) -> ParityReport:
     with _progress(options) as progress:
         if options.dry_run_world:
             return dry_run(request, options.dry_run_world, progress)
-        return run_check(request, progress)
+        return run_check(request, progress, lambda: _reported(sides, options))
+
+
+def _reported(sides: Sides, options: Config) -> Mapping[str, Collection[int]]:
+    """The lines of the original that `rewrite` has something to say about, by their paths below its root."""
+    root = sides.original_root.resolve()
+    program = gather([root / sides.original], replace(options, select=(), ignore=()))
+    lines: dict[str, set[int]] = defaultdict(set)
+    for finding in examine(program, options, Command.REWRITE, root).report.findings:
+        if finding.path.is_relative_to(root):
+            lines[str(finding.path.relative_to(root))].add(finding.line)
+    return lines
 
 
 def _request(sides: Sides, options: Config, keep: Path | None) -> CheckRequest:

@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from fsdp_migrate.probe.files import Files
 from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.recorder import Recorder
+from fsdp_migrate.probe.uses import Uses
 
 
 def install(recorder: Recorder) -> None:
@@ -37,6 +38,9 @@ def install(recorder: Recorder) -> None:
     _listen_to_scaler(recorder)
     _ignore_phantom_steps(recorder)
     if recorder.settings.dry_run_world is None:
+        if recorder.settings.scratch is not None:
+            recorder.uses = Uses(recorder.writer, recorder.settings.scratch)
+            recorder.uses.install()
         Files(recorder.writer, recorder.world, recorder.settings.scratch, lambda: recorder.steps_made).install()
 
 
@@ -65,6 +69,8 @@ def _listen_to_wrapping(recorder: Recorder) -> None:
             depth -= 1
         recorder.wrapped.add(self)
         recorder.start.expect(self)
+        if recorder.uses is not None:
+            recorder.uses.made(self)
 
     @functools.wraps(fsdp2_init)
     def init2(self: FSDPState, modules: Any, *args: Any, **kwargs: Any) -> Any:

@@ -28,6 +28,7 @@ from fsdp_migrate.probe.sketch import sketch
 from fsdp_migrate.probe.start import Start
 from fsdp_migrate.probe.stopping import StopRun, leave, mark_end
 from fsdp_migrate.probe.units import Wrapped, units
+from fsdp_migrate.probe.uses import Uses
 from fsdp_migrate.probe.views import Piece, pieces, plain_piece, squared_norm
 from fsdp_migrate.probe.writer import RecordWriter
 
@@ -55,6 +56,7 @@ class Recorder:
         self._carried: Tensor | None = None
         self._optimizers = Lineage()
         self.steps_made = 0
+        self.uses: Uses | None = None
         self._structure_written = False
         self._with_first_gradient: set[str] = set()
         self.meter = Meter()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from fsdp_migrate.verify.accounting import Use
 from fsdp_migrate.verify.records import RankRecords, Record
 from fsdp_migrate.verify.saved import SavedFile, saved_files
 from fsdp_migrate.verify.sketches import Sketch
@@ -110,6 +111,7 @@ class Observation:
     outside: tuple[str, ...]
     ends: tuple[str, ...]
     files: tuple[SavedFile, ...]
+    uses: frozenset[Use]
     evaluated_before_step: int | None
     """The first step before which a forward without gradients came between backward and step."""
 
@@ -161,6 +163,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
         outside=tuple(sorted({r["path"] for rank in ranks for r in rank.of("outside")})),
         evaluated_before_step=_first_evaluation(lead),
         files=saved_files(ranks),
+        uses=frozenset(Use(r["path"], r["line"], r["name"], r["sharded"]) for rank in ranks for r in rank.of("use")),
         ends=tuple(str((rank.end or {}).get("reason", "none")) for rank in ranks),
     )
 

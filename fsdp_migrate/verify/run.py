@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from fsdp_migrate.verify.accounting import Reported, account
 from fsdp_migrate.verify.checks import ALL
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
@@ -23,8 +24,10 @@ from fsdp_migrate.verify.resume import checkpoint_rows
 from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner, cannot_write
 
 
-def run_check(request: CheckRequest, progress: Progress | None = None) -> ParityReport:
-    """Run both programs and say whether they train the same.
+def run_check(
+    request: CheckRequest, progress: Progress | None = None, reported: Reported | None = None
+) -> ParityReport:
+    """Run both programs and say whether they train the same. `reported` tells which lines the rewrite reported.
 
     Everything that goes wrong with the programs is in the report; only KeyboardInterrupt passes through, after all
     processes are gone.
@@ -32,7 +35,7 @@ def run_check(request: CheckRequest, progress: Progress | None = None) -> Parity
     began = time.monotonic()
     try:
         with a_home(request) as home:
-            report = _checked(request, home, progress)
+            report = _checked(request, home, progress, reported)
     except CouldNotRun as error:
         report = _no_report(request, error.failure)
     return replace(report, seconds=time.monotonic() - began)
@@ -72,13 +75,15 @@ def compare_observations(
     )
 
 
-def _checked(request: CheckRequest, home: Path, progress: Progress | None) -> ParityReport:
+def _checked(request: CheckRequest, home: Path, progress: Progress | None, reported: Reported | None) -> ParityReport:
     problem = missing_program(request) or objection(request, look(request.python, request.env))
     if problem is not None:
         raise CouldNotRun(problem)
     runner = Runner(request, home, progress)
     comparison = _run_both(request, runner)
-    report = compare_observations(comparison, request.allow, checkpoint_rows(request, runner, comparison))
+    accounted = account(comparison.original.uses, request.tree("original"), request.tree("rewritten"), reported)
+    resumed = checkpoint_rows(request, runner, comparison)
+    report = compare_observations(comparison, request.allow, (accounted, *resumed))
     warnings = report.warnings + tuple(
         f"{path} was linked to and not copied (too large): a program that overwrites it overwrites yours"
         for path in runner.linked

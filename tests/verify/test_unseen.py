@@ -67,6 +67,7 @@ def run(api: str) -> Observation:
         outside=(),
         ends=("max_steps",) * 2,
         files=(),
+        uses=frozenset(),
         evaluated_before_step=None,
     )
 
