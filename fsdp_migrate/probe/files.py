@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,18 @@ from torch.distributed.checkpoint.stateful import Stateful
 
 from fsdp_migrate.probe.contents import described
 from fsdp_migrate.probe.passing import passed_on
-from fsdp_migrate.probe.writer import RecordWriter
+from fsdp_migrate.probe.recorder import Recorder
 
 _INTERNAL = ("torch.", "fsdp_migrate.probe")
 """Who saves on behalf of another, whose call was heard already; or for the probe itself."""
 
 
 class Files:
-    """Writes one record for each file of this rank. `steps` tells how many optimizer steps were made so far."""
+    """Writes one record for each file of this rank."""
 
-    def __init__(self, writer: RecordWriter, world: int, scratch: Path | None, steps: Callable[[], int]) -> None:
-        self._writer, self._world, self._steps = writer, world, steps
-        self._scratch = (scratch or Path()).resolve()
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._scratch = (recorder.settings.scratch or Path()).resolve()
 
     def install(self) -> None:
         self._listen_to_torch_save()
@@ -80,11 +79,14 @@ class Files:
     def _note(self, form: str, place: object, state: object) -> None:
         try:
             with torch.no_grad():
-                entries, problem = list(described(state, self._world)), ""
+                entries, problem = list(described(state, self._recorder.world)), ""
         except Exception as error:  # what cannot be described is still the program's to save
             entries, problem = [], f"{type(error).__name__}: {error}"
-        self._writer.write(
-            "file", format=form, path=self._path(place), step=self._steps(), entries=entries, problem=problem
+        path = self._path(place)
+        if self._recorder.outside is not None and os.path.isabs(path):
+            self._recorder.outside.wrote(path)
+        self._recorder.writer.write(
+            "file", format=form, path=path, step=self._recorder.steps_made, entries=entries, problem=problem
         )
 
     def _path(self, place: object) -> str:

@@ -41,7 +41,7 @@ def install(recorder: Recorder) -> None:
         if recorder.settings.scratch is not None:
             recorder.uses = Uses(recorder.writer, recorder.settings.scratch)
             recorder.uses.install()
-        Files(recorder.writer, recorder.world, recorder.settings.scratch, lambda: recorder.steps_made).install()
+        Files(recorder).install()
 
 
 def _let_fsdp1_use_cpus() -> None:

@@ -23,6 +23,7 @@ from fsdp_migrate.probe.optimizers import (
     names_by_handle,
     state_bytes,
 )
+from fsdp_migrate.probe.outside import Outside
 from fsdp_migrate.probe.settings import Settings
 from fsdp_migrate.probe.sketch import sketch
 from fsdp_migrate.probe.start import Start
@@ -57,6 +58,7 @@ class Recorder:
         self._optimizers = Lineage()
         self.steps_made = 0
         self.uses: Uses | None = None
+        self.outside: Outside | None = None
         self._structure_written = False
         self._with_first_gradient: set[str] = set()
         self.meter = Meter()

@@ -17,7 +17,7 @@ import torch
 
 from fsdp_migrate.probe.dry_run import pretend_world
 from fsdp_migrate.probe.hooks import install
-from fsdp_migrate.probe.outside import report_outside_writes
+from fsdp_migrate.probe.outside import Outside
 from fsdp_migrate.probe.passing import is_ours, passed_on
 from fsdp_migrate.probe.process import dump_stacks_on_signal
 from fsdp_migrate.probe.recorder import Recorder
@@ -69,7 +69,8 @@ def begin(settings: Settings, rank: int, world: int) -> Recorder:
         redirect=settings.redirect,
     )
     if settings.scratch is not None:
-        report_outside_writes(settings.scratch, settings.out, recorder.writer)
+        recorder.outside = Outside(settings.scratch, settings.out, recorder.writer)
+        recorder.outside.install()
     install(recorder)
     if settings.seed is not None:
         _seed(settings.seed)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.verify.request import CheckRequest, Side
-from fsdp_migrate.verify.sources import mention, program_files
+from fsdp_migrate.verify.sources import imported, mention, program_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def _files(request: CheckRequest, side: Side) -> list[Path]:
 
 def command(request: CheckRequest, run: Run) -> list[str]:
     """The whole command, under torchrun, the caller's launcher, or plain Python for a program that spawns."""
-    probe = ["-m", "fsdp_migrate.probe", *probe_options(request, run), *_target(request, run.side)]
+    probe = ["-m", "fsdp_migrate.probe", *probe_words(request, run)]
     if request.launcher is not None:
         line = shlex.join([request.python, *probe])
         return ["bash", "-c", request.launcher.replace("{probe}", line).replace("{n}", str(request.world_size))]
@@ -58,6 +58,31 @@ def command(request: CheckRequest, run: Run) -> list[str]:
     where = [*_meeting_place(request, run), *request.torchrun_args]
     count = ["--nproc-per-node", str(request.world_size)]
     return [request.python, "-m", "torch.distributed.run", *where, *count, *probe]
+
+
+def can_fork(request: CheckRequest, side: Side) -> bool:
+    """Whether the ranks can be forked from one process: all on this machine, and no CUDA, which a fork cannot use."""
+    plain = request.launcher is None and request.nodes == 1 and not request.torchrun_args
+    return plain and request.device == "cpu" and request.dry_run_world is None and not spawns_itself(request, side)
+
+
+_WORTH_IT = ("numpy", "scipy", "einops", "safetensors", "transformers", "peft", "timm")
+"""Libraries that take long to import, and neither start threads nor look at their rank when they are."""
+
+
+def preload(request: CheckRequest) -> list[list[str]]:
+    """What both programs import of these: modules, with the names that are imported from each."""
+    found: dict[str, set[str]] = {}
+    for file in {*_files(request, "original"), *_files(request, "rewritten")}:
+        for module, names in imported(file):
+            if module.split(".")[0] in _WORTH_IT:
+                found.setdefault(module, set()).update(names)
+    return [[module, *sorted(names)] for module, names in sorted(found.items())]
+
+
+def probe_words(request: CheckRequest, run: Run) -> list[str]:
+    """The probe's own command line."""
+    return [*probe_options(request, run), *_target(request, run.side)]
 
 
 def _meeting_place(request: CheckRequest, run: Run) -> list[str]:

@@ -109,6 +109,10 @@ class Observation:
     """Whether random numbers were drawn into DTensors where each rank draws the same ones, unlike on CUDA."""
     errors: tuple[str, ...]
     outside: tuple[str, ...]
+    """Files it wrote outside its scratch copy, but for temporary ones; `written` has all."""
+    written: tuple[str, ...]
+    read_back: tuple[str, ...]
+    """Files it read that an earlier run of the check had written."""
     ends: tuple[str, ...]
     files: tuple[SavedFile, ...]
     uses: frozenset[Use]
@@ -160,12 +164,19 @@ def merge(ranks: list[RankRecords]) -> Observation:
         errors=tuple(
             f"rank {rank.rank}: {r['type']} in {r['where']}: {r['message']}" for rank in ranks for r in rank.of("error")
         ),
-        outside=tuple(sorted({r["path"] for rank in ranks for r in rank.of("outside")})),
+        outside=_paths(ranks, "outside", temporary=False),
+        written=(*_paths(ranks, "outside", temporary=False), *_paths(ranks, "outside", temporary=True)),
+        read_back=tuple(sorted({r["path"] for rank in ranks for r in rank.of("read_back")})),
         evaluated_before_step=_first_evaluation(lead),
         files=saved_files(ranks),
         uses=frozenset(Use(r["path"], r["line"], r["name"], r["sharded"]) for rank in ranks for r in rank.of("use")),
         ends=tuple(str((rank.end or {}).get("reason", "none")) for rank in ranks),
     )
+
+
+def _paths(ranks: list[RankRecords], kind: str, temporary: bool) -> tuple[str, ...]:
+    records = (r for rank in ranks for r in rank.of(kind))
+    return tuple(sorted({r["path"] for r in records if r.get("temporary", False) is temporary}))
 
 
 def _unit(raw: Record) -> Unit:

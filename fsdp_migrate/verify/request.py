@@ -89,6 +89,10 @@ class CheckRequest:
         root = self.original_root if side == "original" else self.rewritten_root
         return (root or self.script(side).parent).resolve()
 
+    @property
+    def trees(self) -> tuple[Path, Path]:
+        return self.tree("original"), self.tree("rewritten")
+
     def script(self, side: Side) -> Path:
         return self.original if side == "original" else self.rewritten
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from fsdp_migrate.verify.checks import ALL
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
 from fsdp_migrate.verify.checks.losses import loss_limits
+from fsdp_migrate.verify.independence import independence, moved_arguments
 from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.preflight import look, missing_program, objection
@@ -57,11 +58,14 @@ def a_home(request: CheckRequest) -> Iterator[Path]:
 
 
 def compare_observations(
-    comparison: Comparison, allow: tuple[str, ...] = (), more_rows: tuple[CheckRow, ...] = ()
+    comparison: Comparison,
+    allow: tuple[str, ...] = (),
+    more_rows: tuple[CheckRow, ...] = (),
+    read_back: Mapping[str, tuple[str, str]] | None = None,
 ) -> ParityReport:
     """Judge runs that were made before. No process is started."""
     rows: tuple[CheckRow, ...] = tuple(row for check in ALL for row in check(comparison))
-    rows = with_allowed(rows + more_rows, allow)
+    rows = independence(read_back or {}, with_allowed(rows + more_rows, allow))
     verdict, reason = verdict_of(rows)
     return ParityReport(
         verdict=verdict,
@@ -79,12 +83,18 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None, repor
     problem = missing_program(request) or objection(request, look(request.python, request.env))
     if problem is not None:
         raise CouldNotRun(problem)
-    runner = Runner(request, home, progress)
+    with closing(Runner(request, home, progress)) as runner:
+        return _compared(request, runner, reported)
+
+
+def _compared(request: CheckRequest, runner: Runner, reported: Reported | None) -> ParityReport:
     comparison = _run_both(request, runner)
     accounted = account(comparison.original.uses, request.tree("original"), request.tree("rewritten"), reported)
     resumed = checkpoint_rows(request, runner, comparison)
-    report = compare_observations(comparison, request.allow, (accounted, *resumed))
-    warnings = report.warnings + tuple(
+    report = compare_observations(comparison, request.allow, (accounted, *resumed), runner.read_back)
+    moved = moved_arguments(request.args, request.trees)
+    warnings = report.warnings + tuple(f"{arg}: each run had its own, in its copy of the tree" for arg in moved)
+    warnings += tuple(
         f"{path} was linked to and not copied (too large): a program that overwrites it overwrites yours"
         for path in runner.linked
     )

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fsdp_migrate.verify.launch import Run, command, environment
+from fsdp_migrate.verify.forks import Process, Server
+from fsdp_migrate.verify.independence import own_arguments
+from fsdp_migrate.verify.launch import Run, can_fork, command, environment, preload, probe_words, redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.outcome import SPACE_HINT, outcome, worth_a_retry
 from fsdp_migrate.verify.records import RankRecords, read_run
 from fsdp_migrate.verify.report import Failure
 from fsdp_migrate.verify.request import CheckRequest, Side
 from fsdp_migrate.verify.scratch import copy_tree
-from fsdp_migrate.verify.watch import Watched, watch
+from fsdp_migrate.verify.watch import Watched, launch, watch
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the run ("original", "rewritten", "floor 1"), the steps made, and the steps wanted."""
 
+_WRITTEN_BEFORE = "written-before.json"
+"""Read by fsdp_migrate/probe/outside.py."""
 _SHARED_DISK_S = 30.0
 
 
@@ -63,6 +68,11 @@ class Runner:
     progress: Progress | None = None
     linked: tuple[Path, ...] = ()
     repeated: tuple[str, ...] = ()
+    read_back: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Files outside of all copies that one run has written and a later one read: the two runs."""
+    _written: dict[str, str] = field(default_factory=dict)
+    _server: Server | None = None
+    _without_server: bool = False
 
     def run(self, plan: Plan) -> Observation:
         """Raises CouldNotRun. A run in which native code, mostly gloo's, ended a rank is made once more."""
@@ -74,6 +84,8 @@ class Runner:
         result = outcome(plan.name, watched, ranks)
         if isinstance(result, Failure):
             raise CouldNotRun(result)
+        self.read_back |= {path: (self._written[path], plan.name) for path in result.read_back if path in self._written}
+        self._written |= {path: plan.name for path in result.written if path not in self._written}
         return result
 
     def place(self, name: str) -> Path:
@@ -82,8 +94,9 @@ class Runner:
 
     def _attempt(self, plan: Plan) -> Watched:
         place = self.place(plan.name)
-        request = replace(self.request, args=self.request.args + plan.more_args)
         mine = self._of_this_node
+        own = own_arguments(self.request.args + plan.more_args, self.request.trees, place / f"scratch{mine}")
+        request = replace(self.request, args=own)
         run = Run(
             plan.side,
             plan.name,
@@ -95,18 +108,19 @@ class Runner:
         )
         try:
             _clear(run)
+            run.out.mkdir(parents=True, exist_ok=True)
+            (run.out / _WRITTEN_BEFORE).write_text(json.dumps(sorted(self._written)))
             self.linked = tuple(sorted({*self.linked, *copy_tree(request.tree(plan.side), run.scratch)}))
             if plan.over is not None:
                 for scratch in sorted(self.place(plan.over).glob("scratch*")):  # each node's ranks wrote their own
                     _lay_over(scratch, run.scratch)
         except OSError as error:
             raise CouldNotRun(cannot_write(place, error)) from error
+        log = run.out / f"output{mine}.log"
         watched = watch(
-            command(request, run),
-            run.scratch / request.cwd,
-            environment(request),
+            lambda: self._start(request, run, log),
             run.out,
-            run.out / f"output{mine}.log",
+            log,
             request.hang_timeout,
             request.start_timeout,
             self._tell(plan.name),
@@ -116,6 +130,32 @@ class Runner:
         if not plan.leave_scratch:
             shutil.rmtree(run.scratch, ignore_errors=True)
         return watched
+
+    def close(self) -> None:
+        """End the server, if there is one."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _start(self, request: CheckRequest, run: Run, log: Path) -> Process:
+        """From the server where that can be, else through torchrun, a launcher, or plain Python."""
+        cwd, env = run.scratch / request.cwd, environment(request)
+        if can_fork(request, run.side) and not self._without_server:
+            try:
+                if self._server is None:
+                    self._server = Server(
+                        request.python,
+                        env,
+                        redirects(request),
+                        request.world_size,
+                        preload(request),
+                        self.home / "server.log",
+                    )
+                return self._server.start(probe_words(request, run), cwd, env, log, request.world_size)
+            except OSError:
+                self.close()
+                self._without_server = True
+        return launch(command(request, run), cwd, env, log)
 
     @property
     def _of_this_node(self) -> str:

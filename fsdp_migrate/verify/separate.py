@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def record(
             raise CouldNotRun(problem)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / _ABOUT).unlink(missing_ok=True)
-        recording = _recorded(request, Runner(request, directory, progress), save_init, init_from)
+        with closing(Runner(request, directory, progress)) as runner:
+            recording = _recorded(request, runner, save_init, init_from)
         (directory / _ABOUT).write_text(json.dumps(asdict(recording), indent=2) + "\n", encoding="utf-8")
     except CouldNotRun as error:
         return error.failure

@@ -38,6 +38,19 @@ def mention(files: list[Path], words: tuple[str, ...]) -> bool:
     return any(word in text for text in map(_text, files) for word in words)
 
 
+def imported(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """(module, names from it) of each absolute import of a file."""
+    try:
+        tree = ast.parse(_text(file))
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module, [alias.name for alias in node.names if alias.name != "*"]
+
+
 def _imports(file: Path, homes: list[Path]) -> Iterator[Path]:
     try:
         tree = ast.parse(_text(file))

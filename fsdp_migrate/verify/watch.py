@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from fsdp_migrate.verify.forks import Process
 from fsdp_migrate.verify.records import RankRecords, read_run
 
 Progress = Callable[[int], None]
@@ -39,26 +40,23 @@ class Watched:
 
 
 def watch(
-    command: list[str],
-    cwd: Path,
-    env: Mapping[str, str],
+    start: Callable[[], Process],
     out: Path,
     log: Path,
     hang_timeout: float,
     start_timeout: float,
     progress: Progress | None = None,
 ) -> Watched:
-    """Run `command` to its end. `out` is where the ranks write, `log` where the output goes.
+    """See a run through to its end. `out` is where the ranks write, `log` where the output goes.
 
     KeyboardInterrupt, and the SystemExit of a SIGTERM or SIGHUP, pass through after all processes are gone.
     """
     out.mkdir(parents=True, exist_ok=True)
     hung: float | None = None
     stacks: dict[int, str] = {}
-    with _signals_end_the_run(), log.open("w") as sink:
-        process = subprocess.Popen(
-            command, cwd=cwd, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
-        )
+    log.unlink(missing_ok=True)
+    with _signals_end_the_run():
+        process = start()
         try:
             hung = _wait(process, out, hang_timeout, start_timeout, progress)
             if hung is not None:
@@ -66,7 +64,22 @@ def watch(
         finally:
             _end(process, out)
     room = shutil.disk_usage(out).free
-    return Watched(process.returncode, read_run(out), hung, stacks, log.read_text(errors="replace"), room)
+    return Watched(
+        process.returncode or 0,
+        read_run(out),
+        hung,
+        stacks,
+        log.read_text(errors="replace") if log.exists() else "",
+        room,
+    )
+
+
+def launch(command: list[str], cwd: Path, env: Mapping[str, str], log: Path) -> Process:
+    """A process of its own, in a session of its own."""
+    with log.open("w") as sink:
+        return subprocess.Popen(
+            command, cwd=cwd, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 @contextlib.contextmanager
@@ -88,7 +101,7 @@ def _signals_end_the_run() -> Iterator[None]:
 
 
 def _wait(
-    process: subprocess.Popen[bytes],
+    process: Process,
     out: Path,
     hang_timeout: float,
     start_timeout: float,
@@ -132,7 +145,7 @@ def _dump_stacks(out: Path) -> dict[int, str]:
     return {int(path.stem.removeprefix("rank-")): path.read_text(errors="replace") for path in files}
 
 
-def _end(process: subprocess.Popen[bytes], out: Path) -> None:
+def _end(process: Process, out: Path) -> None:
     """torchrun first, so that it can end its workers; then its group; then each worker, which are in sessions of their
     own where signals to torchrun's group do not reach."""
     if process.poll() is None:

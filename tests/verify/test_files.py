@@ -156,16 +156,23 @@ def test_every_way_to_save_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     import torch.distributed.checkpoint as dcp
 
     from fsdp_migrate.probe.files import Files
+    from fsdp_migrate.probe.settings import Settings
 
     heard: list[dict[str, object]] = []
 
-    class Writer:
+    class Recorder:
+        settings, world, steps_made, outside = Settings(tmp_path, scratch=tmp_path), 1, 3, None
+
+        @property
+        def writer(self) -> Recorder:
+            return self
+
         def write(self, kind: str, **fields: object) -> None:
             heard.append({"kind": kind, **fields})
 
     for module, name in ((torch, "save"), (dcp, "save"), (dcp, "async_save"), (dcp.state_dict_saver, "save")):
         monkeypatch.setattr(module, name, getattr(module, name))
-    Files(Writer(), 1, tmp_path, lambda: 3).install()  # type: ignore[arg-type]
+    Files(Recorder()).install()  # type: ignore[arg-type]
     torch.save(state(), tmp_path / "a.pt")
     with (tmp_path / "b.pt").open("wb") as file:
         torch.save(state(), file)

@@ -65,6 +65,8 @@ def run(api: str) -> Observation:
         draws_repeat=False,
         errors=(),
         outside=(),
+        written=(),
+        read_back=(),
         ends=("max_steps",) * 2,
         files=(),
         uses=frozenset(),
