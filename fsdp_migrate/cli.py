@@ -122,6 +122,7 @@ def check(
     python: run.Python = None,
     spawns: run.Spawns = None,
     redirect: run.Redirect = None,
+    fresh: run.Fresh = None,
     keep: run.Keep = None,
     html: run.Html = None,
 ) -> None:

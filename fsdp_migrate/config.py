@@ -15,7 +15,7 @@ OLDEST_TORCH = (2, 6)
 KINDS_OF_RUN = ("run_gpus", "run_cpus", "dry_run_world")
 NOT_IN_A_DRY_RUN = frozenset(
     {
-        *("--steps", "--floor-runs", "--init", "--resume-args", "--from-baseline-checkpoint"),
+        *("--steps", "--fresh", "--floor-runs", "--init", "--resume-args", "--from-baseline-checkpoint"),
         *("--nnodes", "--node-rank", "--rdzv-endpoint", "--torchrun-args", "--launcher"),
     }
 )
@@ -82,6 +82,8 @@ class Config:
     """Whether the program starts its own processes."""
     redirect: str = "auto"
     """Whether CUDA calls go to the CPU."""
+    fresh: bool = False
+    """Whether the original is run although an earlier check has its records."""
     keep: str = ""
     """Where a parity run leaves its records; empty to leave none."""
     allow: tuple[str, ...] = ()
@@ -259,6 +261,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "python": _text,
     "spawns": lambda value: _one_of(value, ("auto", "yes", "no")),
     "redirect": lambda value: _one_of(value, ("auto", "on", "off")),
+    "fresh": _flag,
     "keep": _text,
     "allow": _checks,
     "html": _text,

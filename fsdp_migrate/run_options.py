@@ -123,6 +123,14 @@ Redirect = Annotated[
     ),
 ]
 
+Fresh = Annotated[
+    bool | None,
+    typer.Option(
+        "--fresh",
+        help="Run the original although nothing about it has changed since the last check.",
+        rich_help_panel=_HOW,
+    ),
+]
 Keep = Annotated[
     str | None, typer.Option(help="Leave the records of the runs here.", metavar="DIR", rich_help_panel=_RESULTS)
 ]

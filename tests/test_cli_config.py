@@ -61,6 +61,7 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         launcher = "srun {probe}"
         keep = "records"
         allow = ["S3"]
+        fresh = true
         html = "parity.html"
     """
     config = configured(tmp_path, text)

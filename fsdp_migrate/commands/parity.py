@@ -130,6 +130,7 @@ def _request(sides: Sides, options: Config, keep: Path | None) -> CheckRequest:
         seed=options.seed,
         allow=options.allow,
         checkpoint_format=options.checkpoint_format,
+        reuse=not options.fresh,
         floor_runs=options.floor_runs,
         init=options.init,  # type: ignore[arg-type]  # the configuration lets no other word through
         resume_args=options.resume_args or None,

@@ -144,5 +144,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    serve(given["redirect"], given["processes"], given["preload"])
+    serve(*json.loads(sys.argv[1]))

@@ -31,21 +31,19 @@ class Process(Protocol):
 
 
 class Server:
-    """One server process. `start` raises OSError when it does not answer; then there is torchrun."""
+    """One server process, which imports what `words` name. `start` raises OSError when it does not answer: then there
+    is torchrun."""
 
     def __init__(
         self,
         python: str,
         env: Mapping[str, str],
-        redirect: bool,
-        processes: int,
-        preload: Sequence[Sequence[str]],
+        words: str,
         log: Path,
     ) -> None:
-        order = json.dumps({"redirect": redirect, "processes": processes, "preload": preload})
         with log.open("w") as sink:
             self._process = subprocess.Popen(
-                [python, "-m", "fsdp_migrate.probe.server", order],
+                [python, "-m", "fsdp_migrate.probe.server", words],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,
@@ -54,11 +52,12 @@ class Server:
                 start_new_session=True,
             )
         self._buffer = b""
-        if "ready" not in (self.answer(_START_S) or {}):
-            self.close()
-            raise OSError("the server did not start")
+        self._is_ready = False
 
     def start(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], log: Path, world: int) -> Forked:
+        if not self._is_ready and "ready" not in (self.answer(_START_S) or {}):
+            raise OSError("the server did not start")
+        self._is_ready = True
         order = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "log": str(log), "world": world}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -85,6 +84,8 @@ class Server:
         return found
 
     def close(self) -> None:
+        if not self._is_ready:  # it may import for a while yet
+            self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ _OUTSIDE = "outside"
 
 
 def own_arguments(args: tuple[str, ...], roots: tuple[Path, ...], scratch: Path) -> tuple[str, ...]:
-    """The program's arguments for one run: an absolute path in either tree, or of nothing that is there yet, becomes one
+    """The program's arguments for one run: an absolute path in either tree, or of nothing that is there, becomes one
     in the run's own copy. What is there and lies elsewhere is taken to be read."""
     return tuple(_own(arg, roots, scratch) for arg in args)
 

@@ -33,6 +33,8 @@ class CheckRequest:
 
     `checkpoint_format` is the one that the program was rewritten for: what it saves may differ by that much.
 
+    With `reuse` the original's runs of an earlier check are used again, as long as nothing about them has changed.
+
     `seed` seeds every process before the program begins, for a program that does not do so itself.
 
     `steps` is the number of optimizer steps compared. `floor_runs` is how many times the original is run again from
@@ -73,6 +75,7 @@ class CheckRequest:
     from_baseline_checkpoint: bool = False
     dry_run_world: int | None = None
     checkpoint_format: str = "keep"
+    reuse: bool = False
 
     @property
     def ranks(self) -> int:

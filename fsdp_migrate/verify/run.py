@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fsdp_migrate.verify.accounting import Reported, account
+from fsdp_migrate.verify.catalogue import catalogue
 from fsdp_migrate.verify.checks import ALL
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
 from fsdp_migrate.verify.checks.losses import loss_limits
 from fsdp_migrate.verify.independence import independence, moved_arguments
+from fsdp_migrate.verify.kept import kept_runs
 from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.preflight import look, missing_program, objection
@@ -65,7 +67,10 @@ def compare_observations(
 ) -> ParityReport:
     """Judge runs that were made before. No process is started."""
     rows: tuple[CheckRow, ...] = tuple(row for check in ALL for row in check(comparison))
-    rows = independence(read_back or {}, with_allowed(rows + more_rows, allow))
+    order = list(catalogue())
+    rows += more_rows
+    rows = tuple(sorted(rows, key=lambda row: order.index(row.id)))
+    rows = independence(read_back or {}, with_allowed(rows, allow))
     verdict, reason = verdict_of(rows)
     return ParityReport(
         verdict=verdict,
@@ -80,10 +85,16 @@ def compare_observations(
 
 
 def _checked(request: CheckRequest, home: Path, progress: Progress | None, reported: Reported | None) -> ParityReport:
-    problem = missing_program(request) or objection(request, look(request.python, request.env))
-    if problem is not None:
-        raise CouldNotRun(problem)
+    missing = missing_program(request)
+    if missing is not None:
+        raise CouldNotRun(missing)
     with closing(Runner(request, home, progress)) as runner:
+        runner.prepare()  # torch is imported there while it is looked for here
+        machine = look(request.python, request.env)
+        problem = objection(request, machine)
+        if problem is not None:
+            raise CouldNotRun(problem)
+        runner.kept = kept_runs(request, machine.torch)
         return _compared(request, runner, reported)
 
 
@@ -102,7 +113,10 @@ def _compared(request: CheckRequest, runner: Runner, reported: Reported | None) 
         f"the run `{name}` was made twice: native code, mostly gloo's, ended a rank in the first"
         for name in runner.repeated
     )
-    return replace(report, device=request.device, limits=limits_of(request), warnings=warnings)
+    limits = limits_of(request)
+    if runner.reused and runner.kept is not None:
+        limits += (f"The original was not run: its records are those of {runner.kept.date}; --fresh runs it again",)
+    return replace(report, device=request.device, limits=limits, warnings=warnings)
 
 
 def _run_both(request: CheckRequest, runner: Runner) -> Comparison:

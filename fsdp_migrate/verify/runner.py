@@ -13,8 +13,9 @@ from pathlib import Path
 
 from fsdp_migrate.verify.forks import Process, Server
 from fsdp_migrate.verify.independence import own_arguments
+from fsdp_migrate.verify.kept import Kept
 from fsdp_migrate.verify.launch import Run, can_fork, command, environment, preload, probe_words, redirects
-from fsdp_migrate.verify.observation import Observation
+from fsdp_migrate.verify.observation import Observation, merge
 from fsdp_migrate.verify.outcome import SPACE_HINT, outcome, worth_a_retry
 from fsdp_migrate.verify.records import RankRecords, read_run
 from fsdp_migrate.verify.report import Failure
@@ -68,6 +69,9 @@ class Runner:
     progress: Progress | None = None
     linked: tuple[Path, ...] = ()
     repeated: tuple[str, ...] = ()
+    kept: Kept | None = None
+    reused: tuple[str, ...] = ()
+    """The runs that were not made, because an earlier check has their records."""
     read_back: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Files outside of all copies that one run has written and a later one read: the two runs."""
     _written: dict[str, str] = field(default_factory=dict)
@@ -76,6 +80,10 @@ class Runner:
 
     def run(self, plan: Plan) -> Observation:
         """Raises CouldNotRun. A run in which native code, mostly gloo's, ended a rank is made once more."""
+        kept = self.kept if plan.side == "original" and plan.save_init is None and not plan.more_args else None
+        if kept is not None and (records := kept.records(plan.name)) is not None:
+            self.reused += (plan.name,)
+            return merge(records)
         watched = self._attempt(plan)
         if worth_a_retry(watched) and not self.request.joins_others:  # the other nodes would not know of it
             self.repeated += (plan.name,)
@@ -85,6 +93,8 @@ class Runner:
         if isinstance(result, Failure):
             raise CouldNotRun(result)
         self.read_back |= {path: (self._written[path], plan.name) for path in result.read_back if path in self._written}
+        if kept is not None:
+            kept.keep(plan.name, self.place(plan.name) / "records")
         self._written |= {path: plan.name for path in result.written if path not in self._written}
         return result
 
@@ -131,6 +141,17 @@ class Runner:
             shutil.rmtree(run.scratch, ignore_errors=True)
         return watched
 
+    def prepare(self) -> None:
+        """Start the server, which imports while something else is done; where there can be one."""
+        request = self.request
+        if self._server is not None or self._without_server or not can_fork(request, "original"):
+            return
+        words = json.dumps([redirects(request), request.world_size, preload(request)])
+        try:
+            self._server = Server(request.python, environment(request), words, self.home / "server.log")
+        except OSError:
+            self._without_server = True
+
     def close(self) -> None:
         """End the server, if there is one."""
         if self._server is not None:
@@ -140,18 +161,11 @@ class Runner:
     def _start(self, request: CheckRequest, run: Run, log: Path) -> Process:
         """From the server where that can be, else through torchrun, a launcher, or plain Python."""
         cwd, env = run.scratch / request.cwd, environment(request)
-        if can_fork(request, run.side) and not self._without_server:
+        if can_fork(request, run.side):
+            self.prepare()
             try:
-                if self._server is None:
-                    self._server = Server(
-                        request.python,
-                        env,
-                        redirects(request),
-                        request.world_size,
-                        preload(request),
-                        self.home / "server.log",
-                    )
-                return self._server.start(probe_words(request, run), cwd, env, log, request.world_size)
+                if self._server is not None:
+                    return self._server.start(probe_words(request, run), cwd, env, log, request.world_size)
             except OSError:
                 self.close()
                 self._without_server = True

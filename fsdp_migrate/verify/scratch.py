@@ -19,17 +19,11 @@ def copy_tree(source: Path, target: Path, limit: int = COPY_LIMIT_BYTES) -> list
     Returns the files that were linked to because the limit was reached: a program that overwrites one of those
     overwrites the user's file.
     """
-    files: list[tuple[int, Path]] = []
-    for folder, subfolders, names in os.walk(source):
-        subfolders[:] = [name for name in subfolders if name not in _NOT_NEEDED]
-        (target / Path(folder).relative_to(source)).mkdir(parents=True, exist_ok=True)
-        for name in names:
-            path = Path(folder, name)
-            if path.is_file():
-                files.append((path.stat().st_size, path))
+    for folder in _folders_of(source):
+        (target / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
     linked: list[Path] = []
     spent = 0
-    for size, path in sorted(files):
+    for size, path in files_of(source):
         spent += size
         place = target / path.relative_to(source)
         if spent <= limit:
@@ -38,3 +32,17 @@ def copy_tree(source: Path, target: Path, limit: int = COPY_LIMIT_BYTES) -> list
             place.symlink_to(path.resolve())
             linked.append(path)
     return linked
+
+
+def files_of(source: Path) -> list[tuple[int, Path]]:
+    """(size, path) of each file that a run may need, smallest first."""
+    paths = [path for folder in _folders_of(source) for path in folder.iterdir() if path.is_file()]
+    return sorted((path.stat().st_size, path) for path in paths)
+
+
+def _folders_of(source: Path) -> list[Path]:
+    found = []
+    for folder, subfolders, _ in os.walk(source):
+        subfolders[:] = [name for name in subfolders if name not in _NOT_NEEDED]
+        found.append(Path(folder))
+    return found
