@@ -214,6 +214,9 @@ class Source(Protocol):
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """`[start, end)` in characters."""
 
+    def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The same inside of its own parentheses, which stay around what replaces it, with the comments in them."""
+
     def code(self, node: cst.CSTNode) -> str:
         """The text of a node, as the user wrote it."""
 

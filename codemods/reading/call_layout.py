@@ -24,7 +24,7 @@ def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: s
     """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
     long, and each on its own where that is still too long.
     """
-    start, end = ctx.span(old)
+    start, end = ctx.bare_span(old)
     line_start = ctx.text.rfind("\n", 0, start) + 1
     rest = ctx.text[end:].split("\n", 1)[0].rstrip()
     text = f"{function}({arguments}){suffix}"
@@ -94,7 +94,7 @@ def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With) ->
 
     The call stands in a block that `replace_head` takes one level out; lines put in have to be written there.
     """
-    end = ctx.span(call)[1] - 1
+    end = ctx.bare_span(call)[1] - 1
     if not call.args:
         return Edit(end, end, f", {text}")
     last = call.args[-1]
@@ -132,7 +132,7 @@ def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg) -> list[Ed
 
 def renaming(ctx: Context, call: cst.Call, name: str, left_out: Collection[cst.Arg] = ()) -> list[Edit]:
     """Call another function, with arguments that stand below one another moved along."""
-    edits = [Edit(*ctx.span(call.func), name)]
+    edits = [Edit(*ctx.bare_span(call.func), name)]
     wider = len(name) - len(ctx.code(call.func))
     kept = [after for before, after in pairwise([None, *call.args]) if after not in left_out and before not in left_out]
     starts = [ctx.span(argument)[0] for argument in kept if argument is not None]

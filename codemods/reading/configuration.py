@@ -23,4 +23,4 @@ def move(node: cst.BaseExpression, name: str, ctx: Context) -> Fix:
         starred = not ctx.is_imported(inner)
         return Fix(imports=[Import(SUPPORT, root)] if starred else [])
     item = ctx.named(Import(SUPPORT, root), node)
-    return Fix(edits=[Edit(*ctx.span(inner), item.local)], imports=[item])
+    return Fix(edits=[Edit(*ctx.bare_span(inner), item.local)], imports=[item])

@@ -129,6 +129,9 @@ class FileContext:
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         return self.tree.span(node)
 
+    def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.bare_span(node)
+
     def code(self, node: cst.CSTNode) -> str:
         return self.tree.code(node)
 

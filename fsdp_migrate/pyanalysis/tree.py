@@ -99,6 +99,10 @@ class Tree:
         """`[start, end)` of the node in characters, its own parentheses included, the white space around it not."""
         return self._places.span(node)
 
+    def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The same without its own parentheses."""
+        return self._places.bare_span(node)
+
     def code(self, node: cst.CSTNode) -> str:
         """The text of a node, as `span` has it."""
         start, end = self.span(node)

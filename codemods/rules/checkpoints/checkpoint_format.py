@@ -83,7 +83,7 @@ def _save(call: cst.Call, ctx: PlannedContext) -> Fix:
     item = dcp_import(ctx, call)
     path = call.args[1]
     edits = [
-        Edit(*ctx.span(call.func), f"{item.local}.save"),
+        Edit(*ctx.bare_span(call.func), f"{item.local}.save"),
         Edit(ctx.span(path)[0], ctx.span(path.value)[0], "checkpoint_id="),
     ]
     guard = guard_of(call, ctx)
@@ -103,7 +103,7 @@ def _load(call: cst.Call, ctx: Context) -> Fix:
     path = next((a for a in call.args if a.keyword is not None and a.keyword.value == "f"), call.args[0])
     text = f"{item.local}({ctx.quote(path.value)}, {model})"
     message = "torch.load becomes load_dcp of the support module, which reads each rank's part"
-    return Fix([Edit(*ctx.span(call), text)], [finding(CODE, Level.REVIEW, ctx, call, message, _CONVERT)], [item])
+    return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REVIEW, ctx, call, message, _CONVERT)], [item])
 
 
 RULE: Rule[cst.Call] = Rule(CODE, "checkpoint-format", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

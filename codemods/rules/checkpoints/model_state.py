@@ -176,7 +176,9 @@ def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, opt
         arguments += f", options={imports[1].local}({options})"
     text = call_text(ctx, found.call, imports[0].local, arguments)
     message = f"{found.method} becomes {function}"
-    return Fix([Edit(*ctx.span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports)
+    return Fix(
+        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
+    )
 
 
 def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
@@ -186,7 +188,7 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.call.args)]
     text = call_text(ctx, found.call, item.local, ", ".join(arguments))
     return Fix(
-        edits=[Edit(*ctx.span(found.call), text)],
+        edits=[Edit(*ctx.bare_span(found.call), text)],
         findings=[
             finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {name} of the support module")
         ],

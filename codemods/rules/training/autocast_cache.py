@@ -133,7 +133,7 @@ def edit(found: Match, ctx: Context) -> Fix:
 def _edit(call: cst.Call, ctx: Context) -> Edit | None:
     """An empty one where the argument is there already; None where it says something else, or cannot be put."""
     given = {argument.keyword.value: argument for argument in call.args if argument.keyword is not None}
-    end = ctx.span(call)[1] - 1
+    end = ctx.bare_span(call)[1] - 1
     if "cache_enabled" in given:
         return Edit(end, end, "") if ctx.code(given["cache_enabled"].value) == "False" else None
     before = 2 if _OF_DEVICE.match(ctx.dotted(call.func) or "") else 3

@@ -99,9 +99,9 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, _FUNCTION), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
         partial = ctx.named(Import("functools", "partial"), found.attribute)
-        edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
+        edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
         return Fix(edits, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item, partial])
-    start, end = ctx.span(call)
+    start, end = ctx.bare_span(call)
     by_class = found.model is not found.attribute.value
     first = ctx.span(call.args[0])[0] if call.args else end - 1
     gap = ctx.text[:first].removeprefix(ctx.text[:first].rstrip())  # a line break, where they have lines of their own

@@ -83,7 +83,9 @@ def edit(found: Match, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, "free_shards"), found.call)
     text = f"{item.local}({ctx.quote(found.unit)})"
     message = "freeing a flat parameter becomes free_shards of the support module"
-    return Fix([Edit(*ctx.span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item])
+    return Fix(
+        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item]
+    )
 
 
 RULE: Rule[Match] = Rule(CODE, "freed-flat-parameter", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

@@ -69,7 +69,7 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     found = finding(CODE, Level.REWRITTEN, ctx, call, _BECOMES)
     if _ignores_parameters(ctx):
         found = finding(CODE, Level.MANUAL, ctx, call, f"{_BECOMES}; {_MIXED}", _HINT)
-    return Fix([Edit(*ctx.span(call), text)], [found], [torch])
+    return Fix([Edit(*ctx.bare_span(call), text)], [found], [torch])
 
 
 def _ignores_parameters(ctx: Context) -> bool:

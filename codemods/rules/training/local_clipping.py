@@ -108,7 +108,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     findings = [finding(CODE, Level.MANUAL, ctx, call, message, hint)]
     if not has_plain_norm(call, 1) or needs_support(model, found.where, ctx.plan) or rerun:
         item = ctx.named(Import(SUPPORT, "clip_grad_norm_"), call)
-        edits = [Edit(*ctx.span(call.func), item.local)]
+        edits = [Edit(*ctx.bare_span(call.func), item.local)]
         for argument in call.args:
             if argument.keyword is not None and argument.keyword.value == "foreach":
                 edits += argument_removal(ctx, call, argument)
@@ -117,9 +117,9 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
                 return Fix(findings=findings, raises=[Raise(call, CODE, why, model if found.where is ctx else None)])
         given = _parameters(call)
         if given.keyword is not None:
-            edits.append(Edit(*ctx.span(given.keyword), "model_or_parameters"))
+            edits.append(Edit(*ctx.bare_span(given.keyword), "model_or_parameters"))
         if found.directly:
-            edits.append(Edit(*ctx.span(given.value), ctx.quote(model)))
+            edits.append(Edit(*ctx.bare_span(given.value), ctx.quote(model)))
         return Fix(edits, findings, [item])
     return _plain(found, ctx, findings)
 

@@ -127,7 +127,7 @@ def _class_test(found: Match, ctx: Context) -> Fix:
     if found.name == "no_sync" and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
         text = f"({text} or {ctx.quote(found.call)})"  # a DDP model has this method too
     return Fix(
-        [Edit(*ctx.span(found.call), text)],
+        [Edit(*ctx.bare_span(found.call), text)],
         [finding(CODE, Level.REWRITTEN, ctx, found.call, f"hasattr of `{found.name}` becomes a class test")],
         [item],
     )
@@ -137,7 +137,7 @@ def _function(found: Match, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, found.name), found.call)
     partial = ctx.named(Import("functools", "partial"), found.call)
     return Fix(
-        [Edit(*ctx.span(found.call), f"{partial.local}({item.local}, {ctx.quote(found.model)})")],
+        [Edit(*ctx.bare_span(found.call), f"{partial.local}({item.local}, {ctx.quote(found.model)})")],
         [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {found.name} of the support module")],
         [item, partial],
     )

@@ -112,12 +112,12 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _with_discards(found, ctx, edits, [], _FLAG)
     item = ctx.named(Import(SUPPORT, "no_sync"), found.attribute)
     if isinstance(call, cst.Call) and call.func is found.attribute:
-        edits = [Edit(*ctx.span(call), f"{item.local}({ctx.quote(found.model)})")]
+        edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(found, ctx, edits, [item], _THROUGH_SUPPORT + _FORWARD_ALONE)
         return _with_discards(found, ctx, edits, [item], _THROUGH_SUPPORT)
     partial = ctx.named(Import("functools", "partial"), found.attribute)
-    edits = [Edit(*ctx.span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
+    edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
     return _with_discards(found, ctx, edits, [item, partial], _THROUGH_SUPPORT)
 
 

@@ -73,7 +73,7 @@ def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found, _LOADS, _HINT)], raises=[stopped])
     item = ctx.named(Import(SUPPORT, _METHOD), found)
     message = f"{_METHOD} becomes {_METHOD} of the support module"
-    return Fix([Edit(*ctx.span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+    return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
 
 
 def _loads(call: cst.Call, ctx: Context) -> bool:

@@ -67,7 +67,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
 def edit(found: Reference, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, "shard_model"), found)
     message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
-    return Fix([Edit(*ctx.span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+    return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
 
 
 RULE: Rule[Reference] = Rule(

@@ -70,7 +70,7 @@ def edit(found: cst.Comparison, ctx: Context) -> Fix:
     test = f"isinstance({ctx.quote(known)}, {item.local})"
     text = f"not {test}" if isinstance(target.operator, cst.NotEqual) else test
     message = "a test of the class's name becomes a class test"
-    return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+    return Fix([Edit(*ctx.bare_span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
 
 
 def _instance(name: cst.BaseExpression) -> cst.BaseExpression | None:

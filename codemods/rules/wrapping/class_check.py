@@ -65,7 +65,7 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
         return Fix([others], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
     return Fix(
-        edits=[Edit(*ctx.span(found), item.local)],
+        edits=[Edit(*ctx.bare_span(found), item.local)],
         findings=[finding(CODE, Level.REWRITTEN, ctx, found, f"class check becomes {item.name}")],
         imports=[item],
     )

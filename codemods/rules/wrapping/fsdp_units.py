@@ -65,7 +65,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
     text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
     message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
-    return Fix([Edit(*ctx.span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+    return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 
 
 def _owner(call: cst.Call, ctx: Context) -> str:

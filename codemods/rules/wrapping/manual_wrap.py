@@ -81,7 +81,7 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, "shard_model"), call)
     message = "enable_wrap becomes enable_wrap of the support module, and wraps with shard_model"
     return Fix(
-        [*moved.edits, Edit(*ctx.span(given), item.local)],
+        [*moved.edits, Edit(*ctx.bare_span(given), item.local)],
         [finding(CODE, Level.REWRITTEN, ctx, call, message)],
         [*moved.imports, item],
     )

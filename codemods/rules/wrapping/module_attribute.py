@@ -102,7 +102,7 @@ def edit(found: Match, ctx: Context) -> Fix:
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
         return Fix(
-            edits=[Edit(*ctx.span(node), f"{item.local}({ctx.quote(node.value)})")],
+            edits=[Edit(*ctx.bare_span(node), f"{item.local}({ctx.quote(node.value)})")],
             findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap of the support module")],
             imports=[item],
         )

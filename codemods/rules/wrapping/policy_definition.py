@@ -83,7 +83,7 @@ def edit(found: Origin, ctx: Context) -> Fix:
     assert found.node is not None
     text = class_tuple(ctx, policy_classes(found))
     return Fix(
-        edits=[Edit(*ctx.span(found.node), text)],
+        edits=[Edit(*ctx.bare_span(found.node), text)],
         findings=[
             finding(CODE, Level.REWRITTEN, ctx, found.node, f"auto-wrap policy becomes the classes {ctx.plain(text)}")
         ],

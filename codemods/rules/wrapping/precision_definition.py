@@ -78,7 +78,7 @@ def edit(found: Origin, ctx: PlannedContext) -> Fix:
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(
-        edits=[Edit(*ctx.span(call.func), policy.local), *_removals(call, ctx)],
+        edits=[Edit(*ctx.bare_span(call.func), policy.local), *_removals(call, ctx)],
         findings=[finding(CODE, level, ctx, call, message)],
         imports=[policy],
     )

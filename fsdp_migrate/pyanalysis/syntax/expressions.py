@@ -111,6 +111,8 @@ class Expressions:
         self.text = text
         self.spans: dict[cst.CSTNode, Span] = {}
         """`[start, end)` in characters; of an expression, its own parentheses included."""
+        self.bare_spans: dict[cst.CSTNode, Span] = {}
+        """Of expressions in parentheses, where they stand within them."""
         self.joined: dict[cst.CSTNode, tuple[cst.Module, int]] = {}
         """Strings that LibCST has parsed: the module each is alone in, and where that would start in the text."""
         self.brackets = Brackets(text)
@@ -189,6 +191,8 @@ class Expressions:
             opening = around.get((outer_start, outer_end))
         made = make(self, node, start, end, _PAREN * count, _CLOSED * count)
         self.spans[made] = (outer_start, outer_end)
+        if count:
+            self.bare_spans[made] = (start, end)
         return made
 
     def expressions(self, nodes: Iterable[ast.expr]) -> list[Any]:

@@ -18,12 +18,16 @@ class Places(Protocol):
     def span(self, node: cst.CSTNode) -> Span:
         """Where a node stands, its own parentheses included, the white space around it not."""
 
+    def bare_span(self, node: cst.CSTNode) -> Span:
+        """The same without its own parentheses."""
+
 
 class Known:
     """The places that `ast` told, and those inside of strings, which LibCST is asked for."""
 
     def __init__(self, made: Expressions) -> None:
         self._spans = made.spans
+        self._bare = made.bare_spans
         self._joined = made.joined
 
     def span(self, node: cst.CSTNode) -> Span:
@@ -31,12 +35,18 @@ class Known:
             self._look_into_strings()
         return self._spans[node]
 
+    def bare_span(self, node: cst.CSTNode) -> Span:
+        whole = self.span(node)
+        return self._bare.get(node, whole)
+
     def _look_into_strings(self) -> None:
         for module, start in self._joined.values():
             measured = Measured(module)
             for node in measured.nodes:
                 first, last = measured.span(node)
                 self._spans.setdefault(node, (first + start, last + start))
+                first, last = measured.bare_span(node)
+                self._bare.setdefault(node, (first + start, last + start))
         self._joined.clear()
 
 
@@ -53,12 +63,14 @@ class Measured:
         return self._bytes
 
     def span(self, node: cst.CSTNode) -> Span:
+        start, end = self.bare_span(node)
+        if isinstance(node, cst.BaseExpression) and node.lpar:
+            start, end = self.bare_span(node.lpar[0])[0], self.bare_span(node.rpar[-1])[1]
+        return start, end
+
+    def bare_span(self, node: cst.CSTNode) -> Span:
         span = self._bytes[node]
         start, end = span.start, span.start + span.length
-        if isinstance(node, cst.BaseExpression) and node.lpar:
-            start = self._bytes[node.lpar[0]].start
-            last = self._bytes[node.rpar[-1]]
-            end = last.start + last.length
         if self._characters is None:
             return start, end
         return self._characters[start], self._characters[end]

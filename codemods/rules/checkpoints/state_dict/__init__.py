@@ -239,7 +239,7 @@ def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
     """The support module keeps the settings for each model, as FSDP1 did."""
     name = (ctx.fsdp1(call.func) or "").removeprefix(PREFIX)
     item = ctx.named(Import(SUPPORT, name), call)
-    edits = [Edit(*ctx.span(call.func), item.local)]
+    edits = [Edit(*ctx.bare_span(call.func), item.local)]
     message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
     level, hint = Level.REWRITTEN, ""
     if _is_local(call, ctx):

@@ -62,7 +62,7 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
 
 def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedContext, written: Body) -> None:
     model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
-    start, end = ctx.span(node)
+    start, end = ctx.bare_span(node)
     if method == "state_dict" and not node.args:
         options = "" if is_saved_by_dcp(node, ctx) else chosen.reading
         if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
@@ -87,7 +87,7 @@ def _load(node: cst.Call, chosen: Settings, ctx: Context, written: Body) -> None
     model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
     load = loading(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
-    start, first = ctx.span(node)[0], ctx.span(load.state)[0]
+    start, first = ctx.bare_span(node)[0], ctx.span(load.state)[0]
     if ctx.wrapping.compiles(ctx.path) and not is_full:
         return
     if is_full and (ctx.wrapping.compiles(ctx.path) or (load.is_lenient and load.result_is_used)):

@@ -176,7 +176,7 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
         written = edits(made, place_of(ctx, call))
     else:
         text = root_call(made) if is_constructor(ctx, call) else factory(made)
-        written = [Edit(*ctx.span(call), text)]
+        written = [Edit(*ctx.bare_span(call), text)]
     written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made, ctx.plan))]
     written += [edit for where, edit in made.edits if where.path == ctx.path]
     return Fix(
@@ -255,7 +255,7 @@ def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
         messages += [UNUSED] if reason != UNUSED else []
         hints.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")
     return Fix(
-        edits=[Edit(start, end, item.local), *(Edit(*ctx.span(name), "ignored_states") for name in renamed)],
+        edits=[Edit(start, end, item.local), *(Edit(*ctx.bare_span(name), "ignored_states") for name in renamed)],
         findings=[finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))],
         imports=[item],
     )
