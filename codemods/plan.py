@@ -6,13 +6,13 @@ The analysis, which a `Context` answers for, knows nothing of them: a rule that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import libcst as cst
 
-from codemods.api import Context, Emission, KeepReason
+from codemods.api import Context, Emission, Fix, KeepReason
 
 if TYPE_CHECKING:
     from codemods.reading.prewrap import Relocation
@@ -56,13 +56,12 @@ class Plan:
     """Where values are made that reach `shard_model` of the support module, which takes FSDP1's own."""
     sharded: frozenset[cst.ClassDef]
     """Classes whose objects a wrap site is seen to shard, and their bases."""
-    state_dicts_at_run_time: bool = False
-    """Whether the program's state-dict settings are followed at run time, by the support module."""
+    state_dicts: Mapping[cst.Call, Fix] | None = field(default_factory=dict)
+    """What becomes of each state-dict setting; None where the support module follows them all at run time."""
 
     @property
-    def wraps_anything(self) -> bool:
-        """Whether the program wraps anything, in the files that are rewritten."""
-        return bool(self.wraps)
+    def state_dicts_at_run_time(self) -> bool:
+        return self.state_dicts is None
 
     @property
     def migrates(self) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Emission
+from codemods.api import Emission, Fix
 from codemods.plan import Plan, WrapPlan
 from codemods.reading.class_layout import sharded_classes
 from codemods.rules.checkpoints import state_dict
@@ -35,7 +35,7 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
         unchanged=emissions.unchanged(proposed, decided),
         sharded=frozenset(_sharded(model, [site for site in sites if decided[site.call] is not Emission.SKIP])),
     )
-    return replace(plan, state_dicts_at_run_time=_has_open_state_dicts(model, plan))
+    return replace(plan, state_dicts=_state_dicts(model, plan))
 
 
 def _wrap_plan(proposal: Proposal, emission: Emission) -> WrapPlan:
@@ -50,8 +50,16 @@ def _sharded(model: ProgramModel, sites: Iterable[WrapSite]) -> set[cst.ClassDef
     return {owner for site in sites for _, owner in sharded_classes(site.file, site.call)}
 
 
-def _has_open_state_dicts(model: ProgramModel, plan: Plan) -> bool:
-    """Whether some setting of a state-dict type cannot be rewritten where it stands, under a plan that says it can."""
+def _state_dicts(model: ProgramModel, plan: Plan) -> Mapping[cst.Call, Fix] | None:
+    """What becomes of each state-dict setting where it stands, under a plan that says it can; None if one cannot."""
     planned = PlannedModel(model, plan)
-    files = [planned.of(file) for file in model.wrapping.naming if not plan.is_kept(file.path)]
-    return any(state_dict.is_settled_at_run_time(call, file) for file in files for call in file.nodes(cst.Call))
+    found: dict[cst.Call, Fix] = {}
+    for file in (planned.of(each) for each in model.wrapping.own if not plan.is_kept(each.path)):
+        for node in file.nodes(cst.Call):
+            call = state_dict.match(node, file)
+            fix = state_dict.in_place(call, file) if call is not None else None
+            if call is not None and fix is None:
+                return None
+            if call is not None and fix is not None:
+                found[call] = fix
+    return found

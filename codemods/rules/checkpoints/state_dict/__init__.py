@@ -81,29 +81,27 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return None
 
 
-def is_settled_at_run_time(node: cst.Call, ctx: PlannedContext) -> bool:
-    """Whether a call sets a state-dict type for code that is not seen where it is set.
+def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """What becomes of a call where it stands; None where it sets a state-dict type for code that is not seen there.
 
     Then what `state_dict()` returns is decided at run time everywhere in the program.
     """
-    name = ctx.fsdp1(node.func)
-    if name != CONTEXT:
-        return name in SETTINGS
-    if _is_local(node, ctx):
-        return False
+    if ctx.fsdp1(call.func) != CONTEXT:
+        return None
+    if _is_local(call, ctx):
+        return _without_counterpart(call, ctx)
     try:
-        _rewrite(node, ctx)
+        return _rewrite(call, ctx)
     except NotStatic:
-        return True
-    return False
+        return None
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
+    if ctx.plan.state_dicts is not None:
+        return ctx.plan.state_dicts[call]
     if _is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT:
         return _without_counterpart(call, ctx)
-    if ctx.plan.state_dicts_at_run_time:
-        return _at_run_time(call, ctx)
-    return _rewrite(call, ctx)
+    return _at_run_time(call, ctx)
 
 
 def _is_local(call: cst.Call, ctx: Context) -> bool:
