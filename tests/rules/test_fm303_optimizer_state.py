@@ -194,7 +194,7 @@ def test_context_of_another_model_needs_a_person() -> None:
     check_marked(text + "        FSDP.optim_state_dict(rank.model, optimizer)\n", "FM303", Level.MANUAL, "for `model`")
 
 
-FLAT = ["net", "net, use_orig_params=False", 'net, device_id=torch.device("cpu")']
+FLAT = ["net", "net, auto_wrap_policy=rank", "net, use_orig_params=False", 'net, device_id=torch.device("cpu")']
 
 
 @pytest.mark.parametrize("arguments", FLAT)
@@ -205,7 +205,7 @@ def test_flat_parameters_were_saved_unit_flat_order(name: str, arguments: str) -
     assert text.endswith(f"    return {name}(model, optimizer, flat_order=True)\n")
 
 
-NOT_SEEN_FLAT = ["net, use_orig_params=rank", "net, **rank", "net, use_orig_params=True", "net, auto_wrap_policy=rank"]
+NOT_SEEN_FLAT = ["net, use_orig_params=rank", "net, **rank", "net, use_orig_params=True"]
 
 
 @pytest.mark.parametrize("arguments", NOT_SEEN_FLAT)
