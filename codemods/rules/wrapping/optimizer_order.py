@@ -56,19 +56,16 @@ import libcst as cst
 from codemods.api import Context, Emission, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.flat_parameters import makes_flat_parameters
-from codemods.reading.manual import is_constructor, is_factory
 from codemods.reading.prewrap import Rebinding, Relocation, keeps_lists
 
 CODE = "FM405"
 
 
 def match(node: cst.CSTNode, ctx: PlannedContext) -> tuple[cst.Call, tuple[Relocation, ...]] | None:
-    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
+    wrap = ctx.plan.wraps.get(node) if isinstance(node, cst.Call) else None
+    if wrap is None or wrap.emission is Emission.SKIP or not wrap.relocations:
         return None
-    if ctx.plan.emission(node) is Emission.SKIP:
-        return None
-    found = ctx.plan.wraps[node].relocations
-    return (node, found) if found else None
+    return cst.ensure_type(node, cst.Call), wrap.relocations
 
 
 def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
