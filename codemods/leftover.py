@@ -54,6 +54,7 @@ from codemods.tables.leftovers import (
     LEFTOVERS,
     OF_WRAPPER,
     ON_MODEL,
+    ON_MODEL_HINTS,
     OTHER,
     PRIVATE,
     SETTINGS,
@@ -137,7 +138,7 @@ def _rows_of(attribute: cst.Attribute, ctx: Context) -> Iterator[Leftover]:
     owner = attribute.value
     inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
     if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, ctx):
-        yield PRIVATE
+        yield replace(PRIVATE, message=f"`{attribute.attr.value}` is FSDP1's own: {PRIVATE.message}")
     row = _method_row(attribute, ctx)
     if row is not None:
         yield row
@@ -158,9 +159,10 @@ def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     if ctx.fsdp1(attribute) is not None:
         return None
     held = ctx.kinds(attribute.value)
-    if ModelKind.FSDP in held:
-        return ON_MODEL
-    return ON_MODEL if ModelKind.UNKNOWN in held and _can_only_be_fsdp1(attribute, ctx) else None
+    if ModelKind.FSDP not in held and not (ModelKind.UNKNOWN in held and _can_only_be_fsdp1(attribute, ctx)):
+        return None
+    hint = ON_MODEL_HINTS.get(name, ON_MODEL.hint)
+    return replace(ON_MODEL, message=ON_MODEL.message.format(name=name), hint=hint)
 
 
 def _can_only_be_fsdp1(attribute: cst.Attribute, ctx: Context) -> bool:

@@ -44,7 +44,6 @@ before the model is wrapped saw whole parameters under FSDP1 too, and stay as th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -54,28 +53,36 @@ from codemods.reading.model_parameters import READERS
 
 CODE = "FM404"
 
-_DIMENSION = re.compile(r"\.ndim\b|\.dim\(\)|\blen\(\w+\.(?:shape|size\(\))\)")
+_MESSAGE = (
+    "`{test}` tells a wrapped model's parameters apart by their dimensions: FSDP1's were flat, FSDP2's have their own"
+    " shapes"
+)
+_HINT = "decide whether to train as it was meant, or to put all parameters into the group that FSDP1 put them into"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each loop over a wrapped model's parameters that asks for their dimensions."""
+    """One finding for each loop over a wrapped model's parameters that asks for their dimensions, at the question."""
     for call in ctx.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in READERS:
             continue
         loop = _loop(call, ctx)
-        if loop is None or not _DIMENSION.search(ctx.code(loop)):
-            continue
-        if ModelKind.FSDP in ctx.kinds(call.func.value):
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "a wrapped model's parameters are told apart by their dimensions:"
-                " FSDP1's were flat, FSDP2's have their own shapes",
-                "decide whether to train as it was meant, or to put all parameters into the group that FSDP1 put them"
-                " into",
-            )
+        asked = next((node for node in ctx.inside(loop) if _is_dimension(node, ctx)), None) if loop else None
+        if asked is not None and ModelKind.FSDP in ctx.kinds(call.func.value):
+            test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
+            yield finding(CODE, Level.MANUAL, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
+
+
+def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
+    """`p.ndim`, `p.dim()` and `len(p.shape)`."""
+    if isinstance(node, cst.Attribute):
+        around = ctx.parent(node)
+        is_called = isinstance(around, cst.Call) and around.func is node
+        return node.attr.value == "ndim" or (node.attr.value == "dim" and is_called)
+    if not isinstance(node, cst.Call) or ctx.code(node.func) != "len" or len(node.args) != 1:
+        return False
+    shape = node.args[0].value
+    shape = shape.func if isinstance(shape, cst.Call) and not shape.args else shape
+    return isinstance(shape, cst.Attribute) and shape.attr.value in {"shape", "size"}
 
 
 def _loop(call: cst.Call, ctx: Context) -> cst.CSTNode | None:

@@ -35,7 +35,8 @@ def resume(net, path):
 ## Fix safety
 
 Nothing is changed. Save `FSDP.optim_state_dict(model, optimizer)` with the FSDP1 program before you migrate a run that
-has to go on: such a file has the names of parameters for keys, and the rewritten program reads it. A save that is made
+has to go on: such a file has the names of parameters for keys, and the rewritten program reads it. A file
+whose name is made of the rank is for review: each rank finds its own part again, on as many ranks. A save that is made
 under a condition about FSDP is left alone: there the program makes the difference itself.
 
 ## References
@@ -52,10 +53,19 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.dcp_format import load_of, save_of
+from codemods.reading.state_dict_settings import is_local
 
 CODE = "FM307"
 
 
+_LOADED = (
+    "an optimizer state by parameter ids: FSDP1 saved flat slices, which FSDP2 cannot go on from",
+    "save FSDP.optim_state_dict(model, optimizer) with the FSDP1 program first, and load that",
+)
+_SAVED = (
+    "each rank has only its own part of the optimizer's state, flat in FSDP1 and DTensors in FSDP2",
+    "let all ranks call FSDP.optim_state_dict(model, optimizer), and one of them save that",
+)
 _ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
 
 
@@ -66,24 +76,20 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         if not _is_for_wrapped_model(call.func.value, ctx):
             continue
-        if call.args:
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "an optimizer state by parameter ids: FSDP1 saved flat slices, which FSDP2 cannot go on from",
-                "save FSDP.optim_state_dict(model, optimizer) with the FSDP1 program first, and load that",
-            )
-        else:
-            yield finding(
-                CODE,
-                Level.MANUAL,
-                ctx,
-                call,
-                "each rank has only its own part of the optimizer's state, flat in FSDP1 and DTensors in FSDP2",
-                "let all ranks call FSDP.optim_state_dict(model, optimizer), and one of them save that",
-            )
+        if is_local(call, ctx):
+            continue  # the rule for the context tells it
+        level = Level.REVIEW if _has_a_file_for_each_rank(call, ctx) else Level.MANUAL
+        yield finding(CODE, level, ctx, call, *(_LOADED if call.args else _SAVED))
+
+
+def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
+    """Whether the file's name is made of a rank: then each finds its own part again, on as many ranks."""
+    outer = next((n.args for n in ctx.ancestors(call) if isinstance(n, cst.Call)), ())
+    names = [n for argument in call.args or outer for n in ctx.inside(argument) if isinstance(n, cst.Name)]
+    read = [name for name in names if not isinstance(ctx.parent(name), (cst.Attribute, cst.Call))]
+    made = [(o.file, o.node) for name in read for o in ctx.origins(name) if o.node is not None]
+    names += [n for where, node in made for n in where.inside(node) if isinstance(n, cst.Name)]
+    return any("rank" in name.value for name in names)
 
 
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:

@@ -70,6 +70,13 @@ def context_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return None
 
 
+def is_local(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a node stands in a context of LOCAL_STATE_DICT."""
+    context = context_of(node, ctx)
+    given = context.args if context is not None else ()
+    return any(ctx.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in given)
+
+
 def settings(call: cst.Call, ctx: Context) -> Settings:
     """Raises NotStatic when the type or its config is not seen in the source."""
     arguments = _arguments(call)

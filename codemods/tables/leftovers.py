@@ -154,9 +154,25 @@ STATIC = frozenset(
 ON_MODEL = Leftover(
     "FM207",
     "wrapper-method-on-model",
-    "an attribute of FSDP1's wrapper is used on a model, and an FSDP2 model does not have it",
+    "`{name}` of FSDP1's wrapper is used on a model, and an FSDP2 model does not have it",
     "use the functions of torch.distributed.checkpoint.state_dict, and p.full_tensor() to read parameters",
 )
+ON_MODEL_HINTS = {
+    "backward_prefetch": "drop it: FSDP2 gathers ahead by itself, or call model.set_modules_to_forward_prefetch([...])",
+    "compute_device": 'use torch.device("cuda", torch.cuda.current_device())',
+    "cpu_offload": "keep what was given to fully_shard as offload_policy in a variable, and read that",
+    "forward_prefetch": "drop it, or call model.set_modules_to_forward_prefetch([...])",
+    "limit_all_gathers": "drop it: FSDP2 always limits them",
+    "mixed_precision": "keep what was given to fully_shard as mp_policy in a variable, and read that",
+    "process_group": "use mesh.get_group() of the mesh that fully_shard was given, or None for all ranks",
+    "rank": "use dist.get_rank(group) of the group that the model is sharded over",
+    "sharding_strategy": "keep what chose reshard_after_forward and mesh in a variable, and read that",
+    "training_state": "drop it: FSDP2 has no such state to ask for",
+    "world_size": "use dist.get_world_size(group) of the group that the model is sharded over",
+    "_is_root": "keep a reference to the model that fully_shard was called on last, and compare with that",
+    "_sync_gradients": "call model.set_requires_gradient_sync(...)",
+}
+"""What to type in the place of an attribute of the wrapper."""
 OTHER = Leftover(
     "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
 )

@@ -161,3 +161,27 @@ def test_function_that_asks_for_more_says_what_is_none() -> None:
         """
     )
     assert "    return None if is_fsdp(model) else model.module\n" in rewrite(text).text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("m._fsdp_wrapped_module.config", "m.config"),
+        ("hasattr(m, '_fsdp_wrapped_module') and m._fsdp_wrapped_module.config", "m.config"),
+        ("getattr(m, '_fsdp_wrapped_module', m)", "getattr(m, '_fsdp_wrapped_module', m)"),
+        ("m._handle.reshard(True)", "m.reshard()"),
+        ("m.inner._handle.reshard()", "m.inner.reshard()"),
+    ],
+)
+def test_what_only_fsdp1_has_of_a_model_that_is_not_followed(before: str, after: str) -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    result = rewrite(f"{head}def use(net, m):\n    model = FSDP(net)\n    return model, {before}\n")
+    assert result.text.endswith(f"    return model, {after}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_a_loop_that_takes_wrappers_off_ends_at_once() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, m):\n"
+    loop = "    while hasattr(m, '_fsdp_wrapped_module'):\n        m = m"
+    result = rewrite(f"{head}    model = FSDP(net)\n{loop}._fsdp_wrapped_module\n    return model, m\n")
+    assert f"{loop}\n" in result.text

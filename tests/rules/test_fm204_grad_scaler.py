@@ -33,6 +33,13 @@ CASES = [
     ("ShardedGradScaler()", "torch.amp.GradScaler()"),
     ("ShardedGradScaler(enabled=args.fp16)", "torch.amp.GradScaler(enabled=args.fp16)"),
     ("ShardedGradScaler(init_scale=2.0 ** 10, process_group=args.group)", "torch.amp.GradScaler(init_scale=2.0 ** 10)"),
+    ('ShardedGradScaler("cuda", 1024.0)', 'torch.amp.GradScaler("cuda", 1024.0)'),
+    (
+        "ShardedGradScaler('cuda', 2.0, 0.5, 3.0, args, True, args.group)",
+        "torch.amp.GradScaler('cuda', 2.0, backoff_factor=0.5, growth_factor=3.0, growth_interval=args, enabled=True)",
+    ),
+    ("(ShardedGradScaler if args else object)()", "(torch.amp.GradScaler if args else object)()"),
+    ("isinstance(args, ShardedGradScaler)", "isinstance(args, torch.amp.GradScaler)"),
     ("ShardedGradScaler() if args.fp16 else None", "torch.amp.GradScaler() if args.fp16 else None"),
 ]
 
@@ -63,10 +70,7 @@ def test_import_inside_the_function() -> None:
 
 
 MARKED = [
-    pytest.param('ShardedGradScaler("cuda", 1024.0)', id="by position"),
     pytest.param("ShardedGradScaler(**args)", id="star star"),
-    pytest.param("(ShardedGradScaler if args else object)()", id="as a value"),
-    pytest.param("isinstance(args, ShardedGradScaler)", id="class test"),
 ]
 
 

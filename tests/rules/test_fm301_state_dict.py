@@ -450,6 +450,24 @@ def test_local_state_dict_needs_a_person() -> None:
     check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
 
 
+@pytest.mark.parametrize(
+    ("statements", "after"),
+    [
+        ("torch.save(optimizer.state_dict(), path)", "torch.save(optimizer.state_dict(), path)"),
+        (
+            "name = path.format(1)\n        optimizer.load_state_dict(torch.load(name))",
+            "name = path.format(1)\n    optimizer.load_state_dict(torch.load(name))",
+        ),
+    ],
+)
+def test_local_state_dict_around_the_optimizer_alone_goes(statements: str, after: str) -> None:
+    local = "FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
+    text = HEAD + f"    optimizer = torch.optim.AdamW(model.parameters())\n    with {local}:\n        {statements}\n"
+    result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1))
+    assert result.text.endswith(f"    optimizer = torch.optim.AdamW(model.parameters())\n    {after}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten", "review"}
+
+
 def test_local_state_dict_that_is_only_set_raises_when_it_is_used() -> None:
     setter = "set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
     result = rewrite(HEAD + f"    FSDP.{setter}\n    with {FULL}:\n        return model.state_dict()\n")

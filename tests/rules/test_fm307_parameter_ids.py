@@ -61,3 +61,20 @@ def test_file_by_parameter_ids_needs_a_person(text: str) -> None:
     assert found.level is Level.MANUAL
     assert "FSDP.optim_state_dict" in found.hint
     assert result.text.endswith(text)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "torch.save(optimizer.state_dict(), f'optimizer.{rank:05d}.pt')",
+        "name = f'{path}.{rank}'\n    torch.save(optimizer.state_dict(), name)",
+        "optimizer.load_state_dict(torch.load(path % rank))",
+    ],
+)
+def test_a_file_for_each_rank_is_for_review(use: str) -> None:
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def save(net, path, rank):\n    model = FSDP(net)\n"
+        f"    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n    {use}\n"
+    )
+    assert [level for rule, level, _ in rewrite(text).summary if rule == "FM307"] == ["review"]

@@ -93,7 +93,7 @@ def test_builtins_beside_a_star_import_are_not_fsdp1() -> None:
 NAMED = [
     (UNITS, "FM107"),
     ("FSDP.optim_state_dict(*x)", "FM303"),
-    ("x._fsdp_wrapped_module", "FM401"),
+    ("x._handle", "FM401"),
     ("model._handle.flat_param", "FM401"),
     ("[p._local_shard for p in x]", "FM401"),
     ("isinstance(x, FlatParameter)", "FM100"),

@@ -196,7 +196,9 @@ def no_sync_takes_ddp() -> None:
     assert not torch.allclose(local / 2, model.module[0].weight.grad)
     assert support.unwrap(model) is model.module
     assert support.unwrap(torch.nn.DataParallel(model.module)) is model.module
-    assert support.unwrap(model.module) is model.module
+    own = nn.Module()
+    own.module = model.module
+    assert support.unwrap(own) is model.module, "a model has a part of this name, as it was"
 
 
 @check()

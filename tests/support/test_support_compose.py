@@ -117,7 +117,7 @@ def test_update_recomposes_a_file_nobody_touched() -> None:
 
 
 def test_update_keeps_edits_and_additions() -> None:
-    text = compose(["unwrap"]).replace("return model.module if", "return model.inner if") + "\n\nMINE = 1\n"
+    text = compose(["unwrap"]).replace("else model.module", "else model.inner") + "\n\nMINE = 1\n"
     new = update(text, ["unwrap", "no_sync", "ShardingStrategy"])
     compile(new, "fsdp2_support.py", "exec")
     assert "return model.inner if" in new

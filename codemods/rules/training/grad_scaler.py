@@ -52,24 +52,51 @@ _HINT = "nothing, where what is ignored is frozen; else give the ignored paramet
 _IGNORED = ("ignored_modules", "ignored_states")
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or ctx.fsdp1(node.func) != "ShardedGradScaler":
-        return None
-    return node if all(argument.keyword is not None for argument in node.args) else None
+_ORDER = ("device", "init_scale", "backoff_factor", "growth_factor", "growth_interval", "enabled", "process_group")
+"""FSDP1's; torch's own has the same names in another order."""
+_SAME_PLACE = 2
+
+Match = cst.Call | cst.Name | cst.Attribute
 
 
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    kept = [
-        f"{argument.keyword.value}={ctx.quote(argument.value)}"
-        for argument in call.args
-        if argument.keyword is not None and argument.keyword.value != "process_group"
-    ]
-    torch = ctx.named(Import("torch"), call)
-    text = call_text(ctx, call, f"{torch.local}.amp.GradScaler", ", ".join(kept))
-    found = finding(CODE, Level.REWRITTEN, ctx, call, _BECOMES)
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if isinstance(node, cst.Call):
+        is_scaler = ctx.fsdp1(node.func) == "ShardedGradScaler"
+        return node if is_scaler and not any(argument.star for argument in node.args) else None
+    if isinstance(node, (cst.Name, cst.Attribute)) and _is_value(node, ctx):
+        return node
+    return None
+
+
+def _is_value(node: cst.Name | cst.Attribute, ctx: Context) -> bool:
+    """Whether the class is named where any scaler's can stand: an annotation, a class test, a choice of one."""
+    around = ctx.parent(node)
+    if isinstance(around, (cst.Attribute, cst.AssignTarget, cst.ImportAlias, cst.AsName)):
+        return False
+    if isinstance(around, cst.Call) or (isinstance(around, cst.Arg) and around.keyword is node):
+        return False
+    if isinstance(around, cst.Arg) and isinstance(ctx.parent(around), cst.ClassDef):
+        return False
+    return ctx.fsdp1(node) == "ShardedGradScaler"
+
+
+def edit(found: Match, ctx: PlannedContext) -> Fix:
+    torch = ctx.named(Import("torch"), found)
+    if not isinstance(found, cst.Call):
+        text = f"{torch.local}.amp.GradScaler"
+        return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)], [torch])
+    kept = []
+    for index, argument in enumerate(found.args):
+        name = argument.keyword.value if argument.keyword is not None else _ORDER[index]
+        if name == "process_group":
+            continue
+        is_placed = argument.keyword is None and index < _SAME_PLACE
+        kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
+    text = call_text(ctx, found, f"{torch.local}.amp.GradScaler", ", ".join(kept))
+    says = finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)
     if _ignores_parameters(ctx):
-        found = finding(CODE, Level.MANUAL, ctx, call, f"{_BECOMES}; {_MIXED}", _HINT)
-    return Fix([Edit(*ctx.bare_span(call), text)], [found], [torch])
+        says = finding(CODE, Level.MANUAL, ctx, found, f"{_BECOMES}; {_MIXED}", _HINT)
+    return Fix([Edit(*ctx.bare_span(found), text)], [says], [torch])
 
 
 def _ignores_parameters(ctx: Context) -> bool:
@@ -84,4 +111,12 @@ def _ignores_parameters(ctx: Context) -> bool:
     return any(not origin.is_none for where, value in values for origin in where.origins(value))
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "sharded-grad-scaler", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE: Rule[Match] = Rule(
+    CODE,
+    "sharded-grad-scaler",
+    __doc__,
+    nodes=(cst.Call, cst.Name, cst.Attribute),
+    methods=(),
+    match=match,
+    edit=edit,
+)

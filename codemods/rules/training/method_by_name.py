@@ -49,6 +49,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
@@ -58,9 +59,10 @@ CODE = "FM205"
 
 _MESSAGE = "a method of FSDP1 is looked up by its name, and an FSDP2 model does not have it"
 _HINT = "ask isinstance(model, FSDPModule) instead, and call what replaces the method"
+_INNER = "_fsdp_wrapped_module"
 _FUNCTIONS = frozenset({"clip_grad_norm_", "no_sync"})
 # Taking the wrapper off is right on FSDP2: there is none to take off.
-_LOOKED_UP = (BY_NAME | STATIC | INTERNALS | OF_WRAPPER | {"register_comm_hook"}) - {"_fsdp_wrapped_module"}
+_LOOKED_UP = (BY_NAME | STATIC | INTERNALS | OF_WRAPPER | {"register_comm_hook"}) - {_INNER}
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,14 @@ class Match:
     held: frozenset[ModelKind]
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or len(node.args) < 2:
         return None
     name = node.args[1].value
     if node.func.value not in {"getattr", "hasattr"} or not isinstance(name, cst.SimpleString):
         return None
+    if name.evaluated_value == _INNER:
+        return Match(node, node.args[0].value, _INNER, frozenset()) if _is_first_of_two(node, ctx) else None
     if name.evaluated_value not in _LOOKED_UP:
         is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not sets_attribute(ctx, str(name.evaluated_value))
         if not is_wrappers:
@@ -90,7 +94,21 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None
 
 
+def _is_first_of_two(call: cst.Call, ctx: PlannedContext) -> bool:
+    """`hasattr(block, "_fsdp_wrapped_module") and ...` of the inner module: there is no wrapper, the module is it."""
+    both = ctx.parent(call)
+    if not isinstance(both, cst.BooleanOperation) or both.left is not call or not ctx.plan.migrates:
+        return False
+    inner = f"{ctx.code(call.args[0].value)}.{_INNER}"
+    asks = isinstance(both.operator, cst.And) and ctx.code(call.func) == "hasattr"
+    return asks and any(isinstance(n, cst.Attribute) and ctx.code(n) == inner for n in ctx.inside(both.right))
+
+
 def edit(found: Match, ctx: Context) -> Fix:
+    if found.name == _INNER:
+        both = cst.ensure_type(ctx.parent(found.call), cst.BooleanOperation)
+        gone = Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
+        return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, found.call, "there is no wrapper to ask for")])
     if ModelKind.FSDP not in found.held:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])
     is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"

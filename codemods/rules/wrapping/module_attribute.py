@@ -1,5 +1,5 @@
 """**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
-`model(...)`, and `model._fsdp_wrapped_module` too.
+`model(...)`, `model._fsdp_wrapped_module` too, and `model._handle.reshard(True)` into `model.reshard()`.
 
 **Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
 all-gathers hang on `model(...)`; calling `forward` directly would go past them.
@@ -43,6 +43,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.program import sets_attribute
 
 CODE = "FM104"
@@ -56,8 +57,12 @@ class Match:
     held: frozenset[ModelKind]
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
-    if not isinstance(node, cst.Attribute) or node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
+    if not isinstance(node, cst.Attribute):
+        return None
+    if _is_of_handle(node, ctx):
+        return Match(node, frozenset()) if ctx.plan.migrates else None
+    if node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
         return None
     if node.attr.value == "forward":
         call = ctx.parent(node)
@@ -66,7 +71,17 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_asked_for(node, ctx):
         return None
     held = ctx.kinds(node.value)
-    return Match(node, held) if ModelKind.FSDP in held else None
+    only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
+    return Match(node, held) if ModelKind.FSDP in held or only_fsdp1_has_it else None
+
+
+def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
+    """`model._handle.reshard(True)`: what FSDP1 kept of a unit's parameters, an FSDP2 model does itself."""
+    call = ctx.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node or node.attr.value != "reshard":
+        return False
+    given = [ctx.code(argument.value) for argument in call.args]
+    return isinstance(node.value, cst.Attribute) and node.value.attr.value == "_handle" and given in ([], ["True"])
 
 
 def _is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
@@ -98,6 +113,8 @@ def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
 
 def edit(found: Match, ctx: Context) -> Fix:
     node = found.attribute
+    if node.attr.value == "reshard":
+        return _reshard(node, ctx)
     model, name = ctx.code(node.value), node.attr.value
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
@@ -112,12 +129,20 @@ def edit(found: Match, ctx: Context) -> Fix:
     )
 
 
+def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
+    handle, call = cst.ensure_type(node.value, cst.Attribute), cst.ensure_type(ctx.parent(node), cst.Call)
+    return Fix(
+        edits=[Edit(ctx.span(handle.value)[1], ctx.span(call)[1], ".reshard()")],
+        findings=[finding(CODE, Level.REWRITTEN, ctx, call, "reshard of a handle becomes reshard of the model")],
+    )
+
+
 RULE: Rule[Match] = Rule(
     CODE,
     "wrapped-module-attribute",
     __doc__,
     nodes=(cst.Attribute,),
-    methods=("module", "forward", "_fsdp_wrapped_module"),
+    methods=("module", "forward", "_fsdp_wrapped_module", "reshard"),
     match=match,
     edit=edit,
 )

@@ -14,12 +14,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The model as it was written. FSDP2 shards in place: only DDP and `nn.DataParallel` have a `.module`."""
-    return model.module if isinstance(model, (DistributedDataParallel, nn.DataParallel)) else model
+    """The model inside of its wrapper. FSDP2 shards in place, without one."""
+    inner = model if isinstance(model, FSDPModule) else model.module
+    assert isinstance(inner, nn.Module)
+    return inner
 
 
 def reshard_all(model: nn.Module) -> None:

@@ -89,7 +89,7 @@ def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if ctx.fsdp1(call.func) != CONTEXT:
         return None
     if _is_local(call, ctx):
-        return _without_counterpart(call, ctx)
+        return _local(call, ctx)
     try:
         return _rewrite(call, ctx)
     except NotStatic:
@@ -100,12 +100,39 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     if ctx.plan.state_dicts is not None:
         return ctx.plan.state_dicts[call]
     if _is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT:
-        return _without_counterpart(call, ctx)
+        return _local(call, ctx)
     return _at_run_time(call, ctx)
 
 
 def _is_local(call: cst.Call, ctx: Context) -> bool:
     return any(ctx.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in call.args)
+
+
+def _local(call: cst.Call, ctx: Context) -> Fix:
+    return _without_model(call, ctx) if _is_around_no_model(call, ctx) else _without_counterpart(call, ctx)
+
+
+def _is_around_no_model(call: cst.Call, ctx: Context) -> bool:
+    """Whether nothing in the context deals in the model's state: `optimizer.state_dict()` was never touched by it."""
+    try:
+        body = _block(call, ctx).body
+    except NotStatic:
+        return False
+    if not call.args or any(ctx.code(node) == ctx.code(call.args[0].value) for node in _names(body)):
+        return False
+    inside = [(ctx, inner) for inner in _calls(body)]
+    below = [(where, inner) for _, each in inside for where, run in ctx.runs(each) for inner in _calls(run.body)]
+    return not any(
+        (where.fsdp1(inner.func) or "").startswith(PREFIX) or _depends_on_context(inner, where)
+        for where, inner in (*inside, *below)
+    )
+
+
+def _without_model(call: cst.Call, ctx: Context) -> Fix:
+    """A file a rank, which loads again on as many ranks; one that FSDP1 wrote holds pieces of flat parameters."""
+    message = "LOCAL_STATE_DICT is set around no model, and goes; each rank saves and loads its part as before"
+    hint = "go on from files that the rewritten program saved: an optimizer's file of FSDP1 does not load into FSDP2"
+    return Fix(replace_head(ctx, _block(call, ctx)), [finding(CODE, Level.REVIEW, ctx, call, message, hint)])
 
 
 def _without_counterpart(call: cst.Call, ctx: Context) -> Fix:
