@@ -48,7 +48,7 @@ NAMES = st.sampled_from(
         "model_module",
         "model_module.module",
         "ema.clip_grad_norm_",
-        "lambda model: model.module",
+        "(lambda model: model.module)",
         "[module for module in adapter.modules()]",
     ]
 )
@@ -113,7 +113,7 @@ def foreign(text: str) -> Counter[str]:
 
 
 @settings(
-    max_examples=40,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.generate],
