@@ -93,6 +93,10 @@ def _of_group(
     users = [path for path, result in tidied.items() if result.support]
     # Only now is it known who needs the support module, so where it lies, and how each file imports it.
     places = support_file.places(users, {path: texts[path] for path in group if path in texts}, search)
+    for path, place in places.items():
+        if place.unserved:
+            folder = place.unserved[0].name
+            raise Fault(path, f"no import of {support_file.NAME} works where the file is found from {folder}/", ())
     changes = []
     for path, result in tidied.items():
         text = result.text(*places[path].modules) if path in places else result.text()

@@ -35,6 +35,7 @@ class SearchPath:
                 self._importers.setdefault(target, []).append(path)
         self._folders: dict[Path, Path] = {}
         self._statements: dict[Path, tuple[Imported, ...]] = {}
+        self._own_roots: dict[Path, list[Path]] = {}
         self._scripts: dict[Path, bool] = {}
         self._ways: dict[Path, frozenset[Way]] = {}
 
@@ -68,8 +69,10 @@ class SearchPath:
 
     def own_roots(self, path: Path) -> list[Path]:
         """The folders from which a file's own imports find the program's modules by absolute names."""
-        found = (self._between(path, target) for target in self._graph.get(path, ()))
-        return list(dict.fromkeys(root for root in found if root is not None))
+        if path not in self._own_roots:
+            found = (self._between(path, target) for target in self._graph.get(path, ()))
+            self._own_roots[path] = list(dict.fromkeys(root for root in found if root is not None))
+        return self._own_roots[path]
 
     def imports_relatively(self, path: Path) -> bool:
         return any(found.level for found in self._of(path))
@@ -93,7 +96,9 @@ class SearchPath:
                         if path.is_relative_to(base):
                             yield Way(way.roots, path.relative_to(base).parts[:-1])
         if self._is_script(path) or path not in self._importers:
-            roots = frozenset(self.own_roots(path)) or {self.folder(path)}
+            # What a script imports must find its own imports too.
+            run = reachable([path], self._graph)
+            roots = {root for each in run for root in self.own_roots(each)} or {self.folder(path)}
             is_member = any(found.level for found in self._of(path)) and root_package(path.parent) is not None
             yield Way(frozenset(roots), path.relative_to(self.folder(path)).parts[:-1] if is_member else ())
 

@@ -25,6 +25,8 @@ class Place:
     path: Path
     modules: tuple[str, ...]
     """Two, the second for where the first fails: a file that is loaded flat and from a package has no one form."""
+    unserved: tuple[Path, ...] = ()
+    """Folders that the file is found from when neither form works."""
 
 
 def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPath) -> dict[Path, Place]:
@@ -43,7 +45,7 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     for start, known in groups.items():
         host = _host(start, {each: groups[each] for each in groups if each == start or each in shared}, search)
         for user in known:
-            found[user] = Place(homes[host], _module_names(homes[host], user, host, texts, search))
+            found[user] = Place(homes[host], *_module_names(homes[host], user, host, texts, search))
     return found
 
 
@@ -108,8 +110,10 @@ def _up_to(folder: Path, start: Path) -> list[Path]:
 
 def _module_names(
     home: Path, user: Path, start: Path, texts: Mapping[Path, str], search: SearchPath
-) -> tuple[str, ...]:
-    """The form that works however the file is loaded, in the file's own style; two where no one form does."""
+) -> tuple[tuple[str, ...], tuple[Path, ...]]:
+    """The form that works however the file is loaded, in the file's own style, two where no one form does, and where
+    nothing works.
+    """
     ways = search.ways(user)
     roots = [start, *search.own_roots(user), *sorted({root for way in ways for root in way.roots})]
     forms = [_absolute(home, root) for root in roots if home.is_relative_to(root)]
@@ -119,7 +123,9 @@ def _module_names(
     working = {form: {way for way in ways if _works(form, home, way)} for form in forms}
     first = max(forms, key=lambda form: len(working[form]))  # the first of the best
     others = [form for form in forms if working[form] | working[first] > working[first]]
-    return (first, max(others, key=lambda form: len(working[form]))) if others else (first,)
+    modules = (first, max(others, key=lambda form: len(working[form]))) if others else (first,)
+    served = frozenset().union(*(working[form] for form in modules))
+    return modules, tuple(sorted({root for way in ways - served for root in way.roots}))
 
 
 def _works(form: str, home: Path, way: Way) -> bool:
