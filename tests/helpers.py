@@ -22,6 +22,7 @@ from fsdp_migrate.findings import Report
 from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import Source
 from fsdp_migrate.render.view import is_fsdp2_lint
+from fsdp_migrate.support import available
 
 SUPPORT = "fsdp2_support.py"
 
@@ -92,10 +93,22 @@ class Result:
 
     @property
     def support(self) -> frozenset[str]:
-        """The names that the program imports from its support module."""
+        """The support functions that the program imports, or that stand in a file of its own."""
         texts = [text for name, text in self.after.items() if not name.endswith(SUPPORT)]
         nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
-        return frozenset(a.name for n in nodes if (n.module or "").endswith("fsdp2_support") for a in n.names)
+        imported = {a.name for n in nodes if (n.module or "").endswith("fsdp2_support") for a in n.names}
+        return frozenset(imported | self.own)
+
+    @property
+    def own(self) -> set[str]:
+        """The support functions that stand in a file of the program's own."""
+        texts = [text for name, text in self.after.items() if not name.endswith(SUPPORT)]
+        defined = {node.name for text in texts for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+        return defined & available() - {name for text in self.before.values() for name in _defined(text)}
+
+
+def _defined(text: str) -> set[str]:
+    return {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 
 def code(text: str) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods.api import Edit, Import, Raise
+from codemods.api import SUPPORT, Edit, Import, Raise
 from codemods.tables.names import PACKAGE
 from codemods.template import pieces
 
+from .. import support
 from ..findings import Change, FileError
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
@@ -22,6 +23,7 @@ from . import support_file
 from .apply import Overlap, Rendered, apply
 from .check import faults
 from .imports import Tidied, tidy
+from .in_file import own_text
 from .search_path import SearchPath
 
 _HINT = "nothing of this program was written; this is a fault of fsdp-migrate, please report it with the file"
@@ -91,6 +93,14 @@ def _of_group(
     touched = {path: each for path, each in wanted.items() if each.edits or PACKAGE in texts[path]}
     tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
     users = [path for path, result in tidied.items() if result.support]
+    if len(users) == 1 and not any(map(support.is_support_file, group)):
+        own = own_text(tidied[users[0]])
+        if own is not None:
+            (path,), users = users, []
+            wanted_here = {item for item in touched[path].imports if item.module != SUPPORT} | own.imports
+            before = program.tree(path)
+            assert before is not None
+            tidied[path] = tidy(before, Tree(path, own.text), wanted_here)
     # Only now is it known who needs the support module, so where it lies, and how each file imports it.
     places = support_file.places(users, {path: texts[path] for path in group if path in texts}, search)
     for path, place in places.items():

@@ -63,7 +63,7 @@ def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
     """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use."""
     used, annotated = _uses(tree), _annotated(tree)
     lost = _uses(before) | _annotated(before)
-    additions = {item for item in wanted if not _is_bound(tree, item)}
+    additions = {item for item in wanted if not is_bound(tree, item)}
     removals: dict[Statement, list[cst.ImportAlias]] = {}
     for statement, alias in _aliases(tree):
         name = _bound(alias)
@@ -161,7 +161,7 @@ def _imported(statement: Statement, alias: cst.ImportAlias) -> str:
     return f"{module}.{dotted_name(alias.name)}"
 
 
-def _is_bound(tree: Tree, item: Import) -> bool:
+def is_bound(tree: Tree, item: Import) -> bool:
     """Whether the top of the file has this import already."""
     for statement, alias in _aliases(tree):
         if tree.scope_of[statement] is not tree.scope:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from codemods.api import SUPPORT as NAME
-from fsdp_migrate.support.compose import available, compose, edited, parse, update
+from fsdp_migrate.support.compose import available, compose, edited, imports_of, needed, parse, update
 
-__all__ = ["NAME", "available", "compose", "edited", "is_support_file", "parse", "update"]
+__all__ = ["NAME", "available", "compose", "edited", "imports_of", "is_support_file", "needed", "parse", "update"]
 
 
 def is_support_file(path: Path) -> bool:

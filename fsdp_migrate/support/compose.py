@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from codemods.api import Import
+
 # In the order that the parts of a composed file have: a definition uses only what stands before it.
 MODULES = (
     *("api", "policies", "units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
@@ -133,6 +135,17 @@ def needed(names: Iterable[str]) -> list[Definition]:
         found.add(name)
         queue += definitions[name].uses & definitions.keys()
     return [definition for name, definition in definitions.items() if name in found]
+
+
+def imports_of(definition: Definition) -> list[Import]:
+    """What a definition needs imported."""
+    imports = library().imports
+    found = []
+    for statement in (imports[name] for name in definition.uses if name in imports):
+        module, _, names = statement.removeprefix("from ").partition(" import ")
+        name, _, alias = (names or module.removeprefix("import ")).partition(" as ")
+        found.append(Import(module, name, alias) if names else Import(name, "", alias))
+    return found
 
 
 def compose(names: Iterable[str]) -> str:
