@@ -204,10 +204,18 @@ class Containers:
     def _stored(self, store: _Store, key: object, path: Path) -> Iterator[Part]:
         if store.adds is _Adds.VALUE:
             yield Part(store.tree, store.value, path)
-        elif store.adds is _Adds.EACH:
-            yield from self.turns(store.tree, store.value, path)
-        else:
-            yield from self.items(store.tree, store.value, key, path)
+            return
+        asked = (store.value, (key, path, store.adds))
+        if asked in self._open:  # `a.extend(b)`, and `b.extend(a)`
+            return
+        self._open.add(asked)
+        try:
+            if store.adds is _Adds.EACH:
+                yield from self.turns(store.tree, store.value, path)
+            else:
+                yield from self.items(store.tree, store.value, key, path)
+        finally:
+            self._open.discard(asked)
 
     def _library_name(self, tree: Tree, node: cst.CSTNode) -> str | None:
         return self._program.symbols.dotted(tree, node.func) if isinstance(node, cst.Call) else None

@@ -139,3 +139,8 @@ def test_library_name(text: str, name: str | None) -> None:
 def test_two_files_that_import_each_other() -> None:
     files = {"a.py": "from b import *\n", "b.py": "from a import *\n", "train.py": "from a import x\nask(x)\n"}
     assert dotted(files) in {None, "a.x"}
+
+
+def test_two_lists_that_extend_each_other() -> None:
+    text = "a = [1]\nb = []\na.extend(b)\nb.extend(a)\nfor item in a:\n    ask(item)\n"
+    assert "1" in origins(text)
