@@ -40,6 +40,7 @@ Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", help="Processes that read the imports of 400 files or more; 0: one a processor."),
 ]
+NoCache = Annotated[bool | None, typer.Option("--no-cache", help="Look at everything again, and keep nothing.")]
 Quiet = Annotated[bool | None, typer.Option("--quiet", "-q", help="Only what needs you, and the last line.")]
 StdinName = Annotated[Path | None, typer.Option(help="What the file on standard input is called.")]
 Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]
@@ -97,6 +98,7 @@ def check(
     ignore: Ignore = None,
     strict: Strict = None,
     jobs: Jobs = None,
+    no_cache: NoCache = None,
     quiet: Quiet = None,
     output_format: Format = None,
     stdin_filename: StdinName = None,

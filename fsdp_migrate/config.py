@@ -42,6 +42,8 @@ class Config:
     strict: bool = False
     jobs: int = 0
     """0: as many as there are processors, when the work is worth it."""
+    no_cache: bool = False
+    """Whether `check` looks at everything again, and keeps nothing for its next run."""
     quiet: bool = False
     output_format: str = "full"
     torch_version: tuple[int, int] = OLDEST_TORCH
@@ -234,6 +236,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "ignore": _codes,
     "strict": _flag,
     "jobs": lambda value: _number(value, 0),
+    "no-cache": _flag,
     "quiet": _flag,
     "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
     "torch-version": _version,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .config import Config
-from .project.discover import discover, speaks_of_fsdp
+from .project.discover import Discovered, discover, speaks_of_fsdp
 from .project.imports import connected, import_graph, programs, real
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
 from .render.nothing import Remains
@@ -45,10 +45,10 @@ class Program:
         return {path: source.text for path, source in self.sources.items()}
 
 
-def gather(paths: Sequence[Path], config: Config) -> Program:
+def gather(paths: Sequence[Path], config: Config, found: Discovered | None = None) -> Program:
     """The program that the PATH arguments lead to: named files with what they import; in folders, all of FSDP."""
     paths = sorted({real(path) for path in paths})  # the order they are given in is not part of the question
-    found = discover(paths, config.exclude)
+    found = found or discover(paths, config.exclude)
     named = [path for path in paths if not path.is_dir()]
     graph = import_graph(named) if named else {}
     hits = [path for path in found.hits if path not in named]

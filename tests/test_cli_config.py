@@ -32,6 +32,7 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         ignore = ["FM101"]
         strict = true
         jobs = 2
+        no-cache = true
         quiet = true
         output-format = "json"
         torch-version = "2.7"

@@ -18,13 +18,18 @@ def show(view: View, options: Config, done: Sequence[str] = (), to_stderr: bool 
     `to_stderr` moves all of it there, for the runs whose result on standard output is a diff or a file.
     """
     stream = sys.stderr if to_stderr else sys.stdout
-    paint_errors = text.coloured if is_coloured(sys.stderr) else text.plain
-    for error in view.report.errors:
-        err(text.error_line(view, error, paint_errors) + "\n")
-    (err if to_stderr else out)(_rendered(view, options, done, is_coloured(stream)))
+    err(errors(view))
+    (err if to_stderr else out)(rendered(view, options, done, is_coloured(stream)))
 
 
-def _rendered(view: View, options: Config, done: Sequence[str], colour: bool) -> str:
+def errors(view: View) -> str:
+    """What could not be read, for standard error."""
+    paint = text.coloured if is_coloured(sys.stderr) else text.plain
+    return "".join(text.error_line(view, error, paint) + "\n" for error in view.report.errors)
+
+
+def rendered(view: View, options: Config, done: Sequence[str], colour: bool) -> str:
+    """The findings and the count, in the format that was asked for."""
     if options.output_format not in ("full", "concise"):
         module = importlib.import_module(f"fsdp_migrate.render.{options.output_format}")
         rendered: str = module.render(view)

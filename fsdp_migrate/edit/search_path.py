@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..project import probes
 from ..project.imports import Imported, imported_in, reachable
 
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
@@ -170,12 +171,12 @@ def _parsed(text: str) -> ast.Module:
 
 def is_installed(folder: Path) -> bool:
     """Whether the packages in a folder are found wherever a program starts."""
-    return any((folder / name).is_file() for name in BUILD_FILES)
+    return any(probes.is_file(folder / name) for name in BUILD_FILES)
 
 
 def root_package(folder: Path) -> Path | None:
     """The outermost package that a folder lies in: one whose name could be imported."""
     found = None
-    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+    while probes.is_file(folder / "__init__.py") and folder.name.isidentifier():
         found, folder = folder, folder.parent
     return found

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .. import support
 from ..findings import Change
+from ..project import probes
 from ..project.source import read_source
 from .search_path import SearchPath, Way, is_installed, root_package
 
@@ -55,7 +56,7 @@ def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Chang
     One that another program of the same folder uses is not among this program's texts: it is read from the disk.
     """
     before = texts.get(path)
-    if before is None and path.is_file():
+    if before is None and probes.is_file(path):
         before = read_source(path).text
     after = support.update(before, names) if before is not None else support.compose(names)
     return Change(path, before, after) if after != before else None

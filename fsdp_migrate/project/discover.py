@@ -7,6 +7,7 @@ nothing of FSDP in it, and is never decoded or parsed.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +39,8 @@ class Discovered:
     """Every Python file looked at."""
     hits: tuple[Path, ...]
     """Those named one by one, and those whose bytes speak of FSDP."""
+    digest: str = ""
+    """Of the bytes of every file, in that order."""
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Discovered:
@@ -48,18 +51,22 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Discovered:
     excluded = _Excluded(exclude)
     files: dict[Path, None] = {}
     hits: dict[Path, None] = {}
+    digest = hashlib.blake2b(digest_size=16)
     for path in paths:
         if not path.is_dir():
             files[real(path)] = hits[real(path)] = None
+            _add(digest, _bytes_of(path))
             continue
         folder = real(path)
         for found in python_files(folder):
             if found in files or excluded(found, folder):
                 continue
             files[found] = None
-            if speaks_of_fsdp(found):
+            data = _bytes_of(found)
+            _add(digest, data)
+            if data is None or _holds_fsdp(data):
                 hits[found] = None
-    return Discovered(tuple(files), tuple(hits))
+    return Discovered(tuple(files), tuple(hits), digest.hexdigest())
 
 
 def python_files(folder: Path) -> Iterator[Path]:
@@ -81,12 +88,28 @@ def python_files(folder: Path) -> Iterator[Path]:
 
 def speaks_of_fsdp(path: Path) -> bool:
     """Whether the bytes of a file can hold anything of FSDP. One that cannot be read can: reading it will say why."""
-    try:
-        with open(path, "rb", buffering=0) as file:
-            data = file.read()
-    except (OSError, ValueError):
-        return True
+    data = _bytes_of(path)
+    return data is None or _holds_fsdp(data)
+
+
+def _holds_fsdp(data: bytes) -> bool:
     return any(word in data for word in GATE) and NEEDLES.search(data) is not None
+
+
+def _bytes_of(path: Path) -> bytes | None:
+    """None when it cannot be read; that of a pipe is left for who reads it."""
+    try:
+        if not os.path.isfile(path):
+            return None
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except (OSError, ValueError):
+        return None
+
+
+def _add(digest: hashlib.blake2b, data: bytes | None) -> None:
+    digest.update(b"unreadable" if data is None else b"%d:" % len(data))
+    digest.update(data or b"")
 
 
 def _walked(folder: Path) -> Iterator[Path]:

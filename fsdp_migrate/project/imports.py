@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import probes
+
 REPOSITORY = (".git", ".hg")
 ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 FRONT_DOOR = 50
@@ -128,7 +130,7 @@ def _resolve(importing: Path, module: str | None, level: int, roots: Sequence[Pa
     for position, root in enumerate(roots):
         # A script's own folder comes before every library. A package's is not searched at all when it is imported, and
         # where it is, because scripts in it are started by name, it hides nothing that its other files need.
-        in_package = (root / "__init__.py").is_file()
+        in_package = probes.is_file(root / "__init__.py")
         if parts[0] in sys.stdlib_module_names and (position or in_package):
             return None
         if parts[0] == "torch" and in_package:
@@ -148,7 +150,7 @@ def roots_of(entry: Path) -> tuple[Path, ...]:
     folders = [folder]
     while folders[-1] != top and folders[-1].parent != folders[-1]:
         folders.append(folders[-1].parent)
-    sources = [each / "src" for each in folders if each.name != "src" and (each / "src").is_dir()]
+    sources = [each / "src" for each in folders if each.name != "src" and probes.is_dir(each / "src")]
     return tuple(dict.fromkeys((*folders, *sources)))
 
 
@@ -157,15 +159,15 @@ def project_root(entry: Path) -> Path:
     folder = real(entry).parent
     marked = None
     for candidate in (folder, *folder.parents):
-        if candidate.name in INSTALLED or any((candidate / name).exists() for name in REPOSITORY):
+        if candidate.name in INSTALLED or any(probes.exists(candidate / name) for name in REPOSITORY):
             return candidate
         if candidate == Path.home() or candidate.parent == candidate:
             break
-        if any((candidate / name).exists() for name in ROOT_MARKERS):
+        if any(probes.exists(candidate / name) for name in ROOT_MARKERS):
             marked = candidate
     if marked:
         return marked
-    while (folder / "__init__.py").is_file() and folder.parent != folder:
+    while probes.is_file(folder / "__init__.py") and folder.parent != folder:
         folder = folder.parent
     return folder
 
@@ -237,14 +239,16 @@ def _targets(
 
 
 def _find(folder: Path, parts: Sequence[str]) -> Path | None:
+    if len(parts) > 1 and not probes.is_dir(folder / parts[0]):
+        return None
     base = folder.joinpath(*parts)
     package = base / "__init__.py"
-    if package.is_file():
-        return real(package)
+    if probes.is_file(package):
+        return probes.real(package)
     if not parts:
         return None
     file = base.parent / (parts[-1] + ".py")
-    return real(file) if file.is_file() else None
+    return probes.real(file) if probes.is_file(file) else None
 
 
 def _same_package(importing: Path, root: Path, package: str) -> bool:
