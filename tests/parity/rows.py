@@ -754,6 +754,83 @@ program(
     seed_by_rank=True,
 )
 
+for mode in ("full", "zero2", "none"):
+    program(
+        f"a splat of a dict that a function fills, {mode}",
+        f"""
+        class Settings:
+            low = True
+            offload = False
+
+
+        def settings_of(model, mode, settings):
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls=[Block])
+            precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            strategy = {{"full": ShardingStrategy.FULL_SHARD, "zero2": ShardingStrategy.SHARD_GRAD_OP}}.get(mode)
+            if mode == "none":
+                strategy = ShardingStrategy.NO_SHARD
+                policy = None
+            fsdp_kwargs = {{
+                "auto_wrap_policy": policy,
+                "mixed_precision": precision if settings.low else None,
+                "sharding_strategy": strategy,
+                "device_id": torch.cuda.current_device(),
+                "cpu_offload": CPUOffload(offload_params=True) if settings.offload else None,
+            }}
+            if settings.low:
+                fsdp_kwargs.update({{"use_orig_params": True, "sync_module_states": True}})
+            return fsdp_kwargs, len(fsdp_kwargs)
+
+
+        def build():
+            model = Plain()
+            kwargs, count = settings_of(model, "{mode}", Settings())
+            return FSDP(model, **kwargs)
+        """,
+        seed_by_rank=True,
+    )
+program(
+    "a splat of a dict of the class",
+    """
+    class Trainer:
+        defaults = {
+            "sharding_strategy": ShardingStrategy.SHARD_GRAD_OP,
+            "cpu_offload": None,
+            "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16),
+            "limit_all_gathers": True,
+        }
+
+        def wrap(self, model):
+            device = torch.cuda.current_device()
+            return FSDP(model, **self.defaults, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device)
+
+
+    def build():
+        return Trainer().wrap(Plain())
+    """,
+)
+program(
+    "precision and offload that are passed in",
+    """
+    def wrap(model, precision=None, offload=None):
+        policy = ModuleWrapPolicy({Block})
+        return FSDP(
+            model, auto_wrap_policy=policy, mixed_precision=precision, cpu_offload=offload, use_orig_params=True
+        )
+
+
+    class Config:
+        def __init__(self, **values):
+            for name, value in values.items():
+                setattr(self, name, value)
+
+
+    def build():
+        config = Config(precision=MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16))
+        return wrap(Plain(), config.precision)
+    """,
+)
+
 # What is left alone
 
 IGNORING = (2, 7)

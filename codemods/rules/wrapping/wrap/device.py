@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Origin
+from codemods.api import Context, NotStatic, Origin
 from codemods.reading.current_device import device_calls, is_set_elsewhere
 
-from .draft import Draft
+from .draft import Draft, Entry
 
 _RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)", re.IGNORECASE)
 
@@ -36,6 +36,13 @@ def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
         draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
     else:
         draft.before.append(f"{torch}.cuda.set_device({text})")
+
+
+def device_of_entry(value: Entry, draft: Draft) -> None:
+    """`device_id` that comes out of a dict."""
+    if not all(_is_current(origin) for origin in value.values):
+        raise NotStatic("device_id comes out of a dict")
+    draft.device, draft.device_type = value.text, "cuda"
 
 
 def infer_device(draft: Draft) -> None:

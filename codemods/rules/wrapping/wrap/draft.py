@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Import
+from codemods.api import Context, Edit, Import, Origin
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
 
@@ -54,7 +54,17 @@ class Switch:
     orelse: Value | None
 
 
-Value: TypeAlias = "cst.BaseExpression | Switch"
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An argument that is taken out of a dict at run time."""
+
+    text: str
+    """`kwargs["mixed_precision"]`, or a `get` of it where it may not be there."""
+    values: tuple[Origin, ...]
+    """Where it can be made, as far as the program shows."""
+
+
+Value: TypeAlias = "cst.BaseExpression | Switch | Entry"
 """What one argument of the constructor is."""
 
 

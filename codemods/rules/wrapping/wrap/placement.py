@@ -8,7 +8,7 @@ from codemods.api import NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.tables.names import PACKAGE
 
-from .draft import Draft, Note, Switch
+from .draft import Draft, Entry, Note, Switch
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -22,10 +22,15 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     if isinstance(value, cst.IfExp) and draft.file.same_meaning(value, draft.call):
         switch_offload(Switch(value.test, value.body, value.orelse), draft)
         return
+    node = origins[0].node
+    is_seen = isinstance(node, cst.Call) and origins[0].file.fsdp1(node.func) == "CPUOffload"
+    if isinstance(value, (cst.Name, cst.Attribute)) and (len(origins) != 1 or not is_seen):
+        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+        offload_at_run_time(draft.file.quote(value), draft)
+        return
     if len(origins) != 1:
         raise NotStatic("cpu_offload is one of several values")
-    node = origins[0].node
-    if not isinstance(node, cst.Call) or origins[0].file.fsdp1(node.func) != "CPUOffload":
+    if not isinstance(node, cst.Call) or not is_seen:
         raise NotStatic(f"cpu_offload: {origins[0].text}")
     flag = node.args[0].value if node.args else None
     if flag is None or is_name(flag, "False"):
@@ -37,12 +42,37 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
         draft.common_kwargs["offload_policy"] = f"{offloaded}() if {draft.file.quote(flag)} else {kept}()"
     else:
         raise NotStatic("cpu_offload is only known at run time")
-    draft.notes.append(
-        Note(
-            "cpu_offload: gradient norms and state dicts are computed on CPU tensors",
-            'give the process group a CPU backend: init_process_group("cpu:gloo,cuda:nccl")',
-        )
-    )
+    draft.notes.append(_ON_THE_CPU)
+
+
+_ON_THE_CPU = Note(
+    "cpu_offload: gradient norms and state dicts are computed on CPU tensors",
+    'give the process group a CPU backend: init_process_group("cpu:gloo,cuda:nccl")',
+)
+
+
+def offload_of_entry(value: Entry, draft: Draft) -> None:
+    """`cpu_offload` that comes out of a dict."""
+    if all(origin.is_none for origin in value.values):
+        return
+    name = draft.fresh("cpu_offload", "fsdp_cpu_offload")
+    draft.before.append(f"{name} = {value.text}")
+    offload_at_run_time(name, draft)
+
+
+def sync_of_entry(value: Entry, draft: Draft) -> None:
+    """`sync_module_states` that comes out of a dict."""
+    if not all(is_named(origin, "False") or origin.is_none for origin in value.values):
+        _synchronise(value.text, draft)
+
+
+def offload_at_run_time(text: str, draft: Draft) -> None:
+    """A `CPUOffload`, or None, that only run time knows."""
+    offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
+    name = draft.fresh("offload_policy", "fsdp_offload_policy")
+    draft.before.append(f"{name} = {offloaded}() if {text} and {text}.offload_params else {kept}()")
+    draft.common_kwargs["offload_policy"] = name
+    draft.notes.append(_ON_THE_CPU)
 
 
 def switch_offload(value: Switch, draft: Draft) -> None:

@@ -13,15 +13,24 @@ from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
 from .batch_norm import find_batch_norm, keep_in_float32
-from .device import infer_device, translate_device
-from .draft import Draft, Note, Switch, Value
+from .device import device_of_entry, infer_device, translate_device
+from .draft import Draft, Entry, Note, Switch, Value
 from .memory_format import undo_channels_last
 from .mesh import gives_ranks, translate_mesh
 from .meta import translate_meta
-from .placement import switch_offload, switch_sync, translate_absent, translate_offload, translate_sync
-from .policy import switch_policy, translate_policy
-from .precision import switch_precision, translate_precision
-from .splats import Spread, spread
+from .placement import (
+    offload_of_entry,
+    switch_offload,
+    switch_sync,
+    sync_of_entry,
+    translate_absent,
+    translate_offload,
+    translate_sync,
+)
+from .policy import policy_of_entry, switch_policy, translate_policy
+from .precision import precision_of_entry, switch_precision, translate_precision
+from .splats import spread
+from .spread import Spread
 from .strategy import read_strategy, translate_strategy
 from .unused import reduce_unused
 
@@ -44,6 +53,14 @@ SWITCHES: Mapping[str, Callable[[Switch, Draft], None]] = {
 }
 """What can be given under a condition."""
 
+ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
+    "auto_wrap_policy": policy_of_entry,
+    "sync_module_states": sync_of_entry,
+    "mixed_precision": precision_of_entry,
+    "cpu_offload": offload_of_entry,
+}
+"""What can come out of a dict at run time."""
+
 
 def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
     """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
@@ -60,6 +77,7 @@ def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
     made.inlined |= given.made
     made.spread = given.entries
     made.freed |= given.freed
+    made.keeps |= given.keeps
     _translate(arguments, made)
     return made
 
@@ -71,15 +89,20 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     made.given = frozenset(given)
     arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
-    refused = switched.keys() - {"sharding_strategy", *SWITCHES}
+    entries = {name: value for name, value in given.items() if isinstance(value, Entry) and name not in DROPPED}
+    refused = (switched.keys() - {"sharding_strategy", *SWITCHES}) | (
+        entries.keys() - {"sharding_strategy", "device_id", *ENTRIES}
+    )
     if refused:
-        raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition")
+        raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
     if "device_id" in arguments:
         translate_device(arguments["device_id"], made)
+    elif "device_id" in entries:
+        device_of_entry(entries["device_id"], made)
     if not made.device_type and not made.device:
         infer_device(made)
     strategy = read_strategy(given.get("sharding_strategy"), made, not gives_ranks(arguments, made))
@@ -95,6 +118,8 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
             translate(arguments[name], made)
         elif name in switched:
             SWITCHES[name](switched[name], made)
+        elif name in entries:
+            ENTRIES[name](entries[name], made)
     keep_in_float32(made)
     for name in DROPPED:
         if name in arguments:

@@ -21,7 +21,7 @@ from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no
-from .draft import Draft, Note, Switch, UnitSelector
+from .draft import Draft, Entry, Note, Switch, UnitSelector
 
 _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
 """Layers of `torch.nn` inside of which a size-based policy does not look."""
@@ -78,10 +78,26 @@ def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Dr
         name = draft.fresh("policy", "wrap_policy")
         draft.before.append(f"{name} = {text}")
         text = name
+    seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
+    _ask(text, bool(seen) and all(_is_policy(origin) for origin in seen), draft)
+
+
+def policy_of_entry(value: Entry, draft: Draft) -> None:
+    """A policy that comes out of a dict."""
+    if draft.ignores or draft.float32_class:
+        raise NotStatic("auto_wrap_policy comes out of a dict")
+    if all(origin.is_none for origin in value.values):
+        return
+    name = draft.fresh("policy", "wrap_policy")
+    draft.before.append(f"{name} = {value.text}")
+    _ask(name, bool(value.values) and all(_is_policy(origin) for origin in value.values), draft)
+
+
+def _ask(text: str, is_given: bool, draft: Draft) -> None:
+    """Ask a policy which modules it picks."""
     looks_inside = "mixed_precision" in draft.present
     units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}, look_inside={looks_inside})"
-    seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
-    guard = "" if seen and all(_is_policy(origin) for origin in seen) else f"{text} is not None"
+    guard = "" if is_given else f"{text} is not None"
     draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")

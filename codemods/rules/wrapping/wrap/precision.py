@@ -8,9 +8,11 @@ FSDP1 also cast the buffers (`buffer_dtype`); FSDP2 leaves them alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
-from codemods.api import Context, NotStatic, Origin
+from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.precision import (
     SAVED_BUFFERS,
@@ -24,7 +26,7 @@ from codemods.reading.precision import (
 from codemods.reading.program import sets_attribute
 from codemods.tables.names import PACKAGE
 
-from .draft import Draft, Note, Switch
+from .draft import Draft, Entry, Note, Switch
 
 
 def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
@@ -33,6 +35,23 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
+    state = draft.state()
+    try:
+        _as_seen(value, origins, made, draft)
+    except NotStatic as unseen:
+        draft.restore(state)
+        if value is origins[0].node and not isinstance(value, cst.Subscript):
+            raise unseen from None  # written in the call: what it says has no counterpart
+        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+        text = draft.file.quote(value)
+        if not isinstance(value, (cst.Name, cst.Attribute)):
+            name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
+            draft.before.append(f"{name} = {text}")
+            text = name
+        precision_at_run_time(text, draft)
+
+
+def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
     _refuse_what_is_not_seen(draft)
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
@@ -41,6 +60,37 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     policy = _policy_expression(value, made, len(made) < len(origins), draft)
     _cast_buffers(fields, made, policy, len(made) < len(origins), draft)
     _pass_on(policy, casts.pop(), draft)
+
+
+def precision_of_entry(value: Entry, draft: Draft) -> None:
+    """`mixed_precision` that comes out of a dict."""
+    name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
+    draft.before.append(f"{name} = {value.text}")
+    precision_at_run_time(name, draft)
+
+
+def precision_at_run_time(text: str, draft: Draft) -> None:
+    """A `MixedPrecision`, or None, that only run time knows: its fields are read."""
+    if draft.file.mentions("_module_classes_to_ignore"):
+        raise NotStatic("mixed_precision with _module_classes_to_ignore")
+    if draft.selector is None and draft.file.wrapping.is_several:
+        raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+    function = draft.imported(SUPPORT, "unit_mp_policy")
+    policy = draft.fresh("mp_policy", "fsdp_mp_policy")
+    draft.before.append(f"{policy} = {function}({text}, is_root=True)")
+    if draft.file.mentions("buffer_dtype"):
+        if draft.ignores:
+            raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
+        test = f"{text} is not None and {text}.buffer_dtype is not None"
+        loop = _cast_loop(f"{text}.buffer_dtype", draft)
+        draft.before.append("\n".join([f"if {test}:", *("    " + line for line in loop)]))
+        draft.notes.append(Note(SAVED_BUFFERS))
+    if draft.selector is None:
+        draft.common_kwargs["mp_policy"] = policy
+        return
+    unit = draft.fresh("block_mp_policy")
+    draft.before.append(f"# FSDP1 casts inputs at the root only.\n{unit} = {function}({text})")
+    draft.root_kwargs["mp_policy"], draft.unit_kwargs["mp_policy"] = policy, unit
 
 
 def _refuse_what_is_not_seen(draft: Draft) -> None:
@@ -169,6 +219,15 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
         dtype = f"{policy}.param_dtype"
     else:
         raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
+    loop = _cast_loop(dtype, draft)
+    if optional:
+        loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
+    draft.before.extend(["\n".join(loop)])
+    draft.notes.append(Note(SAVED_BUFFERS))
+
+
+def _cast_loop(dtype: str, draft: Draft) -> list[str]:
+    """The lines that cast the buffers, but for those that FSDP1 left in float32."""
     buffer = draft.fresh("buffer", "module_buffer")
     cast = [f"if {buffer}.is_floating_point():", f"    {buffer}.data = {buffer}.data.to({dtype})"]
     loop = [f"for {buffer} in {draft.model}.buffers():", *("    " + line for line in cast)]
@@ -180,7 +239,4 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
             f"        for {buffer} in {module}.buffers(recurse=False):",
             *("            " + line for line in cast),
         ]
-    if optional:
-        loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
-    draft.before.extend(["\n".join(loop)])
-    draft.notes.append(Note(SAVED_BUFFERS))
+    return loop

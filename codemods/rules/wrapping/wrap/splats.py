@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -11,37 +11,10 @@ from codemods.api import Context, NotStatic
 from codemods.reading.manual import is_constructor, is_factory
 
 from .draft import Switch, Value
+from .entries import of_dict
+from .spread import Spread, unseen
 
 _BLOCKS = (cst.IndentedBlock, cst.SimpleStatementLine, cst.If, cst.Else)
-
-
-@dataclass
-class Spread:
-    """The arguments that a splat stands for."""
-
-    values: dict[str, Value] = field(default_factory=dict)
-    dead: list[cst.CSTNode] = field(default_factory=list)
-    """The statements that only make them."""
-    made: set[cst.CSTNode] = field(default_factory=set)
-    """The displays that they stand in."""
-    freed: set[str] = field(default_factory=set)
-    """The variables that nothing else uses."""
-
-    @property
-    def entries(self) -> dict[cst.CSTNode, str]:
-        """The argument that each value is."""
-        return {node: name for name, value in self.values.items() for node in _nodes(value)}
-
-    def add(self, other: Spread) -> None:
-        """More arguments."""
-        given = sorted(name for name, value in other.values.items() if not _is_none(value))
-        refused = [name for name in given if name.startswith("ignored_")]
-        if refused:  # what is ignored is looked for in the call itself, by the rules that gather parameters
-            raise NotStatic(f"{refused[0]} comes by `**`")
-        self.values.update(other.values)
-        self.dead += other.dead
-        self.made |= other.made
-        self.freed |= other.freed
 
 
 @dataclass(frozen=True)
@@ -54,16 +27,6 @@ class _Store:
     values: dict[str, Value]
 
 
-def _is_none(value: Value) -> bool:
-    return isinstance(value, cst.Name) and value.value == "None"
-
-
-def _nodes(value: Value | None) -> list[cst.CSTNode]:
-    if isinstance(value, Switch):
-        return [*_nodes(value.body), *_nodes(value.orelse)]
-    return [value] if value is not None else []
-
-
 def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
     """The arguments that `**value` gives to a call. Raises NotStatic where the program does not spell them out."""
     found = Spread()
@@ -72,14 +35,13 @@ def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
         for name in {**chosen.values, **other.values}:
             found.values[name] = Switch(value.test, chosen.values.get(name), other.values.get(name))
         return found
-    if isinstance(value, cst.Name):
-        return _of_variable(ctx, call, value)
+    if isinstance(value, (cst.Name, cst.Attribute)):
+        try:
+            return _of_variable(ctx, call, value) if isinstance(value, cst.Name) else of_dict(ctx, call, value)
+        except NotStatic:
+            return of_dict(ctx, call, value)
     found.values = _of_display(ctx, call, value)
     return found
-
-
-def _unseen(ctx: Context, value: cst.BaseExpression) -> NotStatic:
-    return NotStatic(f"arguments come from `**{ctx.code(value)}`")
 
 
 def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict[str, Value]:
@@ -91,15 +53,15 @@ def _of_display(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> dict
             elif isinstance(element.key, cst.SimpleString):
                 found[str(element.key.evaluated_value)] = element.value
             else:
-                raise _unseen(ctx, value)
+                raise unseen(ctx, value)
         return found
     if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Name) or value.func.value != "dict":
-        raise _unseen(ctx, value)
+        raise unseen(ctx, value)
     for argument in value.args:
         if argument.keyword is not None:
             found[argument.keyword.value] = argument.value
         elif argument.star == "*":
-            raise _unseen(ctx, value)
+            raise unseen(ctx, value)
         else:
             found.update(spread(ctx, call, argument.value).values)
     return found
@@ -109,11 +71,11 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     """A dict in a local variable, with what is stored into it above the call."""
     bound = ctx.bound(name)
     if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
-        raise _unseen(ctx, name)
+        raise unseen(ctx, name)
     display = bound[0][1]
     statement = ctx.parent(display)
     if not isinstance(statement, (cst.Assign, cst.AnnAssign)) or ctx.scope(statement) is not ctx.scope(call):
-        raise _unseen(ctx, name)
+        raise unseen(ctx, name)
     found = Spread(made={display})
     target = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
     found.values = {key: _here(ctx, call, value) for key, value in _of_display(ctx, call, display).items()}
@@ -127,7 +89,7 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         if store is None:
             only_for_calls = only_for_calls and _is_read(ctx, use)
             if not _is_read(ctx, use):
-                raise _unseen(ctx, name)
+                raise unseen(ctx, name)
         elif ctx.span(use)[0] < ctx.span(call)[0]:
             stores.append(store)
         else:
@@ -172,12 +134,12 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
         index = holder.slice[0].slice
         key = index.value if isinstance(index, cst.Index) else None
         if len(assignment.targets) != 1 or not isinstance(key, cst.SimpleString):
-            raise _unseen(ctx, use)
+            raise unseen(ctx, use)
         values, statement = {str(key.evaluated_value): assignment.value}, assignment
     elif isinstance(holder, cst.Attribute) and holder.attr.value == "update":
         update = ctx.parent(holder)
         if not isinstance(update, cst.Call) or not isinstance(ctx.parent(update), cst.Expr):
-            raise _unseen(ctx, use)
+            raise unseen(ctx, use)
         values, statement = {}, ctx.parent(update)
         for argument in update.args:
             if argument.keyword is not None:
@@ -188,7 +150,7 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
         return None
     line = ctx.parent(statement)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
-        raise _unseen(ctx, use)
+        raise unseen(ctx, use)
     tests = tuple(_tests(ctx, call, line))
     return _Store(line, tests, {key: _here(ctx, call, value) for key, value in values.items()})
 

@@ -17,7 +17,7 @@ from codemods.reading.command_line import choices_of
 from codemods.reading.manual import is_constructor, is_factory
 from codemods.tables.strategies import STRATEGIES
 
-from .draft import Draft, Switch, Value
+from .draft import Draft, Entry, Switch, Value
 
 HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 _ENUM = "ShardingStrategy"
@@ -61,10 +61,19 @@ def read_strategy(value: Value | None, draft: Draft, plain: bool) -> Strategy:
         return FULL_SHARD
     if isinstance(value, Switch):
         return _switched(value, draft)
+    if isinstance(value, Entry):
+        return _of_entry(value, draft)
     fixed = _fixed(value, draft)
     if fixed is not None:
         return fixed
     return _in_place(value, draft, plain) or _at_run_time(value, draft)
+
+
+def _of_entry(value: Entry, draft: Draft) -> Strategy:
+    """A strategy that comes out of a dict."""
+    name = draft.fresh("strategy", "sharding_strategy")
+    draft.before.append(f"{name} = {value.text}")
+    return _checked(Strategy(frozenset(STRATEGIES), "**", f"{name} and {name}.name"), draft)
 
 
 def _switched(value: Switch, draft: Draft) -> Strategy:

@@ -1,0 +1,106 @@
+"""`**kwargs` of a dict that is filled elsewhere: its keys are seen, and its values are read at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context
+
+from .draft import Entry
+from .spread import Spread, unseen
+
+_Values = dict[str, list[tuple[Context, cst.BaseExpression]]]
+
+
+def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Spread:
+    """An entry for each key that the program puts into the dict. Raises NotStatic where a key may be any."""
+    origins = ctx.origins(value)
+    displays = [(origin.file, origin.node) for origin in origins if isinstance(origin.node, cst.BaseExpression)]
+    if not displays or len(displays) < len(origins):
+        raise unseen(ctx, value)
+    names = {_last_name(value)}
+    values: _Values = {}
+    always: set[str] | None = None
+    for where, display in displays:
+        found = dict(_literal(where, display, value))
+        always = set(found) if always is None else always & set(found)
+        for key, node in found.items():
+            values.setdefault(key, []).append((where, node))
+        names.update(_assigned_to(where, display))
+    for name in names:
+        for where in ctx.files(name):
+            for key, node in _stored(where, name, ctx, value):
+                values.setdefault(key, []).append((where, node))
+    result = Spread()
+    text = ctx.quote(value)
+    for key, made in values.items():
+        found_at = tuple(origin for where, node in made for origin in where.origins(node))
+        result.keeps.update(origin.node for origin in found_at if origin.node is not None and not origin.is_none)
+        is_there = always is not None and key in always
+        result.values[key] = Entry(f'{text}["{key}"]' if is_there else f'{text}.get("{key}")', found_at)
+    return result
+
+
+def _last_name(value: cst.Name | cst.Attribute) -> str:
+    return value.attr.value if isinstance(value, cst.Attribute) else value.value
+
+
+def _literal(
+    where: Context, display: cst.BaseExpression, value: cst.BaseExpression
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """The entries of a display whose keys are literals."""
+    if isinstance(display, cst.Dict):
+        for element in display.elements:
+            if not isinstance(element, cst.DictElement) or not isinstance(element.key, cst.SimpleString):
+                raise unseen(where, value)
+            yield str(element.key.evaluated_value), element.value
+    elif isinstance(display, cst.Call) and isinstance(display.func, cst.Name) and display.func.value == "dict":
+        for argument in display.args:
+            if argument.keyword is None:
+                raise unseen(where, value)
+            yield argument.keyword.value, argument.value
+    else:
+        raise unseen(where, value)
+
+
+def _assigned_to(where: Context, display: cst.BaseExpression) -> Iterator[str]:
+    statement = where.parent(display)
+    if isinstance(statement, cst.Assign):
+        targets = [target.target for target in statement.targets]
+    elif isinstance(statement, cst.AnnAssign):
+        targets = [statement.target]
+    else:
+        return
+    yield from (_last_name(target) for target in targets if isinstance(target, (cst.Name, cst.Attribute)))
+
+
+def _stored(
+    where: Context, name: str, ctx: Context, value: cst.BaseExpression
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """What is put into anything of this name: `kwargs["key"] = …`, `kwargs.update(…)`."""
+    for assignment in where.nodes(cst.Assign):
+        for target in (each.target for each in assignment.targets):
+            if not isinstance(target, cst.Subscript) or not _is_called(target.value, name):
+                continue
+            index = target.slice[0].slice
+            key = index.value if isinstance(index, cst.Index) else None
+            if not isinstance(key, cst.SimpleString):
+                raise unseen(ctx, value)
+            yield str(key.evaluated_value), assignment.value
+    for call in where.nodes(cst.Call):
+        if not isinstance(call.func, cst.Attribute) or not _is_called(call.func.value, name):
+            continue
+        if call.func.attr.value == "update":
+            for argument in call.args:
+                if argument.keyword is not None:
+                    yield argument.keyword.value, argument.value
+                else:
+                    yield from _literal(where, argument.value, value)
+        elif call.func.attr.value in {"pop", "clear", "setdefault"}:
+            raise unseen(ctx, value)
+
+
+def _is_called(node: cst.BaseExpression, name: str) -> bool:
+    return isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) == name
