@@ -298,10 +298,8 @@ def test_splat_that_is_spelled_out(before: str, after: str) -> None:
 UNSEEN = {
     "passed in": "def wrap(model, **settings):\n",
     "changed elsewhere": "def wrap(model):\n    settings = {}\n    configure(settings)\n",
-    "filled in a loop": "def wrap(model, names):\n    settings = {}\n    for name in names:\n"
-    '        settings["cpu_offload"] = name\n',
     "ignores modules": 'def wrap(model):\n    settings = {"ignored_modules": [model.head]}\n',
-    "a name changes on the way": 'def wrap(model, a):\n    settings = {"sync_module_states": a}\n    a = False\n',
+    "handed to something else": "def wrap(model):\n    settings = {}\n    other = settings\n    fill(other)\n",
 }
 
 
@@ -323,3 +321,31 @@ def test_variables_go_with_the_splat_that_took_them() -> None:
         """
     )
     assert text == "def wrap(model):\n    return fully_shard(model, offload_policy=CPUOffloadPolicy())\n"
+
+
+def test_splat_that_is_filled_elsewhere_is_read_entry_by_entry() -> None:
+    result = rewrite_files(
+        {
+            "train.py": HEAD + "from settings import settings_of\n\n\ndef wrap(model, args):\n"
+            "    settings, count = settings_of(args)\n    return FSDP(model, **settings)\n",
+            "settings.py": "from torch.distributed.fsdp import CPUOffload\n\n\ndef settings_of(args):\n"
+            '    found = {"cpu_offload": CPUOffload(args.offload), "use_orig_params": True}\n'
+            '    if args.sync:\n        found["sync_module_states"] = True\n    return found, len(found)\n',
+        }
+    )
+    assert result.support == frozenset()
+    assert result.after["settings.py"] == result.before["settings.py"]
+    assert result.after["train.py"].endswith(
+        code(
+            """
+            def wrap(model, args):
+                settings, count = settings_of(args)
+                if settings.get("sync_module_states"):
+                    for tensor in chain(model.parameters(), model.buffers()):  # sync_module_states
+                        dist.broadcast(tensor.detach(), src=0)
+                cpu_offload = settings["cpu_offload"]
+                offload_policy = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()
+                return fully_shard(model, offload_policy=offload_policy)
+            """
+        )
+    )

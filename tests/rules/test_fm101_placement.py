@@ -134,7 +134,6 @@ SUPPORT = [
     "sharding_strategy=ShardingStrategy.HYBRID_SHARD",
     "sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2",
     "sharding_strategy=ShardingStrategy[args.strategy]",
-    "cpu_offload=args.offload",
     'device_mesh=init_device_mesh("cuda", (2, 4))',
     "process_group=group",
     "process_group=(group, group)",

@@ -334,8 +334,8 @@ def test_groups_of_imports_are_one_line_apart() -> None:
             from torch.distributed.fsdp import MixedPrecision, FullyShardedDataParallel as FSDP
 
 
-            def wrap(model, precision=MixedPrecision()):
-                return FSDP(model, mixed_precision=precision)
+            def wrap(model, precision=MixedPrecision(), **more):
+                return FSDP(model, mixed_precision=precision, **more)
             """
         )
     ).text

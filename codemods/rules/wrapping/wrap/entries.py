@@ -29,6 +29,10 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
         for key, node in found.items():
             values.setdefault(key, []).append((where, node))
         names.update(_assigned_to(where, display))
+        if not _is_handed_over(ctx, call, value, where, display) or _escapes(where, display, names):
+            raise unseen(ctx, value)
+    if any(_is_passed(ctx, node) for node in _named(ctx, ctx.scope(call), names)):
+        raise unseen(ctx, value)
     for name in names:
         for where in ctx.files(name):
             for key, node in _stored(where, name, ctx, value):
@@ -41,6 +45,50 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
         is_there = always is not None and key in always
         result.values[key] = Entry(f'{text}["{key}"]' if is_there else f'{text}.get("{key}")', found_at)
     return result
+
+
+def _is_handed_over(
+    ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute, where: Context, display: cst.BaseExpression
+) -> bool:
+    """Whether the dict comes straight from where it is made: by the same name, or from the function that makes it."""
+    home = where.scope(display)
+    if isinstance(value, cst.Attribute):
+        return value.attr.value in _assigned_to(where, display)
+    if home is ctx.scope(call):
+        return value.value in _assigned_to(where, display)
+    for assignment in ctx.nodes(cst.Assign):
+        if ctx.scope(assignment) is not ctx.scope(call) or len(assignment.targets) != 1:
+            continue
+        target = assignment.targets[0].target
+        bound = [element.value for element in target.elements] if isinstance(target, cst.Tuple) else [target]
+        if not any(isinstance(each, cst.Name) and each.value == value.value for each in bound):
+            continue
+        made = assignment.value
+        if not isinstance(made, cst.Call) or not any(function is home for _, function in ctx.runs(made)):
+            return False
+    return isinstance(home, cst.FunctionDef)
+
+
+def _escapes(where: Context, display: cst.BaseExpression, names: set[str]) -> bool:
+    """Whether something else gets hold of the dict where it is made, and may put more into it."""
+    home = where.scope(display)
+    return any(_is_passed(where, node) for node in _named(where, home, names))
+
+
+def _named(where: Context, scope: cst.CSTNode, names: set[str]) -> Iterator[cst.BaseExpression]:
+    for node in where.inside(scope):
+        if isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) in names:
+            yield node
+
+
+def _is_passed(where: Context, node: cst.BaseExpression) -> bool:
+    """Whether a whole dict is an argument, but for `**`, or gets another name."""
+    holder = where.parent(node)
+    if isinstance(holder, cst.Arg):
+        call = where.parent(holder)
+        name = call.func.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) else ""
+        return holder.value is node and not holder.star and name not in {"len", "print", "repr", "str"}
+    return isinstance(holder, (cst.Assign, cst.AnnAssign)) and holder.value is node
 
 
 def _last_name(value: cst.Name | cst.Attribute) -> str:
