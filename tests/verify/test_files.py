@@ -130,6 +130,16 @@ def test_a_file_that_became_a_checkpoint_of_all_ranks() -> None:
     assert "has other values" in judged(before, wrong, checkpoint_format="dcp").detail
 
 
+def test_a_buffer_may_be_saved_in_another_dtype() -> None:
+    before, after = many(state()), changed(lambda model: model.update(bias=model["bias"].float()))
+    runs = [
+        replace(run(api), files=some, buffers={"0:bias": (3.0, 3.0)})
+        for api, some in zip("12", (before, after), strict=True)
+    ]
+    assert files(Comparison(runs[0], runs[1], (runs[0],), 4))[0].mark is Mark.PASS
+    assert judged(before, after).mark is Mark.FAIL
+
+
 def test_a_file_that_cannot_be_described_is_undecided() -> None:
     broken = (replace(saved(state()), leaves={}, problem="ValueError: odd"),)
     assert judged(broken, broken).mark is Mark.INCONCLUSIVE

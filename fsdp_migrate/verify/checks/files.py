@@ -10,7 +10,7 @@ from statistics import median
 from fsdp_migrate.verify.checks.comparison import Comparison, relative, scientific
 from fsdp_migrate.verify.report import CheckRow, Mark
 from fsdp_migrate.verify.saved import DCP, Leaf, SavedFile
-from fsdp_migrate.verify.thresholds import TINY_GRADIENT, Precision
+from fsdp_migrate.verify.thresholds import TINY_GRADIENT
 
 _TITLE = "files that were saved"
 _SHARDED = frozenset({"DTensor", "ShardedTensor"})
@@ -98,41 +98,46 @@ def _differences(
         place = next(i for i, (a, b) in enumerate(zip(mine.leaves, theirs.leaves, strict=True)) if a != b)
         yield f"keys in another order from `{list(mine.leaves)[place]}` on"
     for key in (key for key in mine.leaves if key in theirs.leaves):
-        if problem := _shape_problem(mine.leaves[key], theirs.leaves[key], together):
+        if problem := _shape_problem(mine.leaves[key], theirs.leaves[key], together, _is_buffer(key, comparison)):
             yield f"`{key}` {problem}"
-    yield from _value_problems(mine, theirs, controls, comparison.precision)
+    yield from _value_problems(mine, theirs, controls, comparison)
+
+
+def _is_buffer(key: str, comparison: Comparison) -> bool:
+    """FSDP1 may keep buffers in another dtype (buffer_dtype) and save them so; what they are computes the same, N0b."""
+    return any(f".{key}".endswith(f".{name.partition(':')[2]}") for name in comparison.original.buffers)
 
 
 _FORMATS = {"torch": "torch.save", DCP: "torch.distributed.checkpoint", "safetensors": "safetensors"}
 
 
-def _shape_problem(mine: Leaf, theirs: Leaf, together: bool) -> str:
+def _shape_problem(mine: Leaf, theirs: Leaf, together: bool, is_buffer: bool) -> str:
     both_sharded = {mine.kind, theirs.kind} <= _SHARDED
     tensors = {mine.kind, theirs.kind} <= _SHARDED | {"tensor"}
     if mine.kind != theirs.kind and not both_sharded and not (together and tensors):
         return f"is a {theirs.kind} where the original has a {mine.kind}"
     if mine.shape != theirs.shape:
         return f"has the shape {list(theirs.shape)} where the original has {list(mine.shape)}"
-    if mine.dtype != theirs.dtype:
+    if mine.dtype != theirs.dtype and not is_buffer:
         return f"is {theirs.dtype} where the original has {mine.dtype}"
     return ""
 
 
 def _value_problems(
-    mine: SavedFile, theirs: SavedFile, controls: list[SavedFile], precision: Precision
+    mine: SavedFile, theirs: SavedFile, controls: list[SavedFile], comparison: Comparison
 ) -> Iterator[str]:
     """Tensors within what rounding explains; plain values where the original's own files repeat them. Without a file
     of a floor run to hold them against, values say nothing."""
     if not controls:
         return
-    scale = _overall(mine)
+    precision, scale = comparison.precision, _overall(mine)
     floors = {
         key: max(_distance(leaf, c.leaves.get(key), scale) for c in controls) for key, leaf in mine.leaves.items()
     }
     usual = median([floor for floor in floors.values() if floor > 0.0] or [0.0])
     for key, leaf in mine.leaves.items():
         other = theirs.leaves.get(key)
-        if other is None or _shape_problem(leaf, other, True):
+        if other is None or _shape_problem(leaf, other, True, False):
             continue
         if leaf.sketch is not None:
             value, limit = _distance(leaf, other, scale), precision.gradient(max(floors[key], usual))
