@@ -72,7 +72,7 @@ def _key(request: CheckRequest, torch: str | None) -> str:
     how = (
         *(request.target("original"), str(request.cwd), request.as_module, request.args, request.world_size),
         *(request.device, request.steps, request.seed, request.python, redirects(request), request.torchrun_args),
-        *(torch, SCHEMA, sorted(environment.items())),
+        *(torch, SCHEMA, sorted(environment.items()), _installed(request.python)),
     )
     digest = hashlib.sha256(json.dumps(how).encode())
     probe = Path(__file__).parents[1] / "probe"
@@ -80,6 +80,12 @@ def _key(request: CheckRequest, torch: str | None) -> str:
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()[:32]
+
+
+def _installed(python: str) -> list[int]:
+    """Moves on when a package is installed, changed or removed."""
+    home = Path(python).parent.parent
+    return [folder.stat().st_mtime_ns for folder in sorted(home.glob("lib*/python3*/site-packages"))]
 
 
 def _contents(root: Path) -> Iterator[tuple[str, bytes]]:

@@ -81,9 +81,19 @@ class Runner:
     def run(self, plan: Plan) -> Observation:
         """Raises CouldNotRun. A run in which native code, mostly gloo's, ended a rank is made once more."""
         kept = self.kept if plan.side == "original" and plan.save_init is None and not plan.more_args else None
-        if kept is not None and (records := kept.records(plan.name)) is not None:
+        records = kept.records(plan.name) if kept is not None else None
+        if records is not None:
             self.reused += (plan.name,)
-            return merge(records)
+            result = merge(records)
+        else:
+            result = self._made(plan)
+            if kept is not None:
+                kept.keep(plan.name, self.place(plan.name) / "records")
+        self.read_back |= {path: (self._written[path], plan.name) for path in result.read_back if path in self._written}
+        self._written |= {path: plan.name for path in result.written if path not in self._written}
+        return result
+
+    def _made(self, plan: Plan) -> Observation:
         watched = self._attempt(plan)
         if worth_a_retry(watched) and not self.request.joins_others:  # the other nodes would not know of it
             self.repeated += (plan.name,)
@@ -92,10 +102,6 @@ class Runner:
         result = outcome(plan.name, watched, ranks)
         if isinstance(result, Failure):
             raise CouldNotRun(result)
-        self.read_back |= {path: (self._written[path], plan.name) for path in result.read_back if path in self._written}
-        if kept is not None:
-            kept.keep(plan.name, self.place(plan.name) / "records")
-        self._written |= {path: plan.name for path in result.written if path not in self._written}
         return result
 
     def place(self, name: str) -> Path:
