@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from fsdp_migrate.probe.contents import described
-from fsdp_migrate.verify import CheckRow, Mark
+from fsdp_migrate.verify import CheckRow, Mark, Verdict
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.files import files
 from fsdp_migrate.verify.records import RankRecords
+from fsdp_migrate.verify.run import compare_observations
 from fsdp_migrate.verify.saved import SavedFile, saved_files
+from tests.verify.runs import Fleet, Program
 from tests.verify.test_unseen import run
 
 State = dict[str, object]
@@ -196,3 +198,33 @@ def test_every_way_to_save_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
     keys = [entry["key"] for entry in heard[3]["entries"]]  # type: ignore[attr-defined]
     assert keys == ["model.weight", "model.bias"]
+
+
+SAVED = {
+    name: Program.of("saving.py", "--max-steps", "4", "--scratch", ".", api=api, mutation=mutation)
+    for name, api, mutation in (
+        ("original", 1, ""),
+        ("right", 2, ""),
+        ("leftover", 2, "leftover"),
+        ("all_ranks", 2, "all_ranks"),
+    )
+}
+FLOOR = Program.of("saving.py", "--max-steps", "4", "--scratch", ".", "--perturb", "1", api=1, mutation="")
+
+
+@pytest.mark.dist
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        ("right", ""),
+        ("leftover", "is a DTensor where the original has a tensor"),
+        ("all_ranks", "model.pt of rank 1 at step 2 is written by the rewritten program only"),
+    ],
+)
+def test_a_full_checkpoint(fleet: Fleet, which: str, words: str) -> None:
+    fleet.programs([*SAVED.values(), FLOOR])
+    before, after, floor = fleet.seen(SAVED["original"]), fleet.seen(SAVED[which]), fleet.seen(FLOOR)
+    found = compare_observations(Comparison(before, after, (floor,), 4))
+    assert found.verdict is (Verdict.FAIL if words else Verdict.PASS), found.reason
+    assert found.failed == (("F",) if words else ())
+    assert words in found.row("F").detail

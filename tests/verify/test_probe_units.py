@@ -123,6 +123,20 @@ def test_hyper_parameters_are_what_decides_the_update() -> None:
     assert state_bytes(optimizer) == 2 * 4 * 4  # two moments; the step counter does not count
 
 
+def test_names_are_no_hyper_parameters_and_lose_what_wrappers_put_in() -> None:
+    """FSDP1's have prefixes; a program that keeps its parameters' names in the groups must not fail for that."""
+    weight = torch.nn.Parameter(torch.ones(4))
+    named = {
+        "params": [("_fsdp_wrapped_module.w", weight)],
+        "like": "_fsdp_wrapped_module.w",
+        "norms": ["a._orig_mod.b"],
+    }
+    (found,) = hyper_parameters(torch.optim.AdamW([named]))
+    assert "param_names" not in found
+    assert found["like"] == "w"
+    assert found["norms"] == ["a.b"]
+
+
 def test_the_programs_own_options_are_left_alone() -> None:
     settings, target = parse(["--out", "d", "--max-steps", "3", "-m", "pkg.train", "--out", "mine", "-m"])
     assert settings.max_steps == 3
