@@ -14,9 +14,10 @@ from .edit.changes import Written, write
 from .findings import Report
 from .fix import fsdp2_lint, make_fixes
 from .fsdp1.library import LIBRARY
-from .fsdp1.program_model import PlannedModel, ProgramModel
+from .fsdp1.program_model import ProgramModel
 from .outcome import make_report, obstacle
 from .plan import make_plan
+from .plan.context import PlannedModel
 from .project.imports import import_graph, programs, resolver
 from .project.source import Source
 from .pyanalysis.program import Program

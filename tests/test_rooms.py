@@ -91,3 +91,8 @@ def test_a_step_knows_only_the_steps_before_it(path: Path) -> None:
 )
 def test_the_analysis_of_python_speaks_of_nothing_else(path: Path) -> None:
     assert not re.search("fsdp|fully_shard", path.read_text(), re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", [path for path in MIGRATE if path.parent.name == "fsdp1"], ids=lambda path: path.stem)
+def test_the_analysis_of_fsdp1_knows_no_decision(path: Path) -> None:
+    assert not {name for name in imported(path) if name.startswith("codemods.plan")}

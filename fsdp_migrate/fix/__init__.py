@@ -9,7 +9,7 @@ from codemods.api import Check, Finding, Fix
 from codemods.reading.raises import placed
 
 from ..fsdp1.files import holding
-from ..fsdp1.program_model import PlannedFile, PlannedModel
+from ..plan.context import PlannedFile, PlannedModel
 from .aliases import unused_aliases
 from .collect import Collected, Fixes
 from .leftovers import leftovers

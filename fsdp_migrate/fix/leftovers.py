@@ -11,7 +11,7 @@ from codemods.api import Fix
 from codemods.reading import configuration
 
 from ..edit.imports import is_vocabulary
-from ..fsdp1.program_model import PlannedFile
+from ..plan.context import PlannedFile
 from ..pyanalysis.program import Program
 from .collect import Collected, is_left
 

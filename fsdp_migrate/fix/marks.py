@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from codemods.api import Finding, Fix
 
-from ..fsdp1.program_model import PlannedFile
+from ..plan.context import PlannedFile
 from ..todo import marks
 from .collect import Collected, is_left
 

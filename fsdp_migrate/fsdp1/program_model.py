@@ -12,9 +12,7 @@ from typing import cast
 
 import libcst as cst
 
-from codemods import template
-from codemods.api import Context, Import, ModelKind, Options, Origin, Reference, Wrapping
-from codemods.plan import Plan
+from codemods.api import Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 
 from ..pyanalysis import values
@@ -26,12 +24,13 @@ from ..pyanalysis.order import Order
 from ..pyanalysis.program import Program
 from ..pyanalysis.scopes import Binding, Binds, Scope
 from ..pyanalysis.symbols import Outside
-from ..pyanalysis.tree import N, Tree
+from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
 from .model_kinds import kind_of
 from .sites import WrapFacts
+from .source import ParsedSource
 
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
 
@@ -75,90 +74,19 @@ class ProgramModel:
         return self._files[tree.path]
 
 
-class PlannedModel:
-    """The same program once its plan is made: what the rules that write are handed."""
-
-    def __init__(self, model: ProgramModel, plan: Plan) -> None:
-        self.model = model
-        self.plan = plan
-        self._files: dict[Path, PlannedFile] = {}
-
-    def file(self, tree: Tree) -> PlannedFile:
-        if tree.path not in self._files:
-            self._files[tree.path] = PlannedFile(tree, self)
-        return self._files[tree.path]
-
-    def of(self, file: Context) -> PlannedFile:
-        """The same file, with the plan."""
-        return self.at(file.path)
-
-    def at(self, path: Path) -> PlannedFile:
-        """One of the program's files, of which something is known."""
-        tree = self.model.program.tree(path)
-        assert tree is not None
-        return self.file(tree)
-
-
-class FileContext:
+class FileContext(ParsedSource):
     """One file; implements `codemods.api.Context`."""
 
     def __init__(self, tree: Tree, model: ProgramModel, files: Callable[[Tree], FileContext]) -> None:
         """`files` gives the contexts of other files, of the same kind as this one."""
-        self.tree = tree
+        super().__init__(tree)
         self._facts = model
         self._file = files
         self._program = model.program
         self._together = model.together(tree.path)
 
-    @property
-    def path(self) -> Path:
-        return self.tree.path
-
-    @property
-    def text(self) -> str:
-        return self.tree.text
-
-    @property
-    def newline(self) -> str:
-        return self.tree.newline
-
-    @property
-    def indent(self) -> str:
-        return self.tree.module.default_indent
-
-    def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        return self.tree.span(node)
-
     def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
         return self.tree.bare_span(node)
-
-    def code(self, node: cst.CSTNode) -> str:
-        return self.tree.code(node)
-
-    def quote(self, node: cst.CSTNode) -> str:
-        return template.quote(self.path, self.tree.span(node))
-
-    def quote_text(self, start: int, end: int) -> str:
-        return template.quote(self.path, (start, end)) if start < end else ""
-
-    def quote_lines(self, start: int, end: int) -> str:
-        return template.quote(self.path, (start, end), is_lines=True) if start < end else ""
-
-    def plain(self, template_text: str) -> str:
-        return template.plain(template_text, self.text)
-
-    def position(self, node: cst.CSTNode) -> tuple[int, int]:
-        return self.tree.position(node)
-
-    def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
-        start, end = self.tree.span(node)
-        return self.tree.line_start(start), self.tree.line_end(max(start, end - 1))
-
-    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        return self.tree.parents.get(node)
-
-    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]:
-        return self.tree.ancestors(node)
 
     def dotted(self, node: cst.BaseExpression) -> str | None:
         return self._program.symbols.dotted(self.tree, node)
@@ -299,13 +227,6 @@ class FileContext:
     def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
         return same_meaning(self.tree, expression, at)
 
-    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
-        return self.tree.scope_of[node].node
-
-    @property
-    def top(self) -> cst.Module:
-        return self.tree.module
-
     def is_imported(self, name: cst.Name) -> bool:
         scope = self.tree.scope_of[name].lookup(name.value)
         return scope is not None and any(b.how is Binds.IMPORT for b in scope.bindings[name.value])
@@ -334,16 +255,6 @@ class FileContext:
     def runs(self, call: cst.Call) -> Sequence[tuple[FileContext, cst.FunctionDef]]:
         return [(self._file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
 
-    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
-        calls = (node for node in self.tree.inside(scope) if isinstance(node, cst.Call))
-        return [call for call in calls if self.scope(call) is scope]
-
-    def nodes(self, kind: type[N]) -> Sequence[N]:
-        return self.tree.nodes(kind)
-
-    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        return self.tree.inside(node)
-
     def mentions(self, *words: str) -> bool:
         return self._program.mentions(*words, within=self._together)
 
@@ -366,14 +277,6 @@ class FileContext:
 
     def mentions_elsewhere(self, word: str) -> bool:
         return self._program.mentions(word, within=frozenset(self._together) - {self.path})
-
-
-class PlannedFile(FileContext):
-    """One file, once it is decided what becomes of the program; implements `codemods.plan.PlannedContext`."""
-
-    def __init__(self, tree: Tree, planned: PlannedModel) -> None:
-        super().__init__(tree, planned.model, planned.file)
-        self.plan = planned.plan
 
 
 def _origin(made: values.Origin, file: FileContext) -> Origin:

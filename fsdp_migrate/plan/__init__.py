@@ -13,9 +13,10 @@ from codemods.reading.class_layout import sharded_classes
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
 
-from ..fsdp1.program_model import PlannedModel, ProgramModel
+from ..fsdp1.program_model import ProgramModel
 from ..fsdp1.sites import WrapSite
 from . import emissions, kept
+from .context import PlannedModel
 
 
 def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:

@@ -10,8 +10,9 @@ import pytest
 from codemods.plan import NotPlanned, Plan
 from codemods.rules.wrapping import wrap
 from fsdp_migrate.fsdp1.library import LIBRARY
-from fsdp_migrate.fsdp1.program_model import FileContext, PlannedModel, ProgramModel
+from fsdp_migrate.fsdp1.program_model import FileContext, ProgramModel
 from fsdp_migrate.plan import make_plan
+from fsdp_migrate.plan.context import PlannedModel
 from fsdp_migrate.project.imports import resolve_module
 from fsdp_migrate.pyanalysis.program import Program
 

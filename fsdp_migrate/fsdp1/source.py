@@ -1,0 +1,83 @@
+"""One parsed file as the rules see it: its text, and where its nodes stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import libcst as cst
+
+from codemods import template
+
+from ..pyanalysis.tree import N, Tree
+
+
+class ParsedSource:
+    """Implements `codemods.api.Source`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    @property
+    def path(self) -> Path:
+        return self.tree.path
+
+    @property
+    def text(self) -> str:
+        return self.tree.text
+
+    @property
+    def newline(self) -> str:
+        return self.tree.newline
+
+    @property
+    def indent(self) -> str:
+        return self.tree.module.default_indent
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.span(node)
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.tree.code(node)
+
+    def position(self, node: cst.CSTNode) -> tuple[int, int]:
+        return self.tree.position(node)
+
+    def quote(self, node: cst.CSTNode) -> str:
+        return template.quote(self.path, self.tree.span(node))
+
+    def quote_text(self, start: int, end: int) -> str:
+        return template.quote(self.path, (start, end)) if start < end else ""
+
+    def quote_lines(self, start: int, end: int) -> str:
+        return template.quote(self.path, (start, end), is_lines=True) if start < end else ""
+
+    def plain(self, template_text: str) -> str:
+        return template.plain(template_text, self.text)
+
+    def whole_lines(self, node: cst.CSTNode) -> tuple[int, int]:
+        start, end = self.tree.span(node)
+        return self.tree.line_start(start), self.tree.line_end(max(start, end - 1))
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self.tree.parents.get(node)
+
+    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]:
+        return self.tree.ancestors(node)
+
+    def nodes(self, kind: type[N]) -> Sequence[N]:
+        return self.tree.nodes(kind)
+
+    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        return self.tree.inside(node)
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        return self.tree.scope_of[node].node
+
+    def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
+        calls = (node for node in self.tree.inside(scope) if isinstance(node, cst.Call))
+        return [call for call in calls if self.scope(call) is scope]
+
+    @property
+    def top(self) -> cst.Module:
+        return self.tree.module
