@@ -5,7 +5,7 @@ from __future__ import annotations
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
 from codemods.tables import leftovers
 
-from . import suppress
+from . import suppress, unfollowed
 from .render.view import RuleInfo
 
 
@@ -14,6 +14,7 @@ def rulebook() -> dict[str, RuleInfo]:
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
     rules += [RuleInfo(check.code, check.name, check.docs) for check in (*HAZARDS, *SKIPPED, *FSDP2_LINT)]
     rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
+    rules.append(RuleInfo(unfollowed.CODE, unfollowed.NAME, unfollowed.DOCS))
     rules.append(RuleInfo(leftover.CODE, leftovers.OTHER.name, leftover.__doc__ or ""))
     rows = [*leftovers.LEFTOVERS.values(), *vars(leftovers).values()]
     rules += [

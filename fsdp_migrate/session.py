@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .render.view import Command, View
 
 FSDP1_WORD = re.compile(r"\bFullyShardedDataParallel\b|\bShardedGradScaler\b")
+LOADER = re.compile(r"\bimport_module\(|\b__import__\(|\binstantiate\(|\blocate\(")
 FSDP2_WORD = re.compile(r"\bfully_shard\b|\bFSDPModule\b|\bfsdp2_support\b")
 
 
@@ -39,6 +40,11 @@ class Program:
     def speaks_of_fsdp(self) -> bool:
         """Whether the pipeline has anything to look at."""
         return any("fsdp" in text or FSDP1_WORD.search(text) or FSDP2_WORD.search(text) for text in self.texts.values())
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether it may import modules by names that are made at run time."""
+        return any(LOADER.search(source.text) for source in self.sources.values())
 
     @property
     def texts(self) -> dict[Path, str]:
@@ -68,10 +74,11 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     """Run the pipeline on a program, and apply what the user wants silenced."""
     from .findings import FileError
     from .pipeline import Options, migrate
-    from .render.view import Command, View
+    from .render.view import Command, View, is_construct
     from .rulebook import rulebook
     from .suppress import suppress
     from .todo import with_todos
+    from .unfollowed import hidden
 
     is_check = command is Command.CHECK
     options = Options(config.torch_version, config.checkpoint_format, contract=is_check, marks=not is_check)
@@ -79,6 +86,8 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
     report = with_todos(report, program.texts)
+    if not any(map(is_construct, report.findings)):
+        report = replace(report, findings=(*hidden(program.sources, config.exclude), *report.findings))
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
     remains, mention = what_remains(program.texts)

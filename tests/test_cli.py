@@ -376,3 +376,39 @@ def test_ctrl_c_is_quiet(project: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert result.exit_code == 130
     assert "Traceback" not in result.stderr
     assert (project / "train.py").read_text() == FSDP1
+
+
+# Imports that are not followed
+
+LOADS = "import importlib, sys\n\nbuild = importlib.import_module(sys.argv[1]).main\nbuild()\n"
+
+
+@pytest.mark.parametrize("name", ["rewrite", "check"])
+def test_fsdp1_behind_an_import_by_name_is_told(project: Path, name: str) -> None:
+    (project / "train.py").write_text(LOADS)
+    (project / "configs").mkdir()
+    for index in range(7):
+        (project / "configs" / f"c{index}.py").write_text(FSDP1)
+    (project / "other.py").write_text(PLAIN + "# FullyShardedDataParallel\n")
+    result = run(name, "train.py")
+    assert result.exit_code == 1
+    assert "train.py:3:9" in result.stdout
+    assert "FSDP1 is in configs/c0.py, configs/c1.py, configs/c2.py, configs/c3.py, configs/c4.py and 2 more" in (
+        result.stdout
+    )
+    assert (project / "train.py").read_text() == LOADS
+    assert run(name, ".").exit_code == (0 if name == "rewrite" else 1)
+
+
+@pytest.mark.parametrize("loads", ["importlib.import_module('json').main", "sys.argv"])
+def test_imports_that_are_followed_hide_nothing(project: Path, loads: str) -> None:
+    (project / "train.py").write_text(f"import importlib, sys\n\nbuild = {loads}\n")
+    (project / "other.py").write_text(FSDP1)
+    result = run("rewrite", "train.py")
+    assert (result.exit_code, "there is no FSDP here" in result.stdout) == (0, True)
+
+
+def test_a_tree_without_fsdp1_hides_nothing(project: Path) -> None:
+    (project / "train.py").write_text(LOADS)
+    (project / "other.py").write_text(FSDP2)
+    assert run("rewrite", "train.py").exit_code == 0

@@ -29,7 +29,7 @@ def read(paths: Sequence[Path], options: Config, stdin_name: Path | None) -> Pro
 
 def has_work(program: Program, options: Config) -> bool:
     """Whether the pipeline is needed. The formats for machines always get their document."""
-    return program.speaks_of_fsdp or options.output_format not in ("full", "concise")
+    return program.speaks_of_fsdp or program.may_hide or options.output_format not in ("full", "concise")
 
 
 def answer_nothing(program: Program) -> int:
