@@ -7,7 +7,7 @@ gradients are None. FSDP1 had views of the shards there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import libcst as cst
 
@@ -32,58 +32,82 @@ _NO_GRAD = re.compile(r"no_grad|inference_mode")
 
 def clips_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether the model is seen to run between the last backward and this call, all in one function."""
-    above = _above(call, ctx)
-    behind = _last_backward(above, ctx)
-    return behind > 0 and any(runs(o, ctx.code(model), ctx) for o in above if ctx.span(o)[1] > behind)
+    above = _straight(call, ctx)
+    behind = _last(above, _is_backward, ctx)
+    return behind >= 0 and any(runs(other, ctx.code(model), ctx) for other in above[behind + 1 :])
 
 
 def reads_after_forward(call: cst.Call, model: cst.BaseExpression, ctx: Context, trained: bool = False) -> bool:
-    """Whether the model is seen to run above this call, and no backward follows it there.
+    """Whether the model is seen to run before this call, and no backward follows it there.
 
     For a call that only starts the training, a forward with gradients counts as well.
     """
-    above = _above(call, ctx)
     name = ctx.code(model)
-    behind = max(_last_backward(above, ctx), _last_reshard(above, ctx), _last_made(above, name, ctx))
     is_run = runs if trained else _evaluates
-    return any(is_run(o, name, ctx) for o in above if ctx.span(o)[1] > behind)
+    return any(
+        is_run(other, name, ctx)
+        for before in (_straight(call, ctx), *_last_turns(call, ctx))
+        for other in before[_last(before, _frees, ctx, name) + 1 :]
+    )
 
 
 def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether the model's own backward, or a reshard, is seen above this call, and no evaluation of it in between."""
-    above = _above(call, ctx)
-    name = ctx.code(model)
-    behind = _last_backward(above, ctx)
-    before = [other for other in above if ctx.span(other)[1] < behind]
-    has_grad = any(runs(o, name, ctx) and not is_without_grad(ctx.ancestors(o), ctx) for o in before)
-    behind = max(_last_reshard(above, ctx), behind if has_grad else 0)
-    return behind > 0 and not any(_evaluates(other, name, ctx) for other in above if ctx.span(other)[1] > behind)
+    """Whether the model's own backward, or a reshard, is seen before this call, and no evaluation of it in between."""
+    above, name = _straight(call, ctx), ctx.code(model)
+    behind = _last(above, _is_backward, ctx)
+    has_grad = any(runs(o, name, ctx) and not is_without_grad(ctx.ancestors(o), ctx) for o in above[: max(behind, 0)])
+    behind = max(_last(above, _is_reshard, ctx), behind if has_grad else -1)
+    return behind >= 0 and not any(_evaluates(other, name, ctx) for other in above[behind + 1 :])
 
 
-def _above(call: cst.Call, ctx: Context) -> list[cst.Call]:
+def _straight(call: cst.Call, ctx: Context) -> list[cst.Call]:
+    """The calls that have ended before this one, in a function that is run from its start; the last one last."""
     start = ctx.span(call)[0]
-    return [other for other in ctx.calls(ctx.scope(call)) if ctx.span(other)[1] < start]
+    return [other for other in _in_order(call, ctx) if ctx.span(other)[1] <= start]
 
 
-def _last_backward(calls: list[cst.Call], ctx: Context) -> int:
-    """Where the last of some calls that go backward ends; 0 without one."""
-    return max((ctx.span(call)[1] for call in calls if _BACKWARD.search(ctx.code(call.func))), default=0)
+def _last_turns(call: cst.Call, ctx: Context) -> Iterator[list[cst.Call]]:
+    """For each loop around a call: what ran before it since it last ran. The end of a body lies before its start."""
+    start, end = ctx.span(call)
+    for loop in ctx.ancestors(call):
+        if isinstance(loop, (cst.FunctionDef, cst.Lambda)):
+            return
+        if isinstance(loop, (cst.For, cst.While)) and ctx.span(loop.body)[0] <= start:
+            first, last = ctx.span(loop.body)
+            spans = [(other, *ctx.span(other)) for other in _in_order(call, ctx)]
+            inside = [other for other, begins, ends in spans if first <= begins and ends <= last]
+            behind = [other for other in inside if ctx.span(other)[0] >= end]
+            yield [*behind, *(other for other in inside if ctx.span(other)[1] <= start)]
 
 
-def _last_reshard(calls: list[cst.Call], ctx: Context) -> int:
-    return max((ctx.span(call)[1] for call in calls if _RESHARD.search(ctx.code(call.func))), default=0)
+def _in_order(call: cst.Call, ctx: Context) -> list[cst.Call]:
+    return sorted(ctx.calls(ctx.scope(call)), key=lambda other: ctx.span(other)[1])
 
 
-def _last_made(calls: list[cst.Call], model: str, ctx: Context) -> int:
-    """Where the model last got its value by a call: what ran before was not sharded yet."""
-    ends = [0]
-    for call in calls:
-        if ctx.dotted(call.func) == "torch.compile" or ctx.code(call.func).startswith(f"{model}."):
-            continue  # the same model
-        assignment = ctx.parent(call)
-        if isinstance(assignment, cst.Assign) and any(ctx.code(each.target) == model for each in assignment.targets):
-            ends.append(ctx.span(call)[1])
-    return max(ends)
+def _last(calls: list[cst.Call], is_one: Callable[..., bool], *given: object) -> int:
+    """The place of the last of some calls that is one; -1 without one."""
+    return max((index for index, call in enumerate(calls) if is_one(call, *given)), default=-1)
+
+
+def _is_backward(call: cst.Call, ctx: Context) -> bool:
+    return _BACKWARD.search(ctx.code(call.func)) is not None
+
+
+def _is_reshard(call: cst.Call, ctx: Context) -> bool:
+    return _RESHARD.search(ctx.code(call.func)) is not None
+
+
+def _frees(call: cst.Call, ctx: Context, model: str) -> bool:
+    """Whether no copies of a model's parameters are left behind a call."""
+    return _is_backward(call, ctx) or _is_reshard(call, ctx) or _makes(call, model, ctx)
+
+
+def _makes(call: cst.Call, model: str, ctx: Context) -> bool:
+    """Whether the model gets its value by a call: what ran before was not sharded yet."""
+    if ctx.dotted(call.func) == "torch.compile" or ctx.code(call.func).startswith(f"{model}."):
+        return False  # the same model
+    assignment = ctx.parent(call)
+    return isinstance(assignment, cst.Assign) and any(ctx.code(each.target) == model for each in assignment.targets)
 
 
 def _evaluates(call: cst.Call, model: str, ctx: Context) -> bool:

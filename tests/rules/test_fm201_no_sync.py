@@ -463,3 +463,18 @@ def test_tabs_and_windows_newlines_stay() -> None:
     assert "\t\tmodel.set_requires_gradient_sync(i == n - 1)\r\n\t\tmodel(batches[i])" in result.text
     assert "\n" not in result.text.replace("\r\n", "")
     assert "    " not in result.text
+
+
+def test_comment_that_speaks_of_a_backward_pass() -> None:
+    text = code(
+        """
+        model = FSDP(net)
+        # loss.backward() accumulates
+        for i in range(4):
+            with model.no_sync() if i < 3 else nullcontext():
+                model(batches[i]).sum().backward()
+        """
+    )
+    result = rewrite(HEAD + text)
+    assert "    model.set_requires_gradient_sync(i >= 3)\n" in result.text
+    assert not result.support

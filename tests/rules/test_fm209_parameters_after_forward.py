@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, rewrite
+from ..helpers import check_marked, check_noop, code, rewrite
 
 HEAD = """\
 import torch
@@ -194,3 +194,44 @@ def test_what_ran_before_it_was_wrapped_does_not_count() -> None:
 def test_compiled_model_ran_before() -> None:
     text = HEAD + "    model(xs)\n    model = torch.compile(model)\n    return torch.optim.SGD(model.parameters())\n"
     assert "reshard_all(model)" in rewrite(text).text
+
+
+def test_evaluation_below_in_the_same_loop() -> None:
+    """The end of a loop's body lies before its start: from the second turn on, the optimizer is built too late."""
+    text = code(
+        """
+        def train(net, batches, epochs):
+            model = FSDP(net)
+            for epoch in range(epochs):
+                optimizer = torch.optim.AdamW(model.parameters())
+                for x in batches:
+                    optimizer.zero_grad()
+                    model(x).sum().backward()
+                    optimizer.step()
+                evaluate(model, batches)
+
+
+        def evaluate(model, batches):
+            with torch.no_grad():
+                for x in batches:
+                    model(x)
+        """
+    )
+    result = rewrite("import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n" + text)
+    assert "        reshard_all(model)\n        optimizer = torch.optim.AdamW(model.parameters())\n" in result.text
+
+
+def test_training_that_ends_a_turn_frees_them() -> None:
+    text = code(
+        """
+        def train(net, average, batches):
+            model = FSDP(net)
+            for x in batches:
+                average.update(model.parameters())
+                with torch.no_grad():
+                    model(x)
+                model(x).sum().backward()
+        """
+    )
+    result = rewrite("import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n" + text)
+    assert "reshard_all" not in result.text

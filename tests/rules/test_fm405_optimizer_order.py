@@ -911,3 +911,53 @@ def test_an_optimizer_above_a_call_of_what_holds_the_class(wrapped: str) -> None
         """)
     text = rewrite(before).text
     assert text.index(f"model = {wrapped}") < text.index("optimizer = torch.optim.AdamW")
+
+
+NO_OPTIMIZERS = [
+    "param_millions(net)",
+    "optimal_batch_size(net)",
+    "million = count(net)",
+    "lionize(net)",
+    "adamant(net)",
+]
+
+
+@pytest.mark.parametrize("call", NO_OPTIMIZERS)
+def test_words_that_only_hold_the_name_of_an_optimizer(call: str) -> None:
+    text = f"from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef main(net):\n    {call}\n"
+    result = rewrite(text + "    return FSDP(net)\n")
+    assert f"def main(net):\n    {call}\n" in result.text
+
+
+def test_function_named_after_an_optimizer_that_returns_none() -> None:
+    text = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def optimizer_size(net):
+    return 8
+
+
+def main(net):
+    size = optimizer_size(net)
+    return FSDP(net), size
+"""
+    assert "    size = optimizer_size(net)\n    return" in rewrite(text).text
+
+
+def test_optimizer_by_what_the_function_returns() -> None:
+    text = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def prepared(net, lr):
+    return torch.optim.AdamW(net.parameters(), lr=lr)
+
+
+def main(net):
+    trainer = prepared(net, 0.1)
+    model = FSDP(net)
+    return model, trainer
+"""
+    assert "fully_shard(net)\n    trainer = prepared(net, 0.1)\n" in rewrite(text).text.replace("model = ", "")

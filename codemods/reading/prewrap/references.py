@@ -15,7 +15,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
-from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer, names_optimizer
+from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer
 from codemods.reading.places import base, bound, meets, place, reads, same, writes
 from codemods.reading.wrapped import calls_above, wrapped_module
 
@@ -151,15 +151,18 @@ def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Itera
 
 def _built_in(ctx: Context, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[PrewrapReference]:
     """What one function builds from the parameters, and the optimizers that it builds from that."""
-    text = ctx.code(function.body)
-    if depth == 1 and "parameters" not in text and not names_optimizer(text):
-        return []
     calls = ctx.calls(function)
+    if depth == 1 and not any(_takes_parameters(call) or is_optimizer(ctx, call) for call in calls):
+        return []
     found = [h for call in calls for model in sorted(places) for h in _holder(ctx, call, model, depth - 1)]
     kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(ctx, holder.call))
     known = {holder.call for holder in found if holder.is_optimizer}
     found += [PrewrapReference(call, True) for call in calls if call not in known and _is_made_of(ctx, call, kept)]
     return found
+
+
+def _takes_parameters(call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
 
 
 def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:

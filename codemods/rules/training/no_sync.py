@@ -167,10 +167,8 @@ def _conditional_block(call: cst.Call, ctx: Context) -> tuple[cst.With, str] | N
         return None
     if not isinstance(block.body, cst.IndentedBlock) or block.asynchronous is not None:
         return None
-    start, end = ctx.span(block.body)
-    if ctx.text.count(".backward(") != 1 or ".backward(" not in ctx.text[start:end]:
-        return None
-    if ctx.mentions_elsewhere("backward"):
+    backward = [node for file, node in ctx.attributes("backward") if _is_called(node, file)]
+    if len(backward) != 1 or backward[0] not in ctx.inside(block.body):
         return None
     if call is choice.body:
         other, synchronised = choice.orelse, _negated(choice.test, ctx)
@@ -178,6 +176,11 @@ def _conditional_block(call: cst.Call, ctx: Context) -> tuple[cst.With, str] | N
         other, synchronised = choice.body, ctx.quote(choice.test)
     is_null = isinstance(other, cst.Call) and (ctx.dotted(other.func) or "").endswith("nullcontext")
     return (block, synchronised) if is_null else None
+
+
+def _is_called(node: cst.Attribute, ctx: Context) -> bool:
+    call = ctx.parent(node)
+    return isinstance(call, cst.Call) and call.func is node
 
 
 def _negated(test: cst.BaseExpression, ctx: Context) -> str:

@@ -60,12 +60,13 @@ from codemods.api import SUPPORT, Context, Fix, Import, Level, ModelKind, Rule, 
 from codemods.reading.forwards import reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of
+from codemods.reading.optimizers import is_optimizer
 from codemods.reading.unsynced import follows_step
+from codemods.reading.words import last_name, words
 
 CODE = "FM209"
 
 _METHODS = (*READERS, "zero_grad")
-_OPTIMIZER = re.compile(r"(^|\.)(\w*optim\w*|Adam\w*|SGD|Lion|Adagrad|RMSprop|LAMB|Adafactor)$", re.IGNORECASE)
 _IN_PLACE = re.compile(r"\.(?!requires_grad_)[a-z]\w*_\(|\.data\s*[-+*/]?=(?!=)")
 
 
@@ -77,8 +78,8 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
         return None
     if ModelKind.FSDP not in ctx.kinds(model):
         return None
-    calls = [ctx.code(outer.func) for outer in ctx.ancestors(node) if isinstance(outer, cst.Call)]
-    trained = any(_OPTIMIZER.search(function) for function in calls)
+    calls = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.Call)]
+    trained = any(is_optimizer(ctx, outer) for outer in calls)
     evaluates = ctx.mentions("no_grad", "inference_mode")
     if method == "zero_grad":
         seen = reads_after_forward(node, model, ctx, trained=True)
@@ -86,7 +87,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     if not trained and not evaluates:
         return None
     after = reads_after_forward(node, model, ctx, trained) or _is_averaged(node, model, ctx)
-    is_clipped = any("clip_grad" in function for function in calls)  # clipping has a rule of its own
+    is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
     return node if after and not is_clipped else None
 
 

@@ -1,0 +1,90 @@
+"""Optimizers that programs use: by the module they come from, and by the names of their classes."""
+
+from __future__ import annotations
+
+MODULES = (
+    "adam_mini.",
+    "apex.optimizers.",
+    "bitsandbytes.optim.",
+    "colossalai.nn.optimizer.",
+    "dadaptation.",
+    "deepspeed.ops.adam.",
+    "deepspeed.ops.lamb.",
+    "galore_torch.",
+    "heavyball.",
+    "lion_pytorch.",
+    "prodigyopt.",
+    "pytorch_optimizer.",
+    "schedulefree.",
+    "timm.optim.",
+    "torch.distributed.optim.",
+    "torch.optim.",
+    "torch_optimizer.",
+    "torchao.optim.",
+    "torchao.prototype.low_bit_optim.",
+    "transformers.optimization.",
+)
+OTHERS = (
+    "torch.optim.lr_scheduler.",
+    "torch.optim.swa_utils.",
+    "torch.optim.Optimizer.",
+    "timm.optim.optim_factory.param",
+)
+"""What those modules have that is no optimizer."""
+
+NAMES = frozenset(
+    {
+        "ada",
+        "adadelta",
+        "adafactor",
+        "adagrad",
+        "adam",
+        "adamax",
+        "adamw",
+        "adan",
+        "asgd",
+        "lamb",
+        "lars",
+        "lion",
+        "muon",
+        "nadam",
+        "optim",
+        "optimizer",
+        "optimizers",
+        "prodigy",
+        "radam",
+        "rmsprop",
+        "rprop",
+        "sgd",
+        "shampoo",
+        "sophia",
+    }
+)
+"""Words by which programs and libraries call what makes an optimizer."""
+
+NOT_ONE = frozenset(
+    {
+        "add",
+        "append",
+        "config",
+        "extend",
+        "group",
+        "load",
+        "lr",
+        "param",
+        "params",
+        "parameters",
+        "save",
+        "sched",
+        "scheduler",
+        "schedulers",
+        "state",
+        "step",
+        "update",
+        "zero",
+    }
+)
+"""Words of what is done with optimizers, or for them."""
+
+BOUND = frozenset({"opt", "opts", "optim", "optims", "optimizer", "optimizers"})
+"""Words of the names to which programs bind an optimizer."""
