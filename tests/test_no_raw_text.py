@@ -1,4 +1,4 @@
-"""No verdict from raw text: names are resolved, and calls are nodes. A word in a comment or a literal decides nothing."""
+"""No verdict from raw text: names are resolved, calls are nodes, a word in a comment or a literal decides nothing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ PREFILTER = {
     "fsdp_migrate/fsdp1/files.py": "which files are parsed at all",
     "fsdp_migrate/pyanalysis/program.py": "which files are parsed at all",
     "fsdp_migrate/pyanalysis/syntax/brackets.py": "reads Python's own tokens",
+    "fsdp_migrate/pyanalysis/syntax/expressions.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/statements.py": "reads Python's own tokens",
     "codemods/rules/wrapping/class_by_name.py": "which files are looked at; what is found there is resolved",
 }
