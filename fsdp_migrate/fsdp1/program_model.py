@@ -28,7 +28,6 @@ from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
-from .library import LIBRARY
 from .model_kinds import kind_of
 from .sites import WrapFacts
 from .source import ParsedSource
@@ -112,8 +111,11 @@ class FileContext(ParsedSource):
 
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         tested = class_test(self, node)
-        if tested is None and isinstance(node, cst.Attribute) and node.attr.value in LIBRARY.inner:
-            tested = class_test(self, node.value)  # `model.module`, where the model is asked for
+        if isinstance(node, cst.Attribute) and node.attr.value == "module":
+            if tested is None:
+                tested = class_test(self, node.value)  # what is asked is the model itself
+            if self.kinds(node.value) == {ModelKind.DDP}:
+                return frozenset({ModelKind.OTHER})
         if tested is not None and ModelKind.FSDP in tested:
             return tested
         held = frozenset(kind_of(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))

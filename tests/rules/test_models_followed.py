@@ -1,0 +1,157 @@
+"""Which expressions are FSDP models: what is stored by whoever is followed, and what is none is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import code, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def shard(module):
+    return FSDP(module)
+"""
+BOX = """
+
+class Box:
+    def __init__(self, make):
+        self.net = make()
+        self.other = None
+"""
+USE = "    norm = {0}.clip_grad_norm_(1.0)\n    torch.save({0}.state_dict(), 'x.pt')\n"
+USED = (
+    "    norm = torch.nn.utils.clip_grad_norm_({0}.parameters(), 1.0).full_tensor()\n"
+    "    torch.save(get_model_state_dict({0}, options=StateDictOptions(full_state_dict=True)), 'x.pt')\n"
+)
+
+STORES = [
+    pytest.param("box.net = shard(box.net)", "box.net", id="from outside"),
+    pytest.param('setattr(box, "net", shard(box.net))', "box.net", id="setattr"),
+    pytest.param('vars(box)["net"] = shard(box.net)', "box.net", id="vars"),
+    pytest.param('box.__dict__["net"] = shard(box.net)', "box.net", id="__dict__"),
+    pytest.param("box.__dict__.update(net=shard(box.net))", "box.net", id="update"),
+    pytest.param("box.net, box.other = shard(box.net), 1", "box.net", id="tuple"),
+    pytest.param("fill(box, shard(box.net))", "box.net", id="filled"),
+    pytest.param("nets = []\n    nets.extend([shard(box.net)])", "nets[0]", id="list"),
+    pytest.param("nets = {}\n    nets.update(a=shard(box.net))", 'nets["a"]', id="dict"),
+]
+
+
+@pytest.mark.parametrize(("store", "model"), STORES)
+def test_any_store_counts(store: str, model: str) -> None:
+    fill = "\n\ndef fill(box, net):\n    box.net = net\n"
+    result = rewrite(HEAD + BOX + fill + f"\n\ndef main(make):\n    box = Box(make)\n    {store}\n" + USE.format(model))
+    assert result.text.endswith(USED.format(model))
+
+
+def test_program_of_a_distillation() -> None:
+    text = code(
+        """
+        class Trainer:
+            def __init__(self, make):
+                self.dm = Box(make)
+                self.dm.net = shard(self.dm.net)
+
+            def step(self):
+                norm = self.dm.net.clip_grad_norm_(1.0)
+        """
+    )
+    result = rewrite(HEAD + BOX + "\n\n" + text)
+    assert "norm = torch.nn.utils.clip_grad_norm_(self.dm.net.parameters(), 1.0).full_tensor()\n" in result.text
+
+
+def test_two_from_a_method() -> None:
+    text = code(
+        """
+        class Trainer:
+            def __init__(self, net):
+                self.model, self.rest = self.build(net)
+
+            def build(self, net):
+                return shard(net), 1
+
+            def step(self):
+                norm = self.model.clip_grad_norm_(1.0)
+        """
+    )
+    result = rewrite(HEAD + "\n\n" + text)
+    assert "norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0).full_tensor()\n" in result.text
+
+
+REPORTED = [
+    "units = FSDP.fsdp_modules(model)\n    units[-1].sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
+    "units = [FSDP(block) for block in net.blocks]\n    units[-1].sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
+    "roots = [unit for unit in FSDP.fsdp_modules(model) if unit.check_is_root()]",
+    "for unit in FSDP.fsdp_modules(model):\n        print(unit.check_is_root())",
+]
+
+
+@pytest.mark.parametrize("statements", REPORTED)
+def test_units_are_models(statements: str) -> None:
+    result = rewrite(HEAD + f"\n\ndef main(net):\n    model = FSDP(net)\n    {statements}\n")
+    assert "FM207" in {rule for rule, _, _ in result.summary}
+
+
+SAYS_SO = [
+    "def save(model: FSDP):\n    torch.save(model.state_dict(), 'x.pt')\n",
+    "def save(model):\n    FSDP.set_state_dict_type(model, 1)\n    torch.save(model.state_dict(), 'x.pt')\n",
+]
+
+
+@pytest.mark.parametrize("function", SAYS_SO)
+def test_annotation_and_being_handed_to_fsdp(function: str) -> None:
+    result = rewrite(HEAD + "\n\n" + function)
+    assert "torch.save(model.state_dict(), 'x.pt')" not in result.text or "FM304" in {r for r, _, _ in result.summary}
+
+
+NONE = [
+    pytest.param(
+        "class Trainer:\n    def __init__(self, net):\n        self.net = net\n        {}\n\n"
+        "    def wrap(self):\n        self.net = FSDP(self.net)\n\n\n"
+        "def main(net):\n    trainer = Trainer(net)\n    trainer.wrap()\n",
+        "self.net.load_state_dict(torch.load('x.pt'))",
+        id="before the wrap",
+    ),
+    pytest.param(
+        "def save(model):\n    if isinstance(model, FSDP):\n        return None\n    {}\n\n\n"
+        "def main(net):\n    save(FSDP(net))\n",
+        "return model.module.state_dict()",
+        id="behind an isinstance that returned",
+    ),
+    pytest.param(
+        "def save(model):\n    if isinstance(model, FSDP):\n        return None\n    else:\n        {}\n\n\n"
+        "def main(net):\n    save(FSDP(net))\n",
+        "return model.module.state_dict()",
+        id="the else of an isinstance",
+    ),
+    pytest.param(
+        "def main(net, args):\n    net = DDP(net) if args.kind == 'torch_ddp' else FSDP(net)\n"
+        "    if args.kind == 'torch_ddp':\n        {}\n",
+        "torch.save(net.module.state_dict(), 'x.pt')",
+        id="the flag of DDP",
+    ),
+    pytest.param(
+        "def save(model: DDP):\n    {}\n\n\ndef main(net):\n    return FSDP(net), save\n",
+        "torch.save(model.module.state_dict(), 'x.pt')",
+        id="annotated DDP",
+    ),
+    pytest.param(
+        "class Trainer:\n    def no_sync(self):\n        return None\n\n    def step(self):\n        {}\n\n\n"
+        "def main(net):\n    return FSDP(net)\n",
+        "return self.no_sync()",
+        id="a method of the program's own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "use"), NONE)
+def test_what_is_no_fsdp_model(text: str, use: str) -> None:
+    text = HEAD + "\n\n" + text.format(use)
+    result = rewrite(text)
+    assert f" {use}\n" in result.text
+    line = text.split("\n").index(next(line for line in text.split("\n") if line.strip() == use)) + 1
+    assert line not in {found for _, _, found in result.summary}
