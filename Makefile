@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 DEMO := build/demo
 HERE := $(CURDIR)
 
-.PHONY: help test oracle lint demo ecosystem clean
+.PHONY: help test oracle lint demo ecosystem bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make oracle 3,000 generated programs are run on a stub of FSDP1: no line that used it is passed over"
 	@echo "make lint   ruff and mypy only"
 	@echo "make ecosystem DIR=…  rewrite every repository of a folder, and compare with the table of BASE (a commit)"
+	@echo "make bench  how long the tool takes, against ruff, grep and a byte scan; CORPUS=DIR adds repositories"
 	@echo "make clean  remove $(VENV), build and caches"
 
 $(READY): pyproject.toml
@@ -55,6 +56,9 @@ demo: $(READY)
 ecosystem: $(READY)
 	@test -d "$(DIR)" || { echo "make: name the folder that holds the repositories with DIR=" >&2; exit 1; }
 	@$(BIN)/python -m tests.corpus.table $(abspath $(DIR)) $(or $(BASE),HEAD)
+
+bench: $(READY)
+	@$(BIN)/python -m tests.bench.bench $(CORPUS)
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

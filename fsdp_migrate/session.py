@@ -59,7 +59,7 @@ def gather(paths: Sequence[Path], config: Config, found: Discovered | None = Non
     graph = import_graph(named) if named else {}
     hits = [path for path in found.hits if path not in named]
     if hits:
-        whole = import_graph(found.files, config.jobs)
+        whole = import_graph([path for path in found.files if path not in found.foreign], config.jobs, found.foreign)
         graph |= {path: whole[path] for path in connected(whole, hits)}
     program = _read(tuple(graph), named)
     return replace(program, imports=graph, files=len({*found.files, *graph}))

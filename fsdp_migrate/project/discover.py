@@ -29,6 +29,7 @@ NEEDLES = re.compile(
     rb"|summon_full_params|ShardedGradScaler|ShardingStrategy"
 )
 """What brings a file to the parser."""
+_WRAPPER = ("torch", "distributed", "fsdp", "fully_sharded_data_parallel.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Discovered:
     """Those named one by one, and those whose bytes speak of FSDP."""
     digest: str = ""
     """Of the bytes of every file, in that order."""
+    foreign: frozenset[Path] = frozenset()
+    """Torch's own sources: a library, wherever they lie. Of them, only the wrapper's file is a hit."""
 
 
 def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Discovered:
@@ -66,7 +69,16 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Discovered:
             _add(digest, data)
             if data is None or _holds_fsdp(data):
                 hits[found] = None
-    return Discovered(tuple(files), tuple(hits), digest.hexdigest())
+    foreign = _torch_of(files, hits) - {real(path) for path in paths}
+    return Discovered(tuple(files), tuple(hit for hit in hits if hit not in foreign), digest.hexdigest(), foreign)
+
+
+def _torch_of(files: Iterable[Path], hits: Iterable[Path]) -> frozenset[Path]:
+    """The files of a copy of torch as a whole, but for the one that says what it is."""
+    wrappers = [path for path in hits if path.parts[-len(_WRAPPER) :] == _WRAPPER]
+    roots = [path.parents[2] for path in wrappers if (path.parents[2] / "__init__.py").is_file()]
+    prefixes = tuple(f"{root}{os.sep}" for root in roots)
+    return frozenset(path for path in files if str(path).startswith(prefixes)) - set(wrappers) if roots else frozenset()
 
 
 def python_files(folder: Path) -> Iterator[Path]:

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +42,17 @@ def program_files(entries: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(import_graph(entries))
 
 
-def import_graph(entries: Sequence[Path], jobs: int = 1) -> dict[Path, tuple[Path, ...]]:
+def import_graph(entries: Sequence[Path], jobs: int = 1, foreign: Container[Path] = ()) -> dict[Path, tuple[Path, ...]]:
     """For every file of the program, in the order of `program_files`, which of its files it imports.
 
-    Many entries are parsed in `jobs` processes; 0 is one a processor.
+    Many entries are parsed in `jobs` processes; 0 is one a processor. What is `foreign` is as good as a library.
     """
-    roots = {real(entry): roots_of(entry) for entry in entries}
+    by_folder: dict[Path, tuple[Path, ...]] = {}
+    roots: dict[Path, tuple[Path, ...]] = {}
+    for entry in map(real, entries):
+        if entry.parent not in by_folder:
+            by_folder[entry.parent] = roots_of(entry)
+        roots[entry] = by_folder[entry.parent]
     graph: dict[Path, tuple[Path, ...]] = dict.fromkeys(roots, ())
     search = _Search()
     parsed = _parsed(tuple(roots), jobs)
@@ -55,6 +60,8 @@ def import_graph(entries: Sequence[Path], jobs: int = 1) -> dict[Path, tuple[Pat
     while queue:
         path = queue.popleft()
         graph[path] = tuple(dict.fromkeys(_targets(parsed.get(path), path, search.within(path, roots[path]))))
+        if foreign:
+            graph[path] = tuple(target for target in graph[path] if target not in foreign)
         for target in graph[path]:
             if target not in graph:
                 graph[target] = ()
@@ -202,14 +209,16 @@ class _Search:
     """`_resolve` with a memory, for the time that one graph takes: most files import the same things."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Path, str | None, int, tuple[Path, ...]], Path | None] = {}
+        self._known: dict[tuple[Path, tuple[Path, ...]], dict[tuple[str | None, int], Path | None]] = {}
 
     def within(self, path: Path, roots: tuple[Path, ...]) -> Callable[[str | None, int], Path | None]:
+        known = self._known.setdefault((path.parent, roots), {})
+
         def find(module: str | None, level: int) -> Path | None:
-            key = (path.parent, module, level, roots)
-            if key not in self._known:
-                self._known[key] = _resolve(path, module, level, roots)
-            return self._known[key]
+            key = (module, level)
+            if key not in known:
+                known[key] = _resolve(path, module, level, roots)
+            return known[key]
 
         return find
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.config import Config
 from fsdp_migrate.project.discover import discover, speaks_of_fsdp
+from fsdp_migrate.session import gather
 
 FSDP = "from torch.distributed.fsdp import FullyShardedDataParallel\n"
 
@@ -133,3 +135,18 @@ def test_bytes_that_speak_of_fsdp(tmp_path: Path, text: str) -> None:
 def test_bytes_that_do_not(tmp_path: Path, text: str) -> None:
     fill(tmp_path, "x.py", text=text)
     assert not speaks_of_fsdp(tmp_path / "x.py")
+
+
+def test_torch_itself_is_named_once_and_left_alone(tmp_path: Path) -> None:
+    own = "torch/distributed/fsdp/fully_sharded_data_parallel.py"
+    fill(tmp_path, "torch/__init__.py", own, "torch/distributed/fsdp/wrap.py", "torchtools/a.py", "train.py")
+    assert found(tmp_path) == [own, "torchtools/a.py", "train.py"]
+    assert found(tmp_path, "torch/distributed/fsdp/wrap.py") == ["torch/distributed/fsdp/wrap.py"]
+    program = gather([tmp_path], Config())
+    assert tmp_path.resolve() / "torch/__init__.py" not in program.sources
+
+
+def test_a_folder_of_the_name_torch_without_a_package_is_the_users(tmp_path: Path) -> None:
+    names = ["torch/distributed/fsdp/fully_sharded_data_parallel.py", "torch/distributed/fsdp/wrap.py"]
+    fill(tmp_path, *names)
+    assert found(tmp_path) == names
