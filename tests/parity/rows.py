@@ -893,7 +893,6 @@ for version in (OLDEST, (2, 13)):
                 return nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
             return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Outer}), use_orig_params=True)
         """,
-        "support" if version == OLDEST else "idiomatic",
         optimizer="adamw",
         torch_version=version,
     )

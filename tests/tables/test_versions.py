@@ -64,7 +64,13 @@ def test_parameters_without_a_gradient_on_a_torch_that_can() -> None:
 
 def test_parameters_without_a_gradient_on_an_older_torch() -> None:
     result = rewrite(PROGRAM)
-    assert result.text.endswith("    return shard_model(model)\n")
+    assert result.text.endswith(
+        "    fully_shard(model)\n"
+        "    # Parameters without a gradient count as zero, as with FSDP1.\n"
+        '    if hasattr(model, "set_reduce_scatter_unused_params"):  # torch 2.13\n'
+        "        model.set_reduce_scatter_unused_params(True)\n"
+        "    return model\n"
+    )
     (found,) = result.findings
     assert found.level is Level.MANUAL, "weight decay stops, and ranks that use different parameters hang"
     assert "only torch 2.13 can treat as FSDP1 did" in found.message
@@ -78,6 +84,13 @@ def test_parameters_without_a_gradient_where_only_run_time_knows_the_rest() -> N
     assert "only torch 2.13 can treat as FSDP1 did" in found.message
     (found,) = rewrite(text, Options(torch_version=(2, 13))).findings
     assert found.level is Level.REWRITTEN
+
+
+def test_unused_parameters_of_another_model_say_nothing() -> None:
+    other = "class Teacher(Module):\n    pass\n\n\nclass Net(Module):\n    pass\n\n\n"
+    text = "from torch.nn import Module\n" + PROGRAM.replace("def wrap(model, ddp):", f"{other}def wrap(ddp):")
+    text = text.replace("DistributedDataParallel(model,", "DistributedDataParallel(Teacher(),")
+    assert rewrite(text.replace("FSDP(model)", "FSDP(Net())")).text.endswith("    return fully_shard(Net())\n")
 
 
 @pytest.mark.parametrize("value", ["False", "args.unused"])
@@ -119,7 +132,7 @@ CHOOSING = code(
 )
 def test_layer_that_some_batches_use(layer: str, use: str) -> None:
     text = CHOOSING.format(layer=layer, use=use)
-    assert "    return shard_model(Net())\n" in rewrite(text).text
+    assert "    if hasattr(" in rewrite(text).text
     assert "set_reduce_scatter_unused_params(True)\n" in rewrite(text, Options(torch_version=(2, 13))).text
 
 

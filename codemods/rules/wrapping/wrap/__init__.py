@@ -284,7 +284,8 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")
     messages += [note.message for note in made.notes]
     hints = [note.hint for note in made.notes if note.hint]
-    level = Level.REVIEW if made.notes else Level.REWRITTEN
+    levels = {note.level for note in made.notes}
+    level = Level.MANUAL if Level.MANUAL in levels else Level.REVIEW if levels else Level.REWRITTEN
     return finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Import, Origin
+from codemods.api import Context, Edit, Import, Level, Origin
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
 
@@ -39,10 +39,11 @@ class UnitSelector:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What differs from FSDP1 without changing what is trained."""
+    """What differs from FSDP1; of another level than review where it changes what is trained."""
 
     message: str
     hint: str = ""
+    level: Level = Level.REVIEW
 
 
 @dataclass(frozen=True, slots=True)

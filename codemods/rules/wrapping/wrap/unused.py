@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic
+from codemods.api import Context, Level
 from codemods.reading.class_layout import sharded_classes
 from codemods.reading.places import place
-from codemods.reading.program import passes
+from codemods.reading.wrapped import wrapped_module
 from codemods.tables.layers import BARE
 from codemods.tables.versions import exists
 
-from .draft import Draft
+from .draft import Draft, Note
 
 _BUILT_IN = frozenset({"__init__", "forward"})
 
@@ -30,21 +30,36 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
 
     There, a class of the model runs one of its layers under a condition on what forward is given.
     """
-    if passes(ctx, "find_unused_parameters", "True"):
+    if any(_is_ddp_of(where, ddp, ctx, call) for where, ddp in ctx.passing("find_unused_parameters")):
         return True
     return any(_is_chosen_by_input(where, owner) for where, owner in sharded_classes(ctx, call))
 
 
 def reduce_unused(made: Draft) -> None:
-    """Say that they count as zero. Raises NotStatic where the oldest torch cannot."""
+    """Say that they count as zero, where torch can."""
     if not may_lack_gradients(made.file, made.call):
         return
+    comment = "# Parameters without a gradient count as zero, as with FSDP1.\n"
+    line = f"{made.model}.set_reduce_scatter_unused_params(True)"
     if not exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
-        raise NotStatic(UNUSED)
-    made.after.append(
-        f"# Parameters without a gradient count as zero, as with FSDP1.\n"
-        f"{made.model}.set_reduce_scatter_unused_params(True)"
-    )
+        line = f'if hasattr({made.model}, "set_reduce_scatter_unused_params"):  # torch 2.13\n    {line}'
+        # An older torch trains otherwise, or hangs where ranks use different parameters.
+        made.notes.append(Note(UNUSED, "run it on torch 2.13 or newer", level=Level.MANUAL))
+    made.after.append(comment + line)
+
+
+def _is_ddp_of(where: Context, ddp: cst.Call, ctx: Context, call: cst.Call) -> bool:
+    """Whether `DDP(model, find_unused_parameters=True)` is seen, or may be, to wrap the model that FSDP wraps."""
+    flags = (a.value for a in ddp.args if a.keyword is not None and a.keyword.value == "find_unused_parameters")
+    if not any(isinstance(flag, cst.Name) and flag.value == "True" for flag in flags):
+        return False
+    models = [(where, wrapped_module(ddp)), (ctx, wrapped_module(call))]
+    made = [
+        {origin.node for origin in file.origins(model) if isinstance(origin.node, cst.Call)}
+        for file, model in models
+        if model is not None
+    ]
+    return len(made) < 2 or not all(made) or not made[0].isdisjoint(made[1])
 
 
 def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
