@@ -22,9 +22,14 @@ ALL = sorted(path.parent.name for path in FIXTURES.glob("*/fsdp1"))
 
 # Where the tool's output differs from what a person wrote, and why that is right as well.
 OWN_WORDING = {
+    "batch_norm": "a test of every module in the place of names from two classes",
     "checkpoint": "optimizer state goes through the support module, which clones the steps that FSDP1 files share",
     "helpers_package": "no_sync comes from the support module instead of a copy in the loop",
+    "meta_rank0": "values are given by functions that serve any model, in FSDP1's order",
+    "own_list": "the same statements with other names and comments",
+    "policy_by_flag": "the branches stay the user's",
     "trainer_class": "the clip call is not split into two statements; the loop variable avoids a name in use",
+    "units_by_size": "the same function; the mesh is made in a statement of its own",
 }
 
 SAVING = {
