@@ -205,6 +205,16 @@ def test_flat_parameters_were_saved_unit_flat_order(name: str, arguments: str) -
     assert text.endswith(f"    return {name}(model, optimizer, flat_order=True)\n")
 
 
+@pytest.mark.parametrize(
+    ("kwargs", "flat"), [("", True), ("use_orig_params=False", True), ("use_orig_params=True", False)]
+)
+def test_flat_parameters_of_a_call_that_spreads_a_dict(kwargs: str, flat: bool) -> None:
+    head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP(net, **dict({kwargs}))")
+    text = rewrite(f"{head}    return FSDP.full_optim_state_dict(model, optimizer)\n").text
+    more = ", flat_order=True" if flat else ""
+    assert text.endswith(f"    return full_optim_state_dict(model, optimizer{more})\n")
+
+
 NOT_SEEN_FLAT = ["net, use_orig_params=rank", "net, **rank", "net, use_orig_params=True"]
 
 

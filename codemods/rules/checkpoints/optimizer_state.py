@@ -164,7 +164,22 @@ def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: PlannedContext) -> 
 def _has_flat_order(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether FSDP1 is seen to have flat parameters; `shard_model` of the support module sees that by itself."""
     calls = constructor_calls(model, ctx)
-    return had_flat_parameters(model, ctx) and all(ctx.plan.emission(call) is not Emission.SUPPORT for _, call in calls)
+    if had_flat_parameters(model, ctx):
+        return all(ctx.plan.emission(call) is not Emission.SUPPORT for _, call in calls)
+    return bool(calls) and all(_is_spread_flat(where, call, ctx) for where, call in calls)
+
+
+def _is_spread_flat(where: Context, call: cst.Call, ctx: PlannedContext) -> bool:
+    """The same for a call whose arguments come by a `**kwargs` that the program spells out."""
+    draft = ctx.plan.wraps[call].draft if call in ctx.plan.wraps else None
+    if draft is None:
+        return False
+    given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "use_orig_params"]
+    given += [v for v, n in draft.spread.items() if n == "use_orig_params" and isinstance(v, cst.BaseExpression)]
+    made = [origin for value in given for origin in where.origins(value)]
+    if not made:
+        return "use_orig_params" not in draft.given
+    return all(origin.node is not None and origin.file.code(origin.node) == "False" for origin in made)
 
 
 def _in_order(given: Mapping[str, cst.Arg], ctx: Context) -> list[Edit]:
