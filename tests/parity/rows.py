@@ -179,7 +179,11 @@ program(
         return FSDP(Plain(), auto_wrap_policy=policy, use_orig_params=True)
     """,
 )
-row("size-based policy in bf16, which looks inside of attention", "Attention", f"{BY_SIZE.format('300')}, {IN_BF16}")
+row(
+    "size-based policy with mixed precision, which looks inside of attention",
+    "Attention",
+    BY_SIZE.format("300") + ", mixed_precision=MixedPrecision(reduce_dtype=torch.float32)",
+)
 program(
     "policy passed in, or None",
     """
