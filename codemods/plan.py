@@ -73,6 +73,12 @@ class Plan:
         """Whether any wrap site goes through the support module."""
         return any(wrap.emission is Emission.SUPPORT for wrap in self.wraps.values())
 
+    @property
+    def reads_precision(self) -> bool:
+        """Whether any wrap site takes a `MixedPrecision` as FSDP1 had it, which may be made anywhere."""
+        drafts = (wrap.draft for wrap in self.wraps.values())
+        return self.uses_shard_model or any(draft is not None and draft.reads_precision for draft in drafts)
+
     def emission(self, call: cst.Call) -> Emission:
         """How a wrap site is rewritten. Raises NotPlanned for any other call."""
         if call in self.skipped_wraps:

@@ -741,7 +741,6 @@ program(
         precision.reduce_dtype = torch.float32
         return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision)
     """,
-    "support",
 )
 
 program(
@@ -812,6 +811,7 @@ program(
     def build():
         return Trainer().wrap(Plain())
     """,
+    "support",
 )
 program(
     "precision and offload that are passed in",

@@ -349,3 +349,21 @@ def test_splat_that_is_filled_elsewhere_is_read_entry_by_entry() -> None:
             """
         )
     )
+
+
+def test_precision_that_is_made_out_of_sight_of_its_wrap_stays_as_it_is() -> None:
+    text = rewrite(
+        HEAD
+        + code(
+            """
+            def wrap(model, config):
+                return FSDP(model, mixed_precision=config.precision)
+
+
+            def main(config):
+                config.update(precision=MixedPrecision(param_dtype=torch.bfloat16))
+            """
+        )
+    ).text
+    assert "    mp_policy = unit_mp_policy(config.precision, is_root=True)\n" in text
+    assert "config.update(precision=MixedPrecision(param_dtype=torch.bfloat16))\n" in text

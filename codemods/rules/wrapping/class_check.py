@@ -139,7 +139,7 @@ def _is_layer_test(node: cst.BaseExpression, module: cst.BaseExpression, ctx: Co
 def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:
     """FSDP2's class for one of FSDP1's; `MixedPrecision` keeps its own where the support module needs it."""
     name = ctx.fsdp1(node)
-    if name == "MixedPrecision" and not ctx.plan.uses_shard_model:
+    if name == "MixedPrecision" and not ctx.plan.reads_precision:
         return "MixedPrecisionPolicy"
     return "FSDPModule" if name == WRAPPER else None
 

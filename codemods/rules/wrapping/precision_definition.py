@@ -59,8 +59,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
         return None
     if node in ctx.plan.unchanged or _is_constructor_argument(node, ctx):
         return None
-    if ctx.plan.uses_shard_model and node not in ctx.plan.changed:
-        # Which call it reaches is not seen: it keeps the form that `shard_model` takes.
+    if ctx.plan.reads_precision and node not in ctx.plan.changed:
+        # Which call it reaches is not seen: it keeps the form that run time reads.
         return None
     origin = Origin(ctx, node)
     try:

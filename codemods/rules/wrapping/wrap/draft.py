@@ -122,6 +122,8 @@ class Draft:
     """The names of the arguments."""
     spread: dict[cst.CSTNode, str] = field(default_factory=dict)
     """The argument that each value is which comes by `**kwargs`."""
+    reads_precision: bool = False
+    """Whether the new code reads the fields of a `MixedPrecision` that is not followed to where it is made."""
     keeps: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that the new code reads as they are."""
     edits: list[tuple[Context, Edit]] = field(default_factory=list)

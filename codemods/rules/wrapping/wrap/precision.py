@@ -75,6 +75,7 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
         raise NotStatic("mixed_precision with _module_classes_to_ignore")
     if draft.selector is None and draft.file.wrapping.is_several:
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+    draft.reads_precision = True
     function = draft.imported(SUPPORT, "unit_mp_policy")
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     draft.before.append(f"{policy} = {function}({text}, is_root=True)")
