@@ -72,6 +72,7 @@ def from_text(source: Source) -> Program:
 
 def examine(program: Program, config: Config, command: Command, folder: Path) -> View:
     """Run the pipeline on a program, and apply what the user wants silenced."""
+    from .causes import by_cause
     from .findings import FileError
     from .pipeline import Options, migrate
     from .render.view import Command, View, is_construct
@@ -90,6 +91,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
         report = replace(report, findings=(*hidden(program.sources, config.exclude), *report.findings))
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
+    report = by_cause(report)
     remains, mention = what_remains(program.texts)
     return View(
         report=_checked(report, program),

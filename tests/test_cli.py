@@ -393,6 +393,7 @@ def test_fsdp1_behind_an_import_by_name_is_told(project: Path, name: str) -> Non
     result = run(name, "train.py")
     assert result.exit_code == 1
     assert "train.py:3:9" in result.stdout
+    assert "unused ignore" not in result.stdout
     assert "FSDP1 is in configs/c0.py, configs/c1.py, configs/c2.py, configs/c3.py, configs/c4.py and 2 more" in (
         result.stdout
     )

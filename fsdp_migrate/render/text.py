@@ -74,9 +74,11 @@ def _counts(view: View) -> list[str]:
         said.append(f"Found {broken} {_plural(broken, 'place')} that {verb} the FSDP2 contract.")
     if contract > broken:
         said.append(f"{contract - broken} {_plural(contract - broken, 'hint')} on FSDP2 code.")
-    others = len(findings) - constructs - contract
-    if others:
-        said.append(f"Found {others} unused ignore {_plural(others, 'comment')}.")
+    unused = sum(finding.rule == "FM001" for finding in findings)
+    if unused:
+        said.append(f"Found {unused} unused ignore {_plural(unused, 'comment')}.")
+    if any(finding.rule == "FM002" for finding in findings):
+        said.append("Found no FSDP1 in the files that are imported by their names; others may be loaded at run time.")
     return said
 
 

@@ -1,0 +1,40 @@
+"""One finding a cause: what a file says several times over is told once, with the lines where it stands."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from codemods.api import Finding, Level
+
+from .findings import Report
+from .render.view import is_construct
+
+_SHOWN = 5
+
+
+def by_cause(report: Report) -> Report:
+    """The report with what needs a person for the same reason, in the same file, as one finding at the first place."""
+    places: dict[Finding, list[int]] = defaultdict(list)
+    first: dict[tuple[object, ...], Finding] = {}
+    for each in report.findings:
+        if each.level is Level.MANUAL and is_construct(each):
+            cause = (each.path, each.rule, each.message, each.hint)
+            places[first.setdefault(cause, each)].append(each.line)
+    if all(len(lines) == 1 for lines in places.values()):
+        return report
+    once = (
+        replace(each, message=each.message + _also(places[each][1:])) if each in places else each
+        for each in report.findings
+        if each in places or each.level is not Level.MANUAL or not is_construct(each)
+    )
+    return replace(report, findings=tuple(once))
+
+
+def _also(lines: list[int]) -> str:
+    others = sorted(set(lines))
+    if not others:
+        return ""
+    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    word = "line" if len(others) == 1 else "lines"
+    return f" (also in {word} {', '.join(map(str, others[:_SHOWN]))}{more})"
