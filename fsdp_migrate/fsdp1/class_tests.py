@@ -42,7 +42,7 @@ def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple
     """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
     inner: cst.CSTNode = node
     for outer in file.tree.ancestors(node):
-        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) or _binds(file, outer, node):
             return
         if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
             yield from _parts(outer.test, inner is outer.body)
@@ -51,6 +51,18 @@ def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple
         elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
             yield from _left_above(file, outer.body, inner, node)
         inner = outer
+
+
+def _binds(file: FileContext, outer: cst.CSTNode, node: cst.BaseExpression) -> bool:
+    """Whether a lambda or a comprehension gives the name at the start of an expression a meaning of its own."""
+    bound: Sequence[cst.CSTNode] = ()
+    if isinstance(outer, cst.Lambda):
+        bound = file.inside(outer.params)
+    elif isinstance(outer, cst.BaseComp):
+        loops = [each for each in file.inside(outer) if isinstance(each, cst.CompFor)]
+        bound = [name for loop in loops for name in file.inside(loop.target)]
+    names = {each.value for each in bound if isinstance(each, cst.Name)}
+    return bool(names) and not names.isdisjoint(n.value for n in file.inside(node) if isinstance(n, cst.Name))
 
 
 def _left_above(

@@ -111,3 +111,9 @@ def test_only_the_construct_changes(name: str) -> None:
     head = "def f(net, inner, adapter, ema, model_module):\n    model = FSDP(net)\n    other = FSDP(inner)\n    "
     last = rewrite(HEAD + head + before + "\n").text.split("fully_shard(inner)\n", 1)[1]
     assert meaning(last).removesuffix("\n").splitlines()[-1] == meaning(after.replace("{full}", FULL))
+
+
+def test_parameter_of_a_lambda_is_not_the_model_that_was_tested() -> None:
+    inside = "(lambda model: model.module), [model.module for model in models]"
+    text = f"def f(net, models):\n    model = FSDP(net)\n    if isinstance(model, FSDP):\n        return {inside}\n"
+    assert inside in rewrite(HEAD + text).text
