@@ -66,7 +66,7 @@ class ProgramModel:
         file = self.file(made.tree)
         if isinstance(made.node, cst.Call) and file.fsdp1(made.node.func) == "wrap":
             return True  # whether anything is wrapped in the program may be what is being asked
-        return kind_of(_origin(made, file)) is ModelKind.FSDP
+        return kind_of(_origin(made, file)) in {ModelKind.FSDP, ModelKind.DDP}
 
     def file(self, tree: Tree) -> FileContext:
         if tree.path not in self._files:

@@ -289,3 +289,8 @@ def test_what_another_file_stores_counts_under_its_key(store: str, found: set[st
         f"from net import net, key\n{store}\n",
     }
     assert held(program) == found | {"UNKNOWN"}  # more can be put there unseen
+
+
+def test_ddp_model_in_a_field() -> None:
+    text = "import dataclasses\n@dataclasses.dataclass\nclass State:\n    m: object = None\nask(State(m=DDP(net)).m)\n"
+    assert held(HEAD + text) == {"DDP", "UNKNOWN"}
