@@ -74,14 +74,10 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
     subclass = ctx.plan.subclass(ctx.path)
     if subclass is None:
         return
-    for node, name in ctx.references():
-        call = ctx.parent(node)
-        if node in bases:
-            continue
-        wraps = isinstance(call, cst.Call) and call.func is node and name == WRAPPER
-        what = "constructor call" if wraps else f"`{ctx.code(node)}`"
-        message = f"{what} is left as it is: it shares code with a subclass of FSDP ({subclass.place})"
-        yield finding(CODE, Level.MANUAL, ctx, node, message, _HINT)
+    message = f"FSDP1 is left as it is here: it shares code with a subclass of FSDP ({subclass.place})"
+    for node, _ in ctx.references():
+        if node not in bases:
+            yield finding(CODE, Level.MANUAL, ctx, node, message, _HINT)
 
 
 def definitions(ctx: Context) -> list[tuple[cst.ClassDef, cst.BaseExpression]]:
