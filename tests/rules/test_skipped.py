@@ -99,21 +99,21 @@ def test_subclass_and_what_serves_it_are_left() -> None:
     assert found == [
         (
             "saving.py",
-            "`FSDP.state_dict_type` is left as it is: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
         ),
         (
             "saving.py",
-            "`StateDictType.FULL_STATE_DICT` is left as it is: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
         ),
         ("saving.py", "this wraps with Wrapper, a subclass of FSDP that is left as it is (wrapper.py:4)"),
         (
             "saving.py",
-            "constructor call is left as it is: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
         ),
         ("wrapper.py", "Wrapper is a subclass of FullyShardedDataParallel, which has no FSDP2 counterpart"),
         (
             "wrapper.py",
-            "`ShardingStrategy` is left as it is: it shares code with a subclass of FSDP (wrapper.py:4)",
+            "FSDP1 is left as it is here: it shares code with a subclass of FSDP (wrapper.py:4)",
         ),
     ]
     assert {finding.rule for finding in result.findings} == {"FM108"}
