@@ -58,11 +58,26 @@ ANNOTATIONS = [
 
 @pytest.mark.parametrize("text", ANNOTATIONS)
 def test_annotation(text: str) -> None:
-    typing = "from typing import List, Optional, Union\n\n" if "[" in text else ""
+    typing = "import torch.nn as nn\nfrom typing import List, Optional, Union\n\n"
+    after = AFTER.replace("FSDPModule, ", "")
     check_transformed(
         typing + HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"),
-        typing + AFTER + text.replace("{}", "FSDPModule") + WRAP.format("fully_shard"),
+        typing + after + text.replace("{}", "nn.Module") + WRAP.format("fully_shard"),
     )
+
+
+def test_annotation_of_what_a_unit_alone_has() -> None:
+    """`nn.Module` has no `set_requires_gradient_sync`; the class itself is asked for by its name."""
+    text = (
+        "def step(model: {}, kind: type[{}]) -> None:\n    with model.no_sync():\n        model(1).sum().backward()\n"
+    )
+    result = rewrite(HEAD + text.replace("{}", "FSDP") + WRAP.format("FSDP"))
+    assert "def step(model: FSDPModule, kind: type[FSDPModule]) -> None:\n" in result.text
+
+
+def test_annotation_needs_an_import() -> None:
+    result = rewrite(HEAD + "def ask(model: FSDP) -> FSDP:\n    return model" + WRAP.format("FSDP"))
+    assert "def ask(model: nn.Module) -> nn.Module:\n" in result.text
 
 
 def test_case() -> None:

@@ -250,7 +250,7 @@ def test_type_checking_import() -> None:
         """
     )
     result = rewrite(text)
-    assert "def use(model: FSDPModule) -> None:\n" in result.text
+    assert "def use(model: nn.Module) -> None:\n" in result.text
     assert "FullyShardedDataParallel" not in result.text
 
 

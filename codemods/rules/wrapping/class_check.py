@@ -1,8 +1,9 @@
-"""**What it does.** Rewrites `isinstance(x, FullyShardedDataParallel)` and annotations with the class into
-`FSDPModule`.
+"""**What it does.** Rewrites `isinstance(x, FullyShardedDataParallel)` into a test for `FSDPModule`, and annotations
+with the class into `nn.Module`.
 
 **Why.** `fully_shard` gives each sharded module's class the mix-in `FSDPModule`; a sharded module is never an
-instance of `FullyShardedDataParallel`, so the old test would be False without a word.
+instance of `FullyShardedDataParallel`, so the old test would be False without a word. `FSDPModule` by itself is no
+`nn.Module`: it has no `parameters()`, and what was typed would be no longer.
 
 ## Example
 
@@ -63,6 +64,11 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if others is not None:
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
         return Fix([others], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    if _is_module_annotation(found, ctx):
+        nn = ctx.named(Import("torch.nn", alias="nn"), found)
+        message = "annotation becomes nn.Module: fully_shard works in place"
+        changed = Edit(*ctx.bare_span(found), f"{nn.local}.Module")
+        return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [nn])
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
     return Fix(
         edits=[Edit(*ctx.bare_span(found), item.local)],
@@ -166,6 +172,28 @@ def _is_annotation(node: cst.BaseExpression, ctx: Context) -> bool:
             return False
     return False
 
+
+def _is_module_annotation(node: Reference, ctx: Context) -> bool:
+    """Whether an annotation means the model, and neither the class nor what only a sharded module has."""
+    if ctx.fsdp1(node) != WRAPPER or not _is_annotation(node, ctx):
+        return False
+    around: list[cst.CSTNode] = []
+    for outer in ctx.ancestors(node):
+        around.append(outer)
+        if isinstance(outer, cst.Annotation):
+            break
+    if any(isinstance(each, cst.Subscript) and ctx.code(each.value) in _OF_CLASSES for each in around):
+        return False
+    parameter = ctx.parent(around[-1])
+    if not isinstance(parameter, cst.Param):
+        return True
+    uses = [ctx.parent(use) for use in ctx.uses(parameter)]
+    return not any(isinstance(use, cst.Attribute) and use.attr.value in _OF_UNITS for use in uses)
+
+
+_OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
+_OF_UNITS = frozenset({"no_sync"})
+"""What becomes a call of `FSDPModule`'s own methods."""
 
 RULE: Rule[Reference] = Rule(
     CODE, "fsdp-class-check", __doc__, nodes=(cst.Name, cst.Attribute), methods=(), match=match, edit=edit
