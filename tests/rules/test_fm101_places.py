@@ -655,6 +655,42 @@ def test_model_that_is_wrapped_again() -> None:
     assert "wrapped a second time" in second.message
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("FSDP(FSDP(net))", "fully_shard(net)"),
+        ("FSDP(module=FSDP(net, use_orig_params=True), use_orig_params=True)", "fully_shard(net)"),
+    ],
+)
+def test_wrapper_of_the_same_arguments_around_a_wrapper(before: str, after: str) -> None:
+    """The unit around held no parameter, and `fully_shard` raises for a module that is sharded."""
+    result = rewrite(f"{BEFORE}def shard(net):\n    return {before}\n")
+    assert result.text == f"{AFTER}def shard(net):\n    return {after}\n"
+
+
+def test_wrap_around_wrap() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+        def shard(net):
+            with enable_wrap(wrapper_cls=FSDP):
+                net.head = wrap(wrap(net.head))
+                net.layers = list(wrap(wrap(layer)) if layer is not None else None for layer in net.layers)
+            return FSDP(net)
+    """
+    result = rewrite(code(text))
+    assert "net.head = fully_shard(net.head)\n" in result.text
+    assert "list(fully_shard(layer) if layer is not None else None for layer in net.layers)" in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_wrapper_of_other_arguments_around_a_wrapper() -> None:
+    result = rewrite(f"{BEFORE}def shard(net, policy, mesh):\n    return FSDP(FSDP(net), device_mesh=mesh)\n")
+    assert ["wrapped a second time" in f.message for f in result.findings if f.level is Level.MANUAL] == [True]
+
+
 def test_model_that_one_of_two_ways_wraps_is_wrapped_once() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
     branches = "    if deep:\n        model = FSDP(model)\n    else:\n        model = FSDP(model)\n    return model\n"

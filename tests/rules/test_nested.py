@@ -49,7 +49,7 @@ CASES = [
         f"ema = fully_shard(other)\nset_model_state_dict(ema, get_model_state_dict(model, {FULL}), {LOAD})",
         id="a state dict loaded into another model",
     ),
-    pytest.param("x = FSDP(FSDP(other))", "x = fully_shard(fully_shard(other))", id="constructor in a constructor"),
+    pytest.param("x = FSDP(FSDP(other))", "x = fully_shard(other)", id="constructor in a constructor"),
     pytest.param(
         "x = {'a': FSDP(other, use_orig_params=True), 'b': [FSDP(m) for m in path]}",
         "x = {'a': fully_shard(other), 'b': [fully_shard(m) for m in path]}",

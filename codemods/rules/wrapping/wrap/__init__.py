@@ -71,6 +71,7 @@ from codemods.api import (
 from codemods.plan import PlannedContext
 from codemods.reading.layout import removal
 from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
+from codemods.reading.nested import same_unit_inside
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
@@ -140,13 +141,16 @@ def is_left(ctx: Context, call: cst.Call) -> bool:
 def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
     if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
         return None
-    manual = context_of(ctx, node) is not None
-    return None if manual and ctx.plan.emission(node) is Emission.SUPPORT else node
+    followed = context_of(ctx, node) is not None and ctx.plan.emission(node) is Emission.SUPPORT
+    return None if followed and same_unit_inside(ctx, node) is None else node
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     if ctx.plan.emission(call) is Emission.SKIP:
         return _left(call, ctx)
+    inner = same_unit_inside(ctx, call)
+    if inner is not None and ctx.plan.emission(inner) is not Emission.SKIP:
+        return _collapsed(call, inner, ctx)
     outcome = _rewritten(call, ctx)
     return _refused(outcome) if _is_wrapped_already(call, ctx) else outcome
 
@@ -154,10 +158,18 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
 def _is_wrapped_already(call: cst.Call, ctx: Context) -> bool:
     """Whether what is wrapped is, for sure, the result of another constructor call."""
     module = wrapped_module(call) if is_constructor(ctx, call) else None
+    if isinstance(module, cst.Call):
+        return is_constructor(ctx, module)
     if not isinstance(module, cst.Name):  # what an attribute holds here is not followed to the statement
         return False
     made = [(origin.file, origin.node) for origin in ctx.origins(module)]
     return all(isinstance(node, cst.Call) and node is not call and is_constructor(where, node) for where, node in made)
+
+
+def _collapsed(call: cst.Call, inner: cst.Call, ctx: Context) -> Fix:
+    """The unit around held no parameter of its own: the inner one had taken them all."""
+    message = "of two constructor calls around one module with the same arguments the inner one stays"
+    return Fix([Edit(*ctx.bare_span(call), ctx.quote(inner))], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
 def _refused(outcome: Fix) -> Fix:
