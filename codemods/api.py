@@ -224,7 +224,10 @@ class Source(Protocol):
         """1-based line and column."""
 
     def quote(self, node: cst.CSTNode) -> str:
-        """A hole in the text of an edit, filled with the node as its own edits leave it."""
+        """A hole in the text of an edit, filled with the node as its own edits leave it.
+
+        In brackets where it goes over several lines only because of those around it.
+        """
 
     def quote_text(self, start: int, end: int) -> str:
         """The same for the characters `[start, end)`."""

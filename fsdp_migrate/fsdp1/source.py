@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -44,7 +45,19 @@ class ParsedSource:
         return self.tree.position(node)
 
     def quote(self, node: cst.CSTNode) -> str:
-        return template.quote(self.path, self.tree.span(node))
+        hole = template.quote(self.path, self.tree.span(node))
+        return f"({hole})" if isinstance(node, cst.BaseExpression) and self._leans_on_brackets(node) else hole
+
+    def _leans_on_brackets(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression goes over several lines only because of brackets around it, which it leaves here."""
+        text = self.code(node)
+        if "\n" not in text:
+            return False
+        try:
+            ast.parse(text, mode="eval")
+        except SyntaxError:
+            return True
+        return False
 
     def quote_text(self, start: int, end: int) -> str:
         return template.quote(self.path, (start, end)) if start < end else ""

@@ -117,3 +117,13 @@ def test_parameter_of_a_lambda_is_not_the_model_that_was_tested() -> None:
     inside = "(lambda model: model.module), [model.module for model in models]"
     text = f"def f(net, models):\n    model = FSDP(net)\n    if isinstance(model, FSDP):\n        return {inside}\n"
     assert inside in rewrite(HEAD + text).text
+
+
+def test_value_over_several_lines_takes_its_brackets_along() -> None:
+    text = HEAD + (
+        "def main(net, rank):\n    return FSDP(\n        net,\n        param_init_fn=lambda module: module.to_empty(\n"
+        "            device='cuda', recurse=False)\n            if rank else None,  # why\n    )\n"
+    )
+    result = rewrite(text)
+    assert result.report.changes
+    assert "init_fn = (lambda module: module.to_empty(" in result.text

@@ -207,7 +207,7 @@ def test_strategy_that_something_else_reads_is_looked_at() -> None:
         """
     )
     assert "    strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD\n" in text
-    assert '{"reshard_after_forward": False} if strategy.name == "SHARD_GRAD_OP" else {}\n' in text
+    assert '{"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[strategy.name]\n' in text
 
 
 def test_strategy_of_another_file_is_chosen_there() -> None:

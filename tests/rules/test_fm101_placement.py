@@ -169,7 +169,7 @@ def test_strategy_that_is_a_parameter_stays_one() -> None:
 
 
         def wrap(model, strategy=ShardingStrategy.SHARD_GRAD_OP):
-            fsdp_kwargs = {"reshard_after_forward": False} if strategy.name == "SHARD_GRAD_OP" else {}
+            fsdp_kwargs = {"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[strategy.name]
             return fully_shard(model, **fsdp_kwargs)
 
 

@@ -343,9 +343,12 @@ def _checked(strategy: Strategy, draft: Draft) -> Strategy:
         return Strategy(strategy.names, "{}", strategy.name)
     if not strategy.meshes:
         kwargs = draft.fresh("fsdp_kwargs")
-        draft.before.append(
-            f'{kwargs} = {{"reshard_after_forward": False}} if {strategy.name} == "SHARD_GRAD_OP" else {{}}'
-        )
+        # By key, so that a strategy that nobody in the program passes is a KeyError and not a FULL_SHARD.
+        entries = ["None: {}"] if " and " in strategy.name else []
+        entries += [
+            f'"{name}": {_kwargs(frozenset({name}))}' for name in sorted({*strategy.names, "FULL_SHARD"}, key=_order)
+        ]
+        draft.before.append(f"{kwargs} = {{{', '.join(entries)}}}[{strategy.name}]")
         return Strategy(strategy.names, kwargs, strategy.name)
     return Strategy(strategy.names, f"{draft.imported(SUPPORT, 'reshard_kwargs')}({strategy.name})", strategy.name)
 
