@@ -399,3 +399,21 @@ def test_dtype_of_saved_buffers_is_said_of_the_support_module_too(fields: str, l
     ).findings[0]
     assert found.level is level
     assert ("FSDP2 saves what is in the model" in found.message) == (level is Level.REVIEW)
+
+
+@pytest.mark.parametrize("use", ["", "    print(cfg)\n"])
+@pytest.mark.parametrize("chosen", ["", " if half else None"])
+def test_buffers_of_a_precision_out_of_a_dict_are_cast(use: str, chosen: str) -> None:
+    """The wrap that spreads the dict uses it: nothing is left for the definition to say."""
+    text = f"""
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def shard(model, half):
+    cfg = dict(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16){chosen})
+{use}    return FSDP(model, **cfg)
+"""
+    result = rewrite(text)
+    assert "model.buffers()" in result.text
+    assert not [f for f in result.findings if "no constructor call is seen" in f.message]

@@ -74,7 +74,7 @@ def edit(found: Origin, ctx: PlannedContext) -> Fix:
     call = cst.ensure_type(found.node, cst.Call)
     policy = ctx.named(Import(PACKAGE, "MixedPrecisionPolicy"), call)
     level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
-    if call not in ctx.plan.changed and "buffer_dtype" in precision_fields(found):
+    if not _is_taken(call, ctx) and "buffer_dtype" in precision_fields(found):
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(
@@ -88,6 +88,12 @@ def _removals(call: cst.Call, ctx: Context) -> list[Edit]:
     """Everything but the two dtypes that FSDP2 has too; what stays keeps the user's layout and comments."""
     kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
     return [edit for argument in call.args if argument not in kept for edit in argument_removal(ctx, call, argument)]
+
+
+def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether a wrap site that becomes `fully_shard` is seen to use it, also out of a dict that it spreads."""
+    spread = {value for wrap in ctx.plan.wraps.values() if wrap.draft is not None for value in wrap.draft.spread}
+    return node in ctx.plan.changed or not spread.isdisjoint((node, *ctx.ancestors(node)))
 
 
 def _is_constructor_argument(node: cst.Call, ctx: Context) -> bool:

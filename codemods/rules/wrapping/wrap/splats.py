@@ -87,7 +87,7 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
             continue
         store = _store(ctx, call, use)
         if store is None:
-            only_for_calls = only_for_calls and _is_read(ctx, use)
+            only_for_calls = False
             if not _is_read(ctx, use):
                 raise unseen(ctx, name)
         elif ctx.span(use)[0] < ctx.span(call)[0]:
