@@ -114,6 +114,11 @@ def test_model_that_a_condition_chooses_is_unwrapped_at_run_time() -> None:
     assert "return unwrap(model) if state.is_ddp else model\n" in rewrite(text).text
 
 
+def test_what_a_condition_chooses_is_unwrapped_with_what_follows_too() -> None:
+    text = HEAD + "    return model.module.eval() if dist.is_initialized() else model.eval()\n"
+    assert "return unwrap(model).eval() if dist.is_initialized() else model.eval()\n" in rewrite(text).text
+
+
 TESTS = [
     ("if isinstance(m, FSDP):\n        return m.module", "return m"),
     ("if isinstance(m, (FSDP, DDP)):\n        return m.module", "return unwrap(m)"),

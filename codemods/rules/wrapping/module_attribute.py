@@ -104,11 +104,15 @@ def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
 
 
 def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.module if state.is_ddp else model`: what the condition knows of the model is not seen."""
-    choice = ctx.parent(node)
-    if not isinstance(choice, cst.IfExp) or choice.body is not node:
+    """`model.module.eval() if state.is_ddp else model.eval()`: what the condition knows of the model is not seen."""
+    choice = next((outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IfExp)), None)
+    if choice is None or "FSDP" in ctx.code(choice.test):
         return False
-    return ctx.code(choice.orelse) == ctx.code(node.value) and "FSDP" not in ctx.code(choice.test)
+    (start, end), (first, last) = ctx.span(choice.body), ctx.span(node)
+    return (
+        start <= first < end
+        and ctx.code(choice.orelse) == ctx.text[start:first] + ctx.code(node.value) + ctx.text[last:end]
+    )
 
 
 def edit(found: Match, ctx: Context) -> Fix:
