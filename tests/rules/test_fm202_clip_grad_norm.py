@@ -360,6 +360,14 @@ def test_local_norm_of_a_model_that_may_be_ddp() -> None:
     assert "return full_tensor(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))\n" in result.text
 
 
+def test_local_norm_on_the_way_of_another_engine() -> None:
+    local = "return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    ask = f"    if args == 'ddp':\n        {local}    else:\n        return model.clip_grad_norm_(1.0)\n"
+    result = rewrite(HEAD + ask)
+    assert f"    if args == 'ddp':\n        {local}" in result.text
+    assert "FM206" not in {rule for rule, _, _ in result.summary}
+
+
 OTHER_NORMS = [
     ("model.parameters(), 1.0, float('inf')", "model, 1.0, float('inf')"),
     ("model.parameters(), max_norm=1.0, norm_type=args", "model, max_norm=1.0, norm_type=args"),

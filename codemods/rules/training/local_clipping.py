@@ -48,6 +48,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import libcst as cst
 
@@ -87,7 +88,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     if owner not in _OWNERS or function not in _FUNCTIONS:
         return None
     given = _parameters(node).value
-    for where, expression in _followed(given, ctx):
+    for where, expression in () if _is_of_another_way(node, ctx) else _followed(given, ctx):
         for inner in where.inside(expression):
             model = _model_read_by(inner)
             held = where.kinds(model) if model is not None else frozenset()
@@ -147,6 +148,26 @@ def _plain(found: Match, ctx: Context, findings: list[Finding]) -> Fix:
 
 def _parameters(call: cst.Call) -> cst.Arg:
     return next((a for a in call.args if a.keyword is not None and a.keyword.value == "parameters"), call.args[0])
+
+
+def _is_of_another_way(call: cst.Call, ctx: Context) -> bool:
+    """Whether the program asks by name (`engine == "ddp"`) and clips by FSDP1's own method otherwise."""
+    for inner, outer in pairwise([call, *ctx.ancestors(call)]):
+        if isinstance(outer, cst.If) and inner is outer.body and outer.orelse is not None:
+            return _asks_for_a_word(outer.test) and any(
+                isinstance(node, cst.Attribute)
+                and node.attr.value in _FUNCTIONS
+                and ModelKind.FSDP in ctx.kinds(node.value)
+                for node in ctx.inside(outer.orelse)
+            )
+    return False
+
+
+def _asks_for_a_word(test: cst.BaseExpression) -> bool:
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    asked = test.comparisons[0]
+    return isinstance(asked.operator, cst.Equal) and isinstance(asked.comparator, cst.SimpleString)
 
 
 def _followed(given: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
