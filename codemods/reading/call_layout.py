@@ -89,24 +89,37 @@ def _is_outermost(ctx: Context, node: cst.CSTNode) -> bool:
     return False
 
 
-def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With) -> Edit:
-    """Put one more argument behind the last: on a line of its own where the last one stands on one with a comma.
+def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | None = None) -> Edit:
+    """Put one more argument behind the last: on a line of its own where the last one stands on one.
 
-    The call stands in a block that `replace_head` takes one level out; lines put in have to be written there.
+    Of a call in a block that `replace_head` takes one level out, the lines put in have to be written there.
     """
     end = ctx.bare_span(call)[1] - 1
     if not call.args:
         return Edit(end, end, f", {text}")
     last = call.args[-1]
-    start, behind = ctx.span(last.value)[0], ctx.span(last.value)[1]
+    behind = ctx.span(last.value)[1]
+    gap = own_line(ctx, last, block)
     if not isinstance(last.comma, cst.Comma):
-        return Edit(behind, behind, f", {text}")
+        magic = "," if gap and "\n" in ctx.text[behind:end] else ""
+        return Edit(behind, behind, f",{gap or ' '}{text}{magic}")
     comma = ctx.text.index(",", behind) + 1
     if "\n" not in ctx.text[comma:end]:
-        return Edit(comma, comma, f" {text}")
+        return Edit(comma, comma, f"{gap or ' '}{text}")
+    line = ctx.text[: ctx.span(last)[0]].rpartition("\n")[2]
+    gap = gap or ctx.newline + line[: len(line) - len(line.lstrip()) - (extra_indent(ctx, block) if block else 0)]
+    return Edit(comma, comma, f"{gap}{text},")
+
+
+def own_line(ctx: Context, argument: cst.Arg, block: cst.With | None = None) -> str:
+    """The line break and the indentation in front of an argument that begins a line; empty where none does.
+
+    As they are once `block` is taken away.
+    """
+    start = ctx.span(argument)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    indent = line[: len(line) - len(line.lstrip()) - extra_indent(ctx, block)]
-    return Edit(comma, comma, f"{ctx.newline}{indent}{text},")
+    gone = extra_indent(ctx, block) if block is not None else 0
+    return "" if line.strip() else ctx.newline + line[: len(line) - gone]
 
 
 def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg) -> list[Edit]:

@@ -79,7 +79,7 @@ GETS = {
     "a loop": ("with torch.autocast('cuda', torch.bfloat16):\n" + LOOP, "torch.bfloat16, cache_enabled=False)"),
     "a loop, no arguments": ("with torch.cuda.amp.autocast():\n" + LOOP, "with torch.cuda.amp.autocast(cache_enabled"),
     "imported": ("with autocast('cuda'):\n" + LOOP, "with autocast('cuda', cache_enabled=False):"),
-    "trailing comma": ("with autocast(\n    'cuda',\n):\n" + LOOP, "    'cuda', cache_enabled=False,\n"),
+    "trailing comma": ("with autocast(\n    'cuda',\n):\n" + LOOP, "        'cuda',\n        cache_enabled=False,\n"),
     "two forwards": ("with autocast('cuda'):\n    model(x)\n    model(-x)", "'cuda', cache_enabled=False)"),
     "two under one condition": (
         "with autocast('cuda'):\n    if x:\n        model(x)\n        model(-x)",
@@ -107,6 +107,10 @@ GETS = {
     "a forward in a lambda": (
         "run = lambda x: model(x).sum().backward()\nwith autocast('cuda'):\n    for x in batches:\n        run(x)",
         "with autocast('cuda', cache_enabled=False):",
+    ),
+    "one argument a line": (
+        "with autocast(\n    'cuda',\n    enabled=x,\n):\n" + LOOP,
+        "autocast(\n        'cuda',\n        enabled=x,\n        cache_enabled=False,\n    ):\n",
     ),
     "a class": ("amp = torch.cuda.amp.autocast\nwith amp():\n" + LOOP, "with amp(cache_enabled=False):"),
 }

@@ -488,3 +488,9 @@ def test_names_that_mean_something_else_there() -> None:
         f"    with {FULL}:\n        get_model_state_dict = model.state_dict()\n    get_model_state_dict.clear()\n"
     )
     assert "    get_model_state_dict = fsdp2_get_model_state_dict(model, options=options)\n" in text
+
+
+def test_what_is_loaded_has_a_line_of_its_own() -> None:
+    text = body(f"    with {FULL}:\n        model.load_state_dict(\n            rank.load(path)\n        )\n")
+    assert text.startswith("    set_model_state_dict(\n        model,\n        rank.load(path),\n        options=")
+    assert text.endswith("),\n    )\n")

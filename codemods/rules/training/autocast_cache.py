@@ -60,6 +60,7 @@ from itertools import pairwise
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
 from codemods.reading.precision import is_low
 
@@ -141,8 +142,7 @@ def _edit(call: cst.Call, ctx: Context) -> Edit | None:
         return None
     if not call.args:
         return Edit(end, end, "cache_enabled=False")
-    behind = ctx.span(call.args[-1].value)[1]
-    return Edit(behind, behind, ", cache_enabled=False")
+    return append_argument(ctx, call, "cache_enabled=False")
 
 
 def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Context, cst.Call]], bool]:

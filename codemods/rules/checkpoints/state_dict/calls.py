@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import argument_removal
+from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.model_loading import loading
 from codemods.reading.state_dict_settings import Settings
@@ -49,7 +49,7 @@ def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Bod
         if static and static not in OPTIMIZER_CALLS:
             raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
         if isinstance(node.func, cst.Attribute) and ctx.code(node.func.value) == ctx.code(chosen.model):
-            _rewrite_method(node, node.func.attr.value, chosen, ctx, written)
+            _rewrite_method(node, node.func.attr.value, chosen, block, ctx, written)
     return written
 
 
@@ -60,7 +60,9 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
         yield node
 
 
-def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedContext, written: Body) -> None:
+def _rewrite_method(
+    node: cst.Call, method: str, chosen: Settings, block: cst.With, ctx: PlannedContext, written: Body
+) -> None:
     model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
     start, end = ctx.bare_span(node)
     if method == "state_dict" and not node.args:
@@ -78,26 +80,27 @@ def _rewrite_method(node: cst.Call, method: str, chosen: Settings, ctx: PlannedC
             written.edits.append(Edit(start, end - 1, f"{name}({model}"))
             written.take_options(node, options, ctx)
     elif method == "load_state_dict":
-        _load(node, chosen, ctx, written)
+        _load(node, chosen, block, ctx, written)
     elif method == "state_dict":
         raise NotStatic(f"`{ctx.code(chosen.model)}.state_dict` takes arguments of its own")
 
 
-def _load(node: cst.Call, chosen: Settings, ctx: Context, written: Body) -> None:
+def _load(node: cst.Call, chosen: Settings, block: cst.With, ctx: Context, written: Body) -> None:
     model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
     load = loading(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
     start, first = ctx.bare_span(node)[0], ctx.span(load.state)[0]
+    gap = own_line(ctx, node.args[0], block)
     if ctx.wrapping.compiles(ctx.path) and not is_full:
         return
     if is_full and (ctx.wrapping.compiles(ctx.path) or (load.is_lenient and load.result_is_used)):
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
-        written.edits.append(Edit(start, first, f"{name}({model}, "))
+        written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
         return
     name = written.name(Import(DCP, "set_model_state_dict"), node, ctx)
     copies = is_full and load.is_read_again  # torch puts the model's own DTensors into what it loads
-    written.edits.append(Edit(start, first, f"{name}({model}, {'dict(' if copies else ''}"))
+    written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}{'dict(' if copies else ''}"))
     if copies:
         end = ctx.span(load.state)[1]
         written.edits.append(Edit(end, end, ")"))
