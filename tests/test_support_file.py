@@ -82,6 +82,17 @@ def test_what_the_user_edited_is_kept(tmp_path: Path) -> None:
             id="package with relative imports",
         ),
         pytest.param(
+            {
+                "train.py": "from pkg.run import run\n",
+                "pkg/__init__.py": "from .run import run\n",
+                "pkg/run.py": "from pkg.par import wrap\n",
+                "pkg/par.py": WRAP,
+            },
+            "train.py",
+            "from pkg.fsdp2_support import shard_model",
+            id="package whose __init__ alone imports relatively",
+        ),
+        pytest.param(
             {"train.py": "from lib.par import wrap\n", "lib/par.py": WRAP},
             "train.py",
             "from lib.fsdp2_support import shard_model",
@@ -95,6 +106,13 @@ def test_import_is_written_as_the_program_imports(
     tree(tmp_path / "app", files)
     written = run(tmp_path / "app" / script)
     assert [text for text in written.values() if line in text.splitlines()]
+
+
+def test_import_joins_those_of_the_program(tmp_path: Path) -> None:
+    files = {"model.py": "class Net:\n    pass\n", "train.py": f"import os\n\nfrom model import Net\n{WRAP}"}
+    tree(tmp_path / "app", files)
+    text = run(tmp_path / "app/train.py")["app/train.py"]
+    assert "from fsdp2_support import shard_model\nfrom model import Net\n" in text
 
 
 def test_programs_of_one_folder_that_nothing_connects_get_one_each(tmp_path: Path) -> None:
@@ -136,7 +154,7 @@ def test_package_that_a_script_imports_a_module_of_takes_the_scripts(tmp_path: P
 def test_script_inside_a_package_that_is_started_from_there(tmp_path: Path) -> None:
     files = {"pkg/__init__.py": "", "pkg/train.py": "import utils\n" + WRAP, "pkg/utils.py": "x = 1\n"}
     tree(tmp_path, files)
-    assert "\nfrom fsdp2_support import shard_model\n" in run(tmp_path / "pkg/train.py")["pkg/train.py"]
+    assert "from fsdp2_support import shard_model\n" in run(tmp_path / "pkg/train.py")["pkg/train.py"]
 
 
 def test_package_that_scripts_of_several_folders_import_has_its_own(tmp_path: Path) -> None:
@@ -190,4 +208,4 @@ def test_folder_that_no_name_can_mean_is_no_package(tmp_path: Path) -> None:
         tmp_path,
         {"my-app/__init__.py": "", "my-app/train.py": "from utils import x\n" + WRAP, "my-app/utils.py": "x = 1\n"},
     )
-    assert "\nfrom fsdp2_support import shard_model\n" in run(tmp_path / "my-app/train.py")["my-app/train.py"]
+    assert "from fsdp2_support import shard_model\n" in run(tmp_path / "my-app/train.py")["my-app/train.py"]

@@ -109,7 +109,8 @@ def _of_group(
             raise Fault(path, f"no import of {support_file.NAME} works where the file is found from {folder}/", ())
     changes = []
     for path, result in tidied.items():
-        text = result.text(*places[path].modules) if path in places else result.text()
+        first, second = (*places[path].modules, "")[:2] if path in places else (SUPPORT, "")
+        text = result.text(first, second, search.own_names(path))
         for name, message in faults(texts[path], text):
             raise Fault(path, message, _writers(wanted[path], name))
         if text != texts[path]:

@@ -21,8 +21,10 @@ Statement = cst.Import | cst.ImportFrom
 class Layout:
     """The import statements of one file, and the edits to them."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, own: Collection[str] = ()) -> None:
+        """`own` are the names that the file finds modules of its project under, `utils` of `from utils import seed`."""
         self._tree = tree
+        self._own = own
         self._edits: list[Edit] = []
         self._inserted: dict[int, list[str]] = {}
         self._filled: set[cst.CSTNode] = set()
@@ -227,19 +229,23 @@ class Layout:
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         # The support module is the project's own, also where nothing else of its package is imported.
         is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._top)
-        level = _OWN if is_own else _group(root)
-        group = [(line, s) for line, s in self._top if _group(_root(s)) == level]
+        level = _OWN if is_own else self._group(root)
+        group = [(line, s) for line, s in self._top if self._group(_root(s)) == level]
         if not group:
-            later = [line for line, s in self._top if _group(_root(s)) > level]
+            later = [line for line, s in self._top if self._group(_root(s)) > level]
             if later:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n"
-            return tree.line_end(tree.span(self._top[-1][0])[1] - 1), "\n", ""
+            end = tree.line_end(tree.span(self._top[-1][0])[1] - 1)
+            return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else ""
         family = [(line, s) for line, s in group if _root(s) == root] or group
         key = (bool(item.name), item.module)
         for line, statement in family:
             if (isinstance(statement, cst.ImportFrom), _full_module(statement)) > key:
                 return tree.line_start(tree.span(line)[0]), "", ""
         return tree.line_end(tree.span(family[-1][0])[1] - 1), "", ""
+
+    def _group(self, root: str) -> int:
+        return _OWN if root in self._own else _group(root)
 
     def _after_docstring(self) -> int:
         body = self._tree.module.body

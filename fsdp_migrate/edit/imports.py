@@ -41,13 +41,14 @@ class Tidied:
         """The names of the support module that the new text imports."""
         return frozenset(item.name for item in self.additions if item.module == SUPPORT)
 
-    def text(self, support_module: str = SUPPORT, otherwise: str = "") -> str:
+    def text(self, support_module: str = SUPPORT, otherwise: str = "", own: Collection[str] = ()) -> str:
         """The new text, with the support functions imported from `support_module`, such as `.fsdp2_support`.
 
-        From `otherwise` where that fails: the file is loaded in ways that no one form serves.
+        From `otherwise` where that fails: the file is loaded in ways that no one form serves. `own` are the names that
+        the project's modules go by in this file, which are imported in a group of their own.
         """
         named = [replace(item, module=support_module) if item.module == SUPPORT else item for item in self.additions]
-        written = _write(self.tree, self.removals, named, support_module, otherwise)
+        written = _write(self.tree, self.removals, named, support_module, otherwise, own)
         if not any(_is_in_if(self.tree, statement) for statement in self.removals):
             return written
         # An `if TYPE_CHECKING:` may have gone with what it held, and then its name has lost its use.
@@ -217,8 +218,9 @@ def _write(
     additions: Sequence[Import],
     support_module: str = SUPPORT,
     otherwise: str = "",
+    own: Collection[str] = (),
 ) -> str:
-    layout = Layout(tree)
+    layout = Layout(tree, own)
     names: dict[str, list[Import]] = {}
     if otherwise:
         layout.insert([item for item in additions if item.module == support_module], otherwise)

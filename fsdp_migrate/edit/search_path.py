@@ -75,6 +75,14 @@ class SearchPath:
             self._own_roots[path] = list(dict.fromkeys(root for root in found if root is not None))
         return self._own_roots[path]
 
+    def own_names(self, path: Path) -> frozenset[str]:
+        """The first names of the program's modules that a file imports: `utils` of `from utils.data import load`."""
+        targets = self._graph.get(path, ())
+        found = (
+            target.relative_to(root) for root in self.own_roots(path) for target in targets if root in target.parents
+        )
+        return frozenset(each.with_suffix("").parts[0] for each in found)
+
     def imports_relatively(self, path: Path) -> bool:
         return any(found.level for found in self._of(path))
 
@@ -96,7 +104,7 @@ class SearchPath:
                         base = importer.parents[len(way.package) - 1].parent
                         if path.is_relative_to(base):
                             yield Way(way.roots, path.relative_to(base).parts[:-1])
-        if self._is_script(path) or path not in self._importers:
+        if self.is_script(path) or path not in self._importers:
             # What a script imports must find its own imports too.
             run = reachable([path], self._graph)
             roots = {root for each in run for root in self.own_roots(each)} or {self.folder(path)}
@@ -112,7 +120,7 @@ class SearchPath:
                     return True
         return False
 
-    def _is_script(self, path: Path) -> bool:
+    def is_script(self, path: Path) -> bool:
         """Whether it asks for `__name__`: nothing but a script has to."""
         if path not in self._scripts:
             tree = _parsed(self._texts.get(path, ""))

@@ -157,5 +157,10 @@ def _imports_relatively(user: Path, texts: Mapping[Path, str], search: SearchPat
     if search.imports_relatively(user) or search.own_roots(user):
         return search.imports_relatively(user)
     package = root_package(user.parent)
-    members = (path for path in texts if package is not None and path.is_relative_to(package))
-    return any(search.imports_relatively(path) for path in members)
+    members = [path for path in texts if package is not None and path.is_relative_to(package)]
+    relative = [path for path in members if search.imports_relatively(path)]
+    others = [path for path in members if path not in relative and not search.is_script(path)]
+    absolute = [path for path in others if search.own_roots(path)]
+    # An `__init__.py` takes what it hands on relatively also where the modules name each other in full.
+    said = [path for path in relative if path.name != "__init__.py"] or ([] if absolute else relative)
+    return bool(said) and len(said) >= len(absolute)
