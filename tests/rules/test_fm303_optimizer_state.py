@@ -172,6 +172,46 @@ def test_settings_at_run_time() -> None:
     assert result.support == {"optim_state_dict", "set_state_dict_type"}
 
 
+GROUP = """
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, optimizer, group):
+    model = FSDP(net, process_group=group, use_orig_params=True)
+    everyone = dist.group.WORLD
+    return FSDP.{call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "after"),
+    [
+        ("optim_state_dict(model, optimizer, group=group)", "optim_state_dict(model, optimizer, rank0_only=False)"),
+        (
+            "optim_state_dict(model, optimizer, group=model.process_group)",
+            "optim_state_dict(model, optimizer, rank0_only=False)",
+        ),
+        ("sharded_optim_state_dict(model, optimizer, group=group)", "sharded_optim_state_dict(model, optimizer)"),
+        ("full_optim_state_dict(model, optimizer, group=everyone)", "full_optim_state_dict(model, optimizer)"),
+    ],
+)
+def test_group_of_the_model(call: str, after: str) -> None:
+    """Each rank reads over the mesh of the model, and the default group is what is taken without one."""
+    result = rewrite(GROUP.format(call=call))
+    assert result.text.endswith(f"{after}\n")
+    assert "FM303" not in {f.rule for f in result.findings if f.level is not Level.REWRITTEN}
+
+
+def test_group_of_the_model_where_its_first_rank_answers() -> None:
+    check_marked(
+        GROUP.format(call="full_optim_state_dict(model, optimizer, group=group)"),
+        "FM303",
+        Level.MANUAL,
+        "its group is `group`",
+    )
+
+
 LEFT = [
     ("FSDP.optim_state_dict(*saved)", "not followed"),
     ("FSDP.optim_state_dict(model, optimizer, saved)", "its optim_state_dict is `saved`"),

@@ -69,6 +69,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, renaming, space_behind
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
+from codemods.reading.process_groups import is_default, is_of_model
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -99,6 +100,9 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
 def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Fix:
     given = _by_name(call, name, ctx)
     function, more = _read(call, given, ctx) if name == "optim_state_dict" else (name, "")
+    if "group" in given and not _is_on_all_ranks(function, more, given) and not is_default(ctx, given["group"].value):
+        # What the support module does on one rank it does on that of all, not on the group's.
+        raise NotStatic(f"its group is `{ctx.code(given['group'].value)}`")
     if function in _READERS and _has_flat_order(given["model"].value, ctx):
         more += ", flat_order=True"
     left_out = OPTIMIZER_CALLS[name].dropped
@@ -138,8 +142,10 @@ def _by_name(call: cst.Call, name: str, ctx: Context) -> Mapping[str, cst.Arg]:
 def _is_needless(key: str, value: cst.BaseExpression, given: Mapping[str, cst.Arg], ctx: Context) -> bool:
     """Whether an argument says no more than what holds without it."""
     text = ctx.code(value)
-    if text in {"None", "False"} or (key == "group" and ctx.dotted(value) == "torch.distributed.group.WORLD"):
+    if text in {"None", "False"}:
         return True
+    if key == "group":
+        return is_default(ctx, value) or ("model" in given and is_of_model(ctx, value, given["model"].value))
     optimizer = ctx.code(given["optim"].value) if "optim" in given else ""
     if key == "optim_input":
         return bool(optimizer) or text == f"{ctx.code(given['model'].value)}.parameters()"
@@ -159,6 +165,14 @@ def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: PlannedContext) -> 
     if ctx.code(chosen.model) != ctx.code(given["model"].value):
         raise NotStatic(f"the context around it is for `{ctx.code(chosen.model)}`")
     return chosen.optimizer_reading
+
+
+def _is_on_all_ranks(function: str, more: str, given: Mapping[str, cst.Arg]) -> bool:
+    """Whether every rank reads by itself: none sends anything to the others, or is the only one with an answer."""
+    if function == "full_optim_state_dict":
+        value = given["rank0_only"].value if "rank0_only" in given else None
+        return ", rank0_only=False" in more or (isinstance(value, cst.Name) and value.value == "False")
+    return function == "sharded_optim_state_dict"
 
 
 def _has_flat_order(model: cst.BaseExpression, ctx: PlannedContext) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit, NotStatic, Origin
+from codemods.reading.process_groups import is_world
 
 from .draft import Draft, Note
 from .placement import distributed
@@ -170,7 +171,7 @@ def _from_any_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft) 
 def _from_group(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> None:
     """One group to shard over, or the two of a hybrid strategy."""
     origins = draft.file.origins(value)
-    if all(_is_world(origin) for origin in origins) and not strategy.meshes:
+    if all(is_world(origin) for origin in origins) and not strategy.meshes:
         return
     if "NO_SHARD" in strategy.names and strategy.known is None:
         raise NotStatic("process_group, with a strategy that may be NO_SHARD")
@@ -208,13 +209,6 @@ def _may_be_none(value: cst.BaseExpression, origins: Sequence[Origin]) -> bool:
     if isinstance(value, cst.Call):
         return False
     return any(origin.is_none or origin.node is None for origin in origins)
-
-
-def _is_world(origin: Origin) -> bool:
-    node = origin.node
-    if isinstance(node, cst.Call):
-        return (origin.file.dotted(node.func) or "").endswith("._get_default_group")
-    return isinstance(node, cst.BaseExpression) and origin.file.dotted(node) == "torch.distributed.group.WORLD"
 
 
 def _dimensions(origin: Origin) -> tuple[str, ...]:

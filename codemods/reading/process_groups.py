@@ -1,0 +1,43 @@
+"""Which ranks a process group is: all of them, or those that a model is sharded over."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+from codemods.reading.flat_parameters import constructor_calls
+from codemods.reading.manual import arguments
+
+_ALL = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
+
+
+def is_world(origin: Origin) -> bool:
+    """Whether a group is made as the default one."""
+    node = origin.node
+    if isinstance(node, cst.Call):
+        return (origin.file.dotted(node.func) or "").endswith("._get_default_group")
+    return isinstance(node, cst.BaseExpression) and origin.file.dotted(node) in _ALL
+
+
+def is_default(ctx: Context, group: cst.BaseExpression) -> bool:
+    """Whether an expression is seen to give the default group, or None, which stands for it."""
+    origins = ctx.origins(group)
+    return bool(origins) and all(origin.is_none or is_world(origin) for origin in origins)
+
+
+def is_of_model(ctx: Context, group: cst.BaseExpression, model: cst.BaseExpression) -> bool:
+    """Whether a group is seen to be that of the model: its attribute, or what each constructor call was given."""
+    if isinstance(group, cst.Attribute) and group.attr.value == "process_group":
+        return ctx.code(group.value) == ctx.code(model)
+    calls = constructor_calls(model, ctx)
+    return bool(calls) and all(_is_given(where, call, ctx, group) for where, call in calls)
+
+
+def _is_given(where: Context, call: cst.Call, ctx: Context, group: cst.BaseExpression) -> bool:
+    named = [a.value for a in arguments(where, call) if a.keyword is not None and a.keyword.value == "process_group"]
+    if len(named) != 1:
+        return False
+    if where.path == ctx.path and where.code(named[0]) == ctx.code(group) and ctx.same_meaning(group, call):
+        return isinstance(group, (cst.Name, cst.Attribute))
+    made = [{(o.file.path, o.node) for o in file.origins(each)} for file, each in ((where, named[0]), (ctx, group))]
+    return len(made[0]) == 1 and made[0] == made[1] and all(node is not None for _, node in made[0])
