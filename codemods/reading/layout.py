@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import tokenize
 from collections.abc import Sequence
 from itertools import takewhile
+from textwrap import dedent
 
 import libcst as cst
 
@@ -21,9 +24,27 @@ def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     above, below = ctx.text[:start].split("\n")[:-1], ctx.text[end:].split("\n")
     if "\n" not in ctx.newline or len(below) == 1:
         return Edit(start, end, "")
-    if not below[0].strip() or below[0].lstrip().startswith("#"):
+    if _is_apart(below):
         start -= sum(len(line) + 1 for line in comments_on_top(above))
     return Edit(start, end, "")
+
+
+def lost_comments(ctx: Context, statement: cst.CSTNode) -> list[str]:
+    """The comments that go with a statement: those in it, and those above it that are about nothing else."""
+    start, end = ctx.whole_lines(statement)
+    above, below = ctx.text[:start].split("\n")[:-1], ctx.text[end:].split("\n")
+    on_top = [line.strip() for line in reversed(comments_on_top(above))] if _is_apart(below) else []
+    return [*on_top, *comments_in(ctx.text[start:end])]
+
+
+def comments_in(code: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(dedent(code)).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
+def _is_apart(below: Sequence[str]) -> bool:
+    """Whether the comments above a statement are about none of those that come behind it."""
+    return not below[0].strip() or below[0].lstrip().startswith("#")
 
 
 def insertion(ctx: Context, node: cst.CSTNode, lines: Sequence[str]) -> Edit:

@@ -595,3 +595,28 @@ def test_own_policy_function_is_kept() -> None:
     kept = body.replace("    return FSDP(model, auto_wrap_policy=policy)\n", f"{loop}    return fully_shard(model)\n")
     assert kept in result.text
     assert result.support == {"policy_units", "transformer_auto_wrap_policy"}
+
+
+COMMENTED = """\
+partial(
+        transformer_auto_wrap_policy,
+        transformer_layer_cls={
+            # Head,  # stays whole
+            Block,  # only these
+        },
+    )"""
+
+
+def test_comments_on_a_policy_go_to_the_loop() -> None:
+    body = f"    print(model)\n    # The layers of the tower.\n    policy = {COMMENTED}\n\n    print(model)\n"
+    text = rewrite(IMPORTS + f"\n\ndef wrap(model):\n{body}    return FSDP(model, auto_wrap_policy=policy)\n").text
+    assert (
+        "    print(model)\n\n    print(model)\n    # The layers of the tower.\n    # Head,  # stays whole\n"
+        "    # only these\n    for module in model.modules():\n" in text
+    )
+
+
+def test_comments_in_a_policy_that_a_function_returns_stay_there() -> None:
+    text = IMPORTS + f"\n\ndef policy():\n    return {COMMENTED}\n"
+    text = rewrite(text + "\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=policy())\n").text
+    assert "def policy():\n    # Head,  # stays whole\n    # only these\n    return (Block,)\n" in text

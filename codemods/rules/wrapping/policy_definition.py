@@ -63,6 +63,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.layout import comments_in, insertion
 from codemods.reading.policies import class_tuple, policy_classes
 
 CODE = "FM102"
@@ -82,8 +83,12 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
 def edit(found: Origin, ctx: Context) -> Fix:
     assert found.node is not None
     text = class_tuple(ctx, policy_classes(found))
+    edits = [Edit(*ctx.bare_span(found.node), text)]
+    comments = comments_in(ctx.code(found.node))
+    if comments:
+        edits.append(insertion(ctx, found.node, comments))
     return Fix(
-        edits=[Edit(*ctx.bare_span(found.node), text)],
+        edits=edits,
         findings=[
             finding(CODE, Level.REWRITTEN, ctx, found.node, f"auto-wrap policy becomes the classes {ctx.plain(text)}")
         ],

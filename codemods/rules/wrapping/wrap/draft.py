@@ -136,6 +136,8 @@ class Draft:
     """The names in text that is written here from elsewhere."""
     dead: list[cst.CSTNode] = field(default_factory=list)
     """Statements that only the old call needed."""
+    unit_comments: list[str] = field(default_factory=list)
+    """What the user said of the policy, where its statement goes."""
     notes: list[Note] = field(default_factory=list)
 
     def copy(self) -> Draft:

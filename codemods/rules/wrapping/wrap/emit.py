@@ -101,7 +101,7 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     unit, root = {**made.unit_kwargs, **made.common_kwargs}, {**made.root_kwargs, **made.common_kwargs}
     width = len(indent)
     if made.selector is not None:
-        lines.extend(_loop(made, made.selector, unit, width))
+        lines.extend([*made.unit_comments, *_loop(made, made.selector, unit, width)])
     lines.extend(_steps(made, made.model, ""))
     lines.extend(_final(made, place, root, width).split("\n"))
     return lines

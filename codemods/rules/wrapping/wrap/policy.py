@@ -16,6 +16,7 @@ from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
+from codemods.reading.layout import lost_comments
 from codemods.reading.policies import class_elements, policy_call, policy_classes
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
@@ -179,6 +180,9 @@ def _bury(value: cst.BaseExpression, origin: Origin, draft: Draft, expected: Cal
         statement = assignment_only_for(draft.file, origin.node, expected)
         if statement is not None:
             draft.dead.append(statement)
+            uses = draft.file.uses(cst.ensure_type(statement, cst.SimpleStatementLine).body[0])
+            if not uses or value is min(uses, key=lambda use: draft.file.span(use)):  # once, of several calls
+                draft.unit_comments += lost_comments(draft.file, statement)
             draft.inlined.add(origin.node)
 
 
