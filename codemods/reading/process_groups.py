@@ -33,6 +33,27 @@ def is_of_model(ctx: Context, group: cst.BaseExpression, model: cst.BaseExpressi
     return bool(calls) and all(_is_given(where, call, ctx, group) for where, call in calls)
 
 
+def is_over_all(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether each constructor call that a model is seen to come from shards it over all ranks."""
+    calls = constructor_calls(model, ctx)
+    return bool(calls) and all(_names_no_group(where, call) for where, call in calls)
+
+
+def _names_no_group(where: Context, call: cst.Call) -> bool:
+    named = {a.keyword.value: a.value for a in arguments(where, call) if a.keyword is not None}
+    if len(named) + 1 < len(call.args) or any(a.star for a in call.args) or "device_mesh" in named:
+        return False
+    strategies = where.origins(named["sharding_strategy"]) if "sharding_strategy" in named else ()
+    seen = [_name(origin) for origin in strategies if not origin.is_none]
+    return not any("HYBRID" in name or not name for name in seen) and (
+        "process_group" not in named or is_default(where, named["process_group"])
+    )
+
+
+def _name(origin: Origin) -> str:
+    return (isinstance(origin.node, cst.Attribute) and origin.file.fsdp1(origin.node)) or ""
+
+
 def _is_given(where: Context, call: cst.Call, ctx: Context, group: cst.BaseExpression) -> bool:
     named = [a.value for a in arguments(where, call) if a.keyword is not None and a.keyword.value == "process_group"]
     if len(named) != 1:

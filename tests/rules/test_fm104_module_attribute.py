@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from codemods.api import Level
+
 from ..helpers import check_noop, code, rewrite
 
 HEAD = (
@@ -190,3 +192,28 @@ def test_a_loop_that_takes_wrappers_off_ends_at_once() -> None:
     loop = "    while hasattr(m, '_fsdp_wrapped_module'):\n        m = m"
     result = rewrite(f"{head}    model = FSDP(net)\n{loop}._fsdp_wrapped_module\n    return model, m\n")
     assert f"{loop}\n" in result.text
+
+
+@pytest.mark.parametrize("given", ["", ", process_group=None", ", sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"])
+def test_world_size_of_a_model_over_all_ranks(given: str) -> None:
+    text = HEAD.replace("FSDP\n", "FSDP, ShardingStrategy\n", 1).replace("FSDP(net)", f"FSDP(net{given})")
+    result = rewrite(text + "    return x / model.world_size\n")
+    assert result.text.endswith("    return x / dist.get_world_size()\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "process_group=x",
+        "device_mesh=x",
+        "sharding_strategy=x",
+        "sharding_strategy=ShardingStrategy.HYBRID_SHARD, process_group=x",
+        "**x",
+    ],
+)
+def test_world_size_of_a_model_over_what_is_not_seen(given: str) -> None:
+    text = HEAD.replace("FSDP\n", "FSDP, ShardingStrategy\n", 1).replace("FSDP(net)", f"FSDP(net, {given})")
+    result = rewrite(text + "    return x / model.world_size\n")
+    assert result.text.endswith("    return x / model.world_size\n")
+    assert "FM207" in {finding.rule for finding in result.findings if finding.level is Level.MANUAL}

@@ -181,7 +181,7 @@ def test_attribute_of_the_wrapper_that_is_set_raises(statement: str) -> None:
     assert result.text.endswith(f"    {statement}\n")
 
 
-@pytest.mark.parametrize("name", ["params", "rank", "world_size"])
+@pytest.mark.parametrize("name", ["params", "rank"])
 def test_attribute_that_a_program_may_have_too(name: str) -> None:
     for read in (f"model.{name}", f"getattr(model, '{name}', 0)", f"hasattr(model, '{name}')"):
         text = HEAD + f"    return {read}\n"

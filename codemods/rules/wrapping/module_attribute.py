@@ -1,5 +1,6 @@
 """**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
-`model(...)`, `model._fsdp_wrapped_module` too, and `model._handle.reshard(True)` into `model.reshard()`.
+`model(...)`, `model._fsdp_wrapped_module` too, and `model._handle.reshard(True)` into `model.reshard()`,
+and `model.world_size` into that of the default group where the model is sharded over it.
 
 **Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
 all-gathers hang on `model(...)`; calling `forward` directly would go past them.
@@ -44,6 +45,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
 
 CODE = "FM104"
@@ -62,6 +64,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         return None
     if _is_of_handle(node, ctx):
         return Match(node, frozenset()) if ctx.plan.migrates else None
+    if node.attr.value == "world_size":
+        return Match(node, frozenset({ModelKind.FSDP})) if _is_number_of_ranks(node, ctx) else None
     if node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
         return None
     if node.attr.value == "forward":
@@ -73,6 +77,13 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     held = ctx.kinds(node.value)
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
     return Match(node, held) if ModelKind.FSDP in held or only_fsdp1_has_it else None
+
+
+def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.world_size` of a model over all ranks, for sure FSDP1's own."""
+    if isinstance(ctx.parent(node), cst.AssignTarget) or sets_attribute(ctx, "world_size"):
+        return False
+    return ctx.kinds(node.value) == {ModelKind.FSDP} and is_over_all(ctx, node.value)
 
 
 def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
@@ -119,6 +130,8 @@ def edit(found: Match, ctx: Context) -> Fix:
     node = found.attribute
     if node.attr.value == "reshard":
         return _reshard(node, ctx)
+    if node.attr.value == "world_size":
+        return _number_of_ranks(node, ctx)
     model, name = ctx.code(node.value), node.attr.value
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
@@ -141,12 +154,19 @@ def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
     )
 
 
+def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:
+    dist = ctx.named(Import("torch.distributed", alias="dist"), node)
+    text = f"{dist.local}.get_world_size()"
+    found = finding(CODE, Level.REWRITTEN, ctx, node, f"world_size of the wrapper becomes {text}")
+    return Fix([Edit(*ctx.bare_span(node), text)], [found], [dist])
+
+
 RULE: Rule[Match] = Rule(
     CODE,
     "wrapped-module-attribute",
     __doc__,
     nodes=(cst.Attribute,),
-    methods=("module", "forward", "_fsdp_wrapped_module", "reshard"),
+    methods=("module", "forward", "_fsdp_wrapped_module", "reshard", "world_size"),
     match=match,
     edit=edit,
 )
