@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import ModelKind
+from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.conditions import leaves
@@ -25,7 +26,7 @@ def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKi
         asked = _asked_for(file, test, node)
         if asked is not None and met:
             return asked
-        if asked is not None and ModelKind.FSDP in asked:
+        if (asked is not None and ModelKind.FSDP in asked) or (not met and _asks_for_method(file, test, node)):
             return frozenset()
     return None
 
@@ -105,6 +106,15 @@ def _asked_for(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpres
     asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
     kinds = frozenset(ModelKind.FSDP if file.fsdp1(one) == WRAPPER else object_of(file.dotted(one)) for one in asked)
     return kinds if ModelKind.FSDP in kinds or kinds == {ModelKind.DDP} else None
+
+
+def _asks_for_method(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+    """`hasattr(model, "clip_grad_norm_")`, which becomes a test of the class."""
+    if not isinstance(test, cst.Call) or len(test.args) != 2 or file.code(test.func) != "hasattr":
+        return False
+    name = test.args[1].value
+    is_fsdp1s = isinstance(name, cst.SimpleString) and name.evaluated_value in BY_NAME
+    return is_fsdp1s and file.code(test.args[0].value) == file.code(node) and _is_same(file, test, node)
 
 
 def _is_wider_test(file: FileContext, function: cst.FunctionDef) -> bool:

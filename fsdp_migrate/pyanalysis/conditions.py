@@ -18,12 +18,26 @@ from .values import Origin, Values
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
+_BOUNDS = {cst.GreaterThan: (True, True), cst.LessThanEqual: (True, False)}
+_BOUNDS |= {cst.LessThan: (False, True), cst.GreaterThanEqual: (False, False)}
+"""Whether the comparison is written as one that lies above its number, and whether it is that one or its opposite."""
 _DEPTH = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What lies above a number, or below it."""
+
+    is_above: bool
+    number: int
+
+    def has(self, value: object) -> bool:
+        return isinstance(value, int) and (value > self.number if self.is_above else value < self.number)
+
+
+@dataclass(frozen=True, slots=True)
 class Fact:
-    """A value is true or false (`wanted` is None then), or equals a constant or does not."""
+    """A value is true or false (`wanted` is None then), or equals a constant or does not, or lies in a bound or not."""
 
     value: Hashable
     wanted: object
@@ -34,6 +48,9 @@ class Fact:
             return False
         if self.wanted == other.wanted:
             return self.holds != other.holds
+        for bound, equal in ((self, other), (other, self)):
+            if isinstance(bound.wanted, Bound):
+                return isinstance(equal.wanted, int) and equal.holds and bound.wanted.has(equal.wanted) != bound.holds
         return self.holds and other.holds and None not in (self.wanted, other.wanted)
 
 
@@ -95,6 +112,9 @@ class Conditions:
             value = self._value(tree, test.left) if len(test.comparisons) == 1 else None
             if equal is not None and wanted is not None and value is not None:
                 yield Fact(value, wanted, holds is equal)
+            bound = _BOUNDS.get(type(target.operator))
+            if bound is not None and isinstance(wanted, int) and value is not None:
+                yield Fact(value, Bound(bound[0], wanted), holds is bound[1])
         else:
             value = self._value(tree, test)
             if value is not None:

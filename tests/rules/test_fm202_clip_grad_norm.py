@@ -407,3 +407,32 @@ def test_arguments_with_lines_of_their_own() -> None:
     assert rewrite(infinite).text.endswith(
         "    clip_grad_norm_(\n        model,\n        1.0,  # as before\n        math.inf,\n    )\n"
     )
+
+
+ELSEWHERE = [
+    ("world > 1", "world > 1", "else"),
+    ("world > 1", "world <= 1", "then"),
+    ("world > 1", "world == 1", "then"),
+    ("world >= 2", "world == 1", "then"),
+    ("1", 'hasattr(model, "clip_grad_norm_")', "else"),
+]
+
+
+@pytest.mark.parametrize(("wrapped", "asked", "branch"), ELSEWHERE)
+def test_local_clipping_where_no_wrapped_model_comes(wrapped: str, asked: str, branch: str) -> None:
+    local, other = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", "model.train()"
+    first, second = (local, other) if branch == "then" else (other, local)
+    head = HEAD.replace("args", "model, world").replace("    model = FSDP(net)\n", "")
+    text = f"{head}    if {wrapped}:\n        model = FSDP(net)\n"
+    result = rewrite(f"{text}    if {asked}:\n        {first}\n    else:\n        {second}\n")
+    assert "FM206" not in {rule for rule, _, _ in result.summary}
+    reached = rewrite(f"{text}    if {asked}:\n        {second}\n    else:\n        {first}\n")
+    assert "FM206" in {rule for rule, _, _ in reached.summary}
+
+
+@pytest.mark.parametrize("asked", ["world == 2", "world > 0", "world < 3", "other == 1"])
+def test_local_clipping_where_a_number_lets_the_wrapped_model_come(asked: str) -> None:
+    head = HEAD.replace("args", "model, world, other").replace("    model = FSDP(net)\n", "")
+    text = f"{head}    if world > 1:\n        model = FSDP(net)\n    if {asked}:\n"
+    result = rewrite(f"{text}        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+    assert "FM206" in {rule for rule, _, _ in result.summary}
