@@ -154,7 +154,9 @@ def compose(names: Iterable[str]) -> str:
     imports = library().imports
     used = {name for definition in definitions for name in definition.uses if name in imports}
     head = [DOCSTRING, "from __future__ import annotations\n", *import_blocks(imports[name] for name in used)]
-    return "\n".join(head) + body(definitions)
+    text = body(definitions)
+    starts_with_code = definitions and not definitions[0].text.startswith(("def ", "class ", "@"))
+    return "\n".join(head) + (text[1:] if starts_with_code else text)  # one blank line behind imports, as isort has it
 
 
 def body(definitions: Iterable[Definition]) -> str:
