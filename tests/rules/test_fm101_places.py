@@ -392,9 +392,9 @@ LOOPS = [
         """,
         """
         def wrap(module, submodule):
-            for submodule_2 in module.modules():
-                if submodule_2 is not module and isinstance(submodule_2, Block):
-                    fully_shard(submodule_2)
+            for layer in module.modules():
+                if layer is not module and isinstance(layer, Block):
+                    fully_shard(layer)
             fully_shard(module)
             return module, submodule
         """,
@@ -720,3 +720,28 @@ def test_setting_of_another_file_stays() -> None:
     train = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nfrom settings import offload\n\n"
     result = rewrite_files({"settings.py": settings, "train.py": train + "model = FSDP(net, cpu_offload=offload)\n"})
     assert "offload = CPUOffload(" in result.after["settings.py"]
+
+
+def test_what_units_and_root_share_is_computed_once_where_a_call_is_long() -> None:
+    arguments = (
+        "net, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(param_dtype=config.dtype), "
+        "cpu_offload=CPUOffload(offload_params=config.offload_parameters)"
+    )
+    head = (
+        "from torch.distributed.fsdp import CPUOffload, MixedPrecision, FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nfrom net import Block\n\n\n"
+    )
+    text = rewrite(f"{head}def wrap(net, config):\n    return FSDP({arguments})\n").text
+    offload = "CPUOffloadPolicy() if config.offload_parameters else OffloadPolicy()"
+    assert f"    offload_policy = {offload}\n    for module in " in text
+    assert text.count(offload) == 1
+    assert "fully_shard(module, mp_policy=block_mp_policy, offload_policy=offload_policy)\n" in text
+
+
+def test_value_of_several_lines_keeps_them() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    init = "lambda unit: unit.to_empty(device='cuda')\n        if config.meta else None"
+    text = rewrite(
+        f"{head}def wrap(net, config):\n    return FSDP(\n        net,\n        param_init_fn={init},\n    )\n"
+    ).text
+    assert f"    init_fn = (\n        {init}\n    )\n" in text

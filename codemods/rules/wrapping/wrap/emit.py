@@ -98,8 +98,10 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     lines = kept_comments(made)
     for block in made.before:
         lines.extend(block.split("\n"))
-    unit, root = {**made.unit_kwargs, **made.common_kwargs}, {**made.root_kwargs, **made.common_kwargs}
     width = len(indent)
+    named, common = _named_values(made, width) if made.selector is not None else ([], made.common_kwargs)
+    lines.extend(named)
+    unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
         lines.extend([*made.unit_comments, *_loop(made, made.selector, unit, width)])
     lines.extend(_steps(made, made.model, ""))
@@ -107,9 +109,28 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     return lines
 
 
+def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
+    """The arguments that units and root share, computed once where a call with all of them is too long for a line."""
+    if "\n" not in _call(made, {**made.unit_kwargs, **made.common_kwargs}, " " * 8, width):
+        return [], made.common_kwargs
+    lines, common = [], dict(made.common_kwargs)
+    for name, value in made.common_kwargs.items():
+        text = made.file.plain(value)
+        if "\n" in text or not {"(", " "} & set(text):
+            continue
+        common[name] = made.fresh("fsdp_kwargs", "shard_kwargs") if name == "**" else made.fresh(name, f"fsdp_{name}")
+        function, bracket, arguments = value.partition("(") if value.endswith(")") else ("", "", "")
+        is_call = function.isidentifier() and bracket
+        line = f"{common[name]} = {value}"
+        if not made.fits(line):
+            line = f"{common[name]} = {function if is_call else ''}(\n    {arguments[:-1] if is_call else value}\n)"
+        lines.extend(line.split("\n"))
+    return lines, common
+
+
 def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: int) -> list[str]:
     """The loop that shards the units, children first."""
-    module = made.fresh(selector.item, "fsdp_unit") if selector.units else made.fresh("module", "submodule")
+    module = made.fresh(selector.item, "fsdp_unit") if selector.units else made.fresh("module", "submodule", "layer")
     own = {**made.common_kwargs, **made.float32_kwargs}
     in_float32 = [f"    if isinstance({module}, {made.float32_class}):", *_shard(made, module, own, 2, width)]
     if selector.units:

@@ -43,7 +43,9 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
         text = draft.file.quote(init)
         if not isinstance(init, (cst.Name, cst.Attribute)):
             text = draft.fresh("init_fn", "param_init_fn")
-            draft.before.append(f"{text} = {draft.file.quote(init)}")
+            several = "\n" in draft.file.code(init)
+            value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else draft.file.quote(init)
+            draft.before.append(f"{text} = {value}")
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
     if "sync_module_states" in arguments:
         _sync_units(arguments["sync_module_states"], draft)

@@ -233,7 +233,7 @@ def _cast_loop(dtype: str, draft: Draft) -> list[str]:
     cast = [f"if {buffer}.is_floating_point():", f"    {buffer}.data = {buffer}.data.to({dtype})"]
     loop = [f"for {buffer} in {draft.model}.buffers():", *("    " + line for line in cast)]
     if draft.float32_class:
-        module = draft.fresh("module", "submodule")
+        module = draft.fresh("module", "submodule", "layer")
         loop = [
             f"for {module} in {draft.model}.modules():",
             f"    if not isinstance({module}, {draft.float32_class}):",
