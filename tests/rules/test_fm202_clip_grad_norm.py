@@ -436,3 +436,25 @@ def test_local_clipping_where_a_number_lets_the_wrapped_model_come(asked: str) -
     text = f"{head}    if world > 1:\n        model = FSDP(net)\n    if {asked}:\n"
     result = rewrite(f"{text}        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
     assert "FM206" in {rule for rule, _, _ in result.summary}
+
+
+FREEZING = [
+    ("net.head.requires_grad_(False)", "ignored_modules=[net.head]", Level.REVIEW),
+    ("for p in net.head.parameters():\n        p.requires_grad = False", "ignored_modules=[net.head]", Level.REVIEW),
+    (
+        "for p in net.head.parameters():\n        p.requires_grad_(False)",
+        "ignored_states=net.head.parameters()",
+        Level.REVIEW,
+    ),
+    ("net.head.requires_grad_(False)", "ignored_modules=[net.head, net.tail]", Level.MANUAL),
+    ("if args:\n        net.head.requires_grad_(False)", "ignored_modules=[net.head]", Level.MANUAL),
+    ("net.head.requires_grad_(args)", "ignored_modules=[net.head]", Level.MANUAL),
+    ("for p in net.head.parameters():\n        args.requires_grad = False", "ignored_modules=[net.head]", Level.MANUAL),
+]
+
+
+@pytest.mark.parametrize(("freezing", "arguments", "level"), FREEZING)
+def test_ignored_modules_that_are_frozen_in_sight(freezing: str, arguments: str, level: Level) -> None:
+    head = HEAD.replace("    model = FSDP(net)", f"    {freezing}\n    model = FSDP(net, {arguments})")
+    result = rewrite(head + "    model.clip_grad_norm_(1.0)\n")
+    assert {f.level for f in result.findings if f.rule == "FM202"} == {level}

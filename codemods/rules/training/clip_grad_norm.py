@@ -52,6 +52,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, has_plain_norm, needs_support
 from codemods.reading.forwards import clips_after_forward
+from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.left_out import ignores_parameters
 from codemods.reading.program import defines_method, sets_attribute
 from codemods.tables.names import WRAPPER
@@ -112,13 +113,14 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if ModelKind.FSDP not in found.held:
         message = f"{_THROUGH_SUPPORT}, which takes any model: what `{model}` is, is not seen"
         return Fix(through_support, [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], [item])
-    for applies, what, hint in (
-        (clips_after_forward(call, found.model, ctx), STALE, STALE_HINT),
-        (ignores_parameters(ctx, found.model), IGNORED, IGNORED_HINT),
+    of_ignored = Level.REVIEW if ignores_only_frozen(ctx, found.model) else Level.MANUAL
+    for applies, level, what, hint in (
+        (clips_after_forward(call, found.model, ctx), Level.MANUAL, STALE, STALE_HINT),
+        (ignores_parameters(ctx, found.model), of_ignored, IGNORED, IGNORED_HINT),
     ):
         if applies:
             message = f"{_THROUGH_SUPPORT}; {what}"
-            found_here = finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)
+            found_here = finding(CODE, level, ctx, found.attribute, message, hint)
             return Fix(through_support, [found_here], [item])
     if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx, ctx.plan):
         return Fix(through_support, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item])

@@ -1,0 +1,87 @@
+"""Modules that are seen to be frozen: `net.encoder.requires_grad_(False)` in the function that wraps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context
+
+
+def ignores_only_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether all that the constructor calls of a model ignore is frozen, in each function that makes one."""
+    calls = [(origin.file, origin.node) for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    ignored = [
+        (where, call, argument.value)
+        for where, call in calls
+        for argument in call.args
+        if argument.keyword is not None and argument.keyword.value.startswith("ignored_")
+    ]
+    return bool(ignored) and all(_is_frozen(where, call, value) for where, call, value in ignored)
+
+
+def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
+    modules = _modules(ctx, value)
+    frozen = {ctx.code(module) for module in _frozen_in(ctx, call)}
+    return bool(modules) and all(ctx.code(module) in frozen for module in modules)
+
+
+def _modules(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """`net.encoder` of `[net.encoder]` and of `net.encoder.parameters()`; none where one is not spelled out."""
+    origins = ctx.origins(value)
+    if len(origins) != 1 or origins[0].file.path != ctx.path:
+        return []
+    display = origins[0].node
+    if isinstance(display, cst.Call):
+        read = _owner_of(display, "parameters")
+        return [read] if read is not None else []
+    if not isinstance(display, (cst.List, cst.Tuple, cst.Set)) or ctx.scope(display) is not ctx.scope(value):
+        return []
+    return [element.value for element in display.elements if isinstance(element, cst.Element)]
+
+
+def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """The modules that are frozen whenever the call runs, in its function and above it; none if one is thawed."""
+    statements = [node for node in ctx.inside(ctx.scope(call)) if isinstance(node, (cst.Call, cst.Assign))]
+    told = [(node, flag) for node in statements if (flag := _flag(ctx, node)) is not None]
+    if any(flag != "False" for _, flag in told):
+        return
+    around = set(ctx.ancestors(call))
+    for node, _ in told:
+        outside = [outer for outer in ctx.ancestors(node) if outer not in around]
+        blocks = [outer for outer in outside if isinstance(outer, (cst.BaseCompoundStatement, cst.BaseComp))]
+        if ctx.span(node)[0] > ctx.span(call)[0]:
+            continue
+        if not blocks and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            yield node.func.value
+        elif len(blocks) == 1 and isinstance(blocks[0], cst.For):
+            read = _owner_of(blocks[0].iter, "parameters")
+            if read is not None and _is_of(ctx, node, blocks[0].target):
+                yield read
+
+
+def _flag(ctx: Context, node: cst.CSTNode) -> str | None:
+    """What `p.requires_grad = …` and `net.requires_grad_(…)` set; None for anything else."""
+    if isinstance(node, cst.Call):
+        if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "requires_grad_":
+            return None
+        return ctx.code(node.args[0].value) if node.args else "True"
+    if not isinstance(node, cst.Assign):
+        return None
+    target = node.targets[0].target
+    is_set = isinstance(target, cst.Attribute) and target.attr.value == "requires_grad"
+    return ctx.code(node.value) if is_set else None
+
+
+def _is_of(ctx: Context, node: cst.CSTNode, parameter: cst.BaseExpression) -> bool:
+    """Whether the loop's own variable is what is frozen."""
+    told = node.func if isinstance(node, cst.Call) else cst.ensure_type(node, cst.Assign).targets[0].target
+    return isinstance(told, cst.Attribute) and ctx.code(told.value) == ctx.code(parameter)
+
+
+def _owner_of(node: cst.BaseExpression, method: str) -> cst.BaseExpression | None:
+    """`net` of `net.parameters()`."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    return node.func.value if node.func.attr.value == method else None
