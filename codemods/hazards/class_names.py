@@ -47,10 +47,14 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.places import base, bound
 
 CODE = "FM411"
 
 _OWN = re.compile(r"""["']FSDP["']""")
+_WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
+_DEPTH = 2
+"""How many calls a module is followed up."""
 _WRAPPER = re.compile(r"""["']FullyShardedDataParallel["']""")
 
 
@@ -86,15 +90,42 @@ def _class_of(node: cst.BaseExpression) -> cst.BaseExpression | None:
     return None
 
 
-def _is_in_model(ctx: Context, module: cst.BaseExpression) -> bool:
-    """A wrapped model, or the variable of a loop over the modules of one."""
+def _is_in_model(ctx: Context, module: cst.BaseExpression, depth: int = _DEPTH) -> bool:
+    """A wrapped model, the variable of a loop over the modules of one, or a parameter that is given either."""
     if ModelKind.FSDP in ctx.kinds(module):
         return True
+    name = base(module)
+    if name is None:
+        return False
     for loop in ctx.ancestors(module):
-        over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter if isinstance(loop, cst.BaseComp) else None
-        if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute):
-            walks = over.func.attr.value in {"modules", "named_modules", "children", "named_children"}
-            if walks and ModelKind.FSDP in ctx.kinds(over.func.value):
+        if isinstance(loop, cst.FunctionDef):
+            break
+        head = loop if isinstance(loop, cst.For) else loop.for_in if isinstance(loop, cst.BaseComp) else None
+        if head is not None and {name, name.split(".")[0]} & set(bound(head.target)):
+            return _walks_model(ctx, head.iter, depth)
+    if not isinstance(module, cst.Name) or not depth:
+        return False
+    given = ctx.passed_to(module, name)
+    return any(_is_in_model(where, each, depth - 1) for where, _, each in given) or _is_applied(ctx, module)
+
+
+def _walks_model(ctx: Context, iterated: cst.BaseExpression, depth: int) -> bool:
+    """Whether a loop is over the modules of a wrapped model."""
+    if not isinstance(iterated, cst.Call) or not isinstance(iterated.func, cst.Attribute):
+        return False
+    return iterated.func.attr.value in _WALKS and _is_in_model(ctx, iterated.func.value, depth)
+
+
+def _is_applied(ctx: Context, module: cst.Name) -> bool:
+    """Whether the function around it runs for each module of a wrapped model: `model.apply(function)`."""
+    function = ctx.scope(module)
+    if not isinstance(function, cst.FunctionDef):
+        return False
+    for where, used in ctx.references_to(function):
+        argument = where.parent(used)
+        call = where.parent(argument) if isinstance(argument, cst.Arg) else None
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply":
+            if ModelKind.FSDP in where.kinds(call.func.value):
                 return True
     return False
 

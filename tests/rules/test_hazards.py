@@ -482,3 +482,48 @@ def test_ties_in_the_class_of_the_model(tie: str, found: bool) -> None:
 def test_file_in_another_language_that_ends_without_a_newline() -> None:
     text = HEAD + "net.tie_weights()  # lié\nmodel = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))"
     assert "FM409" in {finding.rule for finding in rewrite(text).findings}
+
+
+NAMED = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def is_block(module):
+    return module.__class__.__name__ == "Block"
+
+
+def use(net, optimizer):
+    {before}
+    model = FSDP(net)
+    {after}
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "blocks = [m for m in model.modules() if is_block(m)]",
+        "blocks = [m for name, m in model.named_modules() if is_block(m)]",
+        "for m in model.modules():\n        print(is_block(m))",
+        "is_block(model)",
+        "model.apply(is_block)",
+    ],
+)
+def test_module_told_by_its_class_name_in_a_helper(after: str) -> None:
+    result = rewrite(NAMED.format(before="", after=after))
+    assert ("FM411", "manual", 6) in result.summary
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("blocks = [m for m in net.modules() if is_block(m)]", ""),
+        ("net.apply(is_block)", ""),
+        ("", "is_block(optimizer)"),
+        ("", "for m in model.modules():\n        print(is_block(optimizer))"),
+    ],
+)
+def test_name_of_a_class_that_is_no_sharded_modules(before: str, after: str) -> None:
+    result = rewrite(NAMED.format(before=before, after=after))
+    assert "FM411" not in {rule for rule, _, _ in result.summary}
