@@ -33,6 +33,25 @@ def is_bound_to_optimizer(ctx: Context, call: cst.Call) -> bool:
     return any(words(last_name(target)) & BOUND for target in targets)
 
 
+def optimizer_loaded(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """The optimizer that a call's result is loaded into: `state = f(…)`, then `optimizer.load_state_dict(state)`."""
+    holder = ctx.parent(call)
+    results: list[cst.BaseExpression] = [call]
+    if isinstance(holder, cst.Assign) and len(holder.targets) == 1:
+        results = list(ctx.uses(holder))
+    found: dict[str, cst.BaseExpression] = {}
+    for result in results:
+        argument = ctx.parent(result)
+        load = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+        if not isinstance(load, cst.Call) or not isinstance(load.func, cst.Attribute):
+            continue
+        owner = load.func.value
+        plain = isinstance(owner, (cst.Name, cst.Attribute))
+        if load.func.attr.value == "load_state_dict" and plain and ctx.same_meaning(owner, call):
+            found[ctx.code(owner)] = owner
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
 def _makes(ctx: Context, call: cst.Call, depth: int) -> bool:
     library = ctx.dotted(call.func)
     if library is not None:

@@ -300,3 +300,26 @@ def test_arguments_below_one_another_are_moved_along() -> None:
         "                                      optim=optimizer,\n"
         "                                      optim_state_dict=rank)\n"
     )
+
+
+@pytest.mark.parametrize("name", ["scatter_full_optim_state_dict", "shard_full_optim_state_dict"])
+@pytest.mark.parametrize(
+    "loading", ["    optimizer.load_state_dict({})\n", "    s = {}\n    optimizer.load_state_dict(s)\n"]
+)
+def test_optimizer_that_the_result_is_loaded_into(name: str, loading: str) -> None:
+    """Without one, the support module takes a single group of all parameters for granted."""
+    result = rewrite(HEAD + loading.format(f"FSDP.{name}(saved, model)"))
+    assert f"{name}(saved, model, optim=optimizer)" in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_static_method_called_on_a_model() -> None:
+    text = "    optimizer.load_state_dict(model.optim_state_dict_to_load(model, optimizer, saved))\n"
+    result = rewrite(HEAD + text)
+    assert result.text.endswith("    optimizer.load_state_dict(optim_state_dict_to_load(model, optimizer, saved))\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_method_of_that_name_on_something_else_stays() -> None:
+    text = "    return saved.optim_state_dict_to_load(model, optimizer, saved)\n"
+    assert rewrite(HEAD + text).text.endswith(text)

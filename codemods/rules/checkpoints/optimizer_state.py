@@ -69,6 +69,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, renaming, space_behind
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
+from codemods.reading.optimizers import optimizer_loaded
 from codemods.reading.process_groups import is_default, is_of_model
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
@@ -78,21 +79,33 @@ CODE = "FM303"
 
 _PREFIX = "FullyShardedDataParallel."
 _READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
+_LOADERS = frozenset({"scatter_full_optim_state_dict", "shard_full_optim_state_dict"})
+"""What takes an optimizer over all parameters for granted where none is given."""
 _MODEL = re.compile(r"model|module|net\b", re.IGNORECASE)
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call):
-        return None
-    name = ctx.fsdp1(node.func) or ""
-    return node if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in OPTIMIZER_CALLS else None
+    return node if isinstance(node, cst.Call) and _function(node, ctx) is not None else None
+
+
+def _function(call: cst.Call, ctx: Context) -> str | None:
+    """The static method that is called: on the class, or on a model, which has it too."""
+    name = ctx.fsdp1(call.func)
+    if name is not None:
+        name = name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+    elif isinstance(call.func, cst.Attribute) and call.func.attr.value in OPTIMIZER_CALLS:
+        held = ctx.kinds(call.func.value)
+        name = call.func.attr.value if ModelKind.FSDP in held else None
+    return name if name in OPTIMIZER_CALLS else None
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    name = (ctx.fsdp1(call.func) or "").removeprefix(_PREFIX)
+    name = _function(call, ctx) or ""
     try:
         return _rewrite(call, name, ctx)
     except NotStatic as undecided:
+        if ctx.fsdp1(call.func) is None:
+            return Fix()  # an attribute of the wrapper, which is named as such
         row = LEFTOVERS[_PREFIX + name]
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)])
 
@@ -108,6 +121,9 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Fix:
     left_out = OPTIMIZER_CALLS[name].dropped
     if function == "full_optim_state_dict" and is_saved_by_dcp(call, ctx):
         function, more, left_out = "sharded_optim_state_dict", "", (*left_out, "rank0_only")
+    if function in _LOADERS and "optim" not in given:
+        optimizer = optimizer_loaded(call, ctx)
+        more += f", optim={ctx.quote(optimizer)}" if optimizer is not None else ""
     item = ctx.named(Import(SUPPORT, function), call)
     dropped = [given[key] for key in left_out if key in given]
     edits = renaming(ctx, call, item.local, dropped)
@@ -221,5 +237,11 @@ def _is_model(argument: cst.Arg, ctx: Context) -> bool:
 
 
 RULE: Rule[cst.Call] = Rule(
-    CODE, "optimizer-state-method", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
+    CODE,
+    "optimizer-state-method",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=tuple(sorted(OPTIMIZER_CALLS)),
+    match=match,
+    edit=edit,
 )
