@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 import libcst as cst
 
@@ -150,7 +151,23 @@ class Layout:
             if self._is_emptied(block, gone) and line is cst.ensure_type(block, cst.IndentedBlock).body[0]:
                 yield Edit(start, end, "pass")
             else:
-                yield Edit(self._tree.line_start(start), self._tree.line_end(end - 1), "")
+                first = self._tree.line_start(start)
+                yield Edit(first - self._heading_above(line, gone), self._tree.line_end(end - 1), "")
+
+    def _heading_above(self, line: cst.CSTNode, gone: Collection[cst.CSTNode]) -> int:
+        """The length of the comments above a statement that goes, where no import is left under them."""
+        tree, (start, end) = self._tree, self._tree.span(line)
+        last = tree.line_end(end - 1)
+        while following := [other for other in gone if tree.line_start(tree.span(other)[0]) == last]:
+            last = tree.line_end(tree.span(following[0])[1] - 1)
+        below = tree.text[last : tree.line_end(last)].strip()
+        offset = tree.line_start(start)
+        if self._tree.parents[line] is not tree.module or (below and not below.startswith("#")):
+            return 0
+        if any(offset <= place <= last for place in self._inserted):
+            return 0
+        above = tree.text[:offset].splitlines(keepends=True)
+        return sum(map(len, takewhile(_is_comment, reversed(above)))) if not all(map(_is_comment, above)) else 0
 
     def _is_emptied(self, block: cst.CSTNode, gone: Collection[cst.CSTNode]) -> bool:
         is_block = isinstance(block, cst.IndentedBlock) and block not in self._filled
@@ -262,6 +279,10 @@ def _leading(module: cst.Module) -> Iterable[cst.CSTNode]:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
             return
         yield statement
+
+
+def _is_comment(line: str) -> bool:
+    return line.startswith("#")
 
 
 def _module(statement: Statement) -> str:

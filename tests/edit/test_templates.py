@@ -126,4 +126,4 @@ def test_value_over_several_lines_takes_its_brackets_along() -> None:
     )
     result = rewrite(text)
     assert result.report.changes
-    assert "init_fn = (lambda module: module.to_empty(" in result.text
+    assert "init_fn = (\n        lambda module: module.to_empty(" in result.text

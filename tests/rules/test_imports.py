@@ -566,3 +566,20 @@ def test_annotation_in_quotes_keeps_its_import() -> None:
     )
     assert "import FullyShardedDataParallel as FSDP" in result.text
     assert [each.level for each in result.findings] == [Level.REVIEW, Level.REWRITTEN]
+
+
+def test_heading_of_imports_that_go_goes_too() -> None:
+    text = """
+        import torch
+
+        # -- Policies
+        from torch.distributed.fsdp.wrap import always_wrap_policy
+        from torch.distributed.fsdp.api import ShardingStrategy
+
+        # -- Model
+        from net import Net
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        model = FSDP(Net(), sharding_strategy=ShardingStrategy.FULL_SHARD)
+        """
+    assert rewrite(code(text)).text.startswith("import torch\n\n# -- Model\nfrom net import Net\n")
