@@ -55,14 +55,22 @@ _TORCH_DEFINES = frozenset(
     {
         "FlatParamHandle",
         "FlatParameter",
+        "FlattenParamsWrapper",
         "FullyShardedModuleState",
         "_ConfigAutoWrap",
         "_ExecOrderData",
         "_FSDPPolicy",
         "_FSDPState",
+        "_all_gather_optim_state",
         "_auto_wrap",
+        "_broadcast_processed_state",
+        "_flatten_optim_state",
+        "_flatten_optim_state_dict",
         "_get_fully_sharded_module_to_states",
+        "_get_fqn_to_fsdp_param_info",
         "_module_wrap_policy",
+        "_optim_state_dict",
+        "_optim_state_dict_to_load_impl",
         "_recursive_wrap",
     }
 )
@@ -71,17 +79,20 @@ _HINT = "use torch's own, then run again; see whether FSDP2 still needs what was
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for a copy, and one for each place of the program that wraps with its class."""
+    """One finding for a copy, and one for each place of the program that calls what it defines."""
     if not is_copy(ctx):
         return
     wrapper = next((d for d in _defined(ctx) if d.name.value == WRAPPER and isinstance(d, cst.ClassDef)), None)
     first = wrapper or next(d for d in _defined(ctx) if d.name.value in _TORCH_DEFINES)
     message = "a copy of torch's FSDP sources is not the program's code, and is left as it is"
     yield finding(CODE, Level.MANUAL, ctx, first, message, _HINT)
-    for where, used in ctx.references_to(wrapper) if wrapper is not None else ():
-        call = where.parent(used)
-        if where.path != ctx.path and isinstance(call, cst.Call) and call.func is used:
-            message = f"this wraps with a copy of torch's FSDP ({ctx.path.name}), which is left as it is"
+    for definition in _defined(ctx):
+        for where, used in ctx.references_to(definition):
+            call = where.parent(used)
+            if not isinstance(call, cst.Call) or call.func is not used or is_copy(where):
+                continue
+            does = "wraps with a copy of torch's FSDP" if definition is wrapper else "calls a copy of torch's FSDP"
+            message = f"this {does} ({ctx.path.name}), which is left as it is"
             yield finding(CODE, Level.MANUAL, where, call, message, _HINT)
 
 

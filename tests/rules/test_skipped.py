@@ -140,6 +140,28 @@ COPIES = {
         class _ConfigAutoWrap:
             in_autowrap_context = False
         """,
+    "the parameters of torch 1.12": """\
+        from torch.distributed.fsdp import StateDictType
+
+
+        class FlatParameter(nn.Parameter):
+            pass
+
+
+        class FlattenParamsWrapper(nn.Module):
+            pass
+        """,
+    "the optimizer's state": """\
+        from torch.distributed.fsdp import StateDictType
+
+
+        def _broadcast_processed_state(fsdp_state, processed_state, group):
+            return processed_state
+
+
+        def _flatten_optim_state_dict(optim_state_dict, model):
+            return model._state_dict_type == StateDictType.FULL_STATE_DICT
+        """,
 }
 
 
@@ -160,6 +182,15 @@ def test_call_of_a_copied_class_is_named() -> None:
     result = rewrite_files(files)
     assert result.report.changes == ()
     assert [name for name, _ in messages(result, "FM111")] == ["copied.py", "train.py"]
+
+
+def test_call_of_a_copied_function_is_named() -> None:
+    """Nothing else would say that it gets a model that FSDP2 shards now."""
+    use = "    from copied import _flatten_optim_state_dict\n    return _flatten_optim_state_dict({}, model)\n"
+    files = {"copied.py": code(COPIES["the optimizer's state"]), "train.py": MAIN.replace("    return model\n", use)}
+    found = messages(rewrite_files(files), "FM111")
+    assert [name for name, _ in found] == ["copied.py", "train.py"]
+    assert "calls a copy" in found[1][1]
 
 
 @pytest.mark.parametrize(
