@@ -37,7 +37,6 @@ STILL = frozenset(
         "codemods/hazards/class_names.py",
         "codemods/hazards/index_writes.py",
         "codemods/hazards/parameter_counts.py",
-        "codemods/hazards/parameter_groups.py",
         "codemods/hazards/parameter_hooks.py",
         "codemods/hazards/parameter_ids.py",
         "codemods/hazards/shard_values.py",

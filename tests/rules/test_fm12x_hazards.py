@@ -42,7 +42,7 @@ def test_noop(text: str) -> None:
 def test_low_precision_gradients(value: str) -> None:
     text = f"def wrap(net, args):\n    mp = MixedPrecision(keep_low_precision_grads={value})\n"
     result = check_marked(HEAD + text + "    return FSDP(net, mixed_precision=mp)\n", "FM121", line=6)
-    assert "    return shard_model(net, mixed_precision=mp)\n" in result.text, "which raises at run time"
+    assert "    mp_policy = unit_mp_policy(mp, is_root=True)\n" in result.text, "which raises at run time"
 
 
 def test_full_precision_evaluation() -> None:
