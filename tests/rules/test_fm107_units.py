@@ -50,7 +50,7 @@ def test_more_than_the_model_is_reported(arguments: str) -> None:
         ("FSDP.fsdp_modules(x or model)", "[m for m in (x or model).modules() if isinstance(m, FSDPModule)]"),
         (
             "[m for m in FSDP.fsdp_modules(model)]",
-            "[m for m in [m for m in model.modules() if isinstance(m, FSDPModule)]]",
+            "[m for m in model.modules() if isinstance(m, FSDPModule)]",
         ),
     ],
 )
@@ -70,3 +70,17 @@ def test_a_variable_in_the_expression_keeps_its_meaning() -> None:
     assert (
         "units = [[unit for unit in m.modules() if isinstance(unit, FSDPModule)] for m in nets]" in rewrite(text).text
     )
+
+
+@pytest.mark.parametrize("listed", ["[u for u in FSDP.fsdp_modules(model)]", "FSDP.fsdp_modules(model)"])
+def test_list_of_the_list_is_one_list(listed: str) -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    result = rewrite(f"{head}def count(net):\n    model = FSDP(net)\n    return len({listed})\n")
+    assert result.text.endswith("    return len([m for m in model.modules() if isinstance(m, FSDPModule)])\n")
+
+
+def test_list_made_of_the_units_stays() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    made = "[u.rank for u in FSDP.fsdp_modules(model)]"
+    result = rewrite(f"{head}def ranks(net):\n    model = FSDP(net)\n    return {made}\n")
+    assert "[u.rank for u in [m for m in model.modules() if isinstance(m, FSDPModule)]]" in result.text

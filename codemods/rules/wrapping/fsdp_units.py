@@ -65,7 +65,19 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
     text = f"[{unit} for {unit} in {_owner(call, ctx)}.modules() if isinstance({unit}, {item.local})]"
     message = "fsdp_modules becomes a list of the modules that are an FSDPModule"
-    return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
+    return Fix(
+        [Edit(*ctx.bare_span(_listed(call, ctx)), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item]
+    )
+
+
+def _listed(call: cst.Call, ctx: Context) -> cst.BaseExpression:
+    """`[m for m in FSDP.fsdp_modules(model)]`, which is the list itself."""
+    loop = ctx.parent(call)
+    around = ctx.parent(loop) if isinstance(loop, cst.CompFor) and loop.iter is call else None
+    if not isinstance(around, cst.ListComp) or not isinstance(loop, cst.CompFor) or around.for_in is not loop:
+        return call
+    is_plain = isinstance(around.elt, cst.Name) and not loop.ifs and loop.inner_for_in is None
+    return around if is_plain and ctx.code(around.elt) == ctx.code(loop.target) else call
 
 
 def _owner(call: cst.Call, ctx: Context) -> str:
