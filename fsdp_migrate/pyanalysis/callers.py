@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -142,8 +142,7 @@ class Callers:
         if isinstance(function, cst.Lambda):
             nodes = [function] if function in tree.parents else []
         else:
-            uses = (*tree.nodes(cst.Name), *tree.nodes(cst.Attribute))
-            nodes = [node for node in uses if last_name(node) in names]
+            nodes = [node for kind in (tree.names, tree.attributes) for node in _merged(tree, kind, names)]
         for node in nodes:
             holder = tree.parents[node]
             if isinstance(holder, (cst.DictElement, cst.Element, cst.Return, cst.IfExp)):
@@ -210,3 +209,10 @@ class Callers:
             for function in where.nodes(cst.FunctionDef):
                 if function.name.value == name and class_of(where, function) is not None:
                     yield where, function
+
+
+def _merged(
+    tree: Tree, named: Callable[[str], Sequence[cst.BaseExpression]], names: set[str]
+) -> list[cst.BaseExpression]:
+    """The nodes with one of these names, in the order of the text."""
+    return sorted((node for name in names for node in named(name)), key=lambda node: tree.order[node])

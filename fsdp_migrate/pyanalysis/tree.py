@@ -88,6 +88,17 @@ class Tree:
         """All nodes `x.name`, in the order of the text."""
         return self._by_attribute.get(name, [])
 
+    def names(self, name: str) -> list[cst.Name]:
+        """All nodes `name`, in the order of the text."""
+        return self._by_name.get(name, [])
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[cst.Name]]:
+        found: dict[str, list[cst.Name]] = defaultdict(list)
+        for node in self.nodes(cst.Name):
+            found[node.value].append(node)
+        return found
+
     @cached_property
     def _by_attribute(self) -> Mapping[str, list[cst.Attribute]]:
         found: dict[str, list[cst.Attribute]] = defaultdict(list)
