@@ -102,7 +102,7 @@ def _clippings_in_every_turn(ctx: Context) -> Iterator[cst.Call]:
             continue
         if not any(ModelKind.FSDP in ctx.kinds(model) for model in _models(call)):
             continue
-        blocks = (block for block in _blocks_before(call, ctx) if not _goes_backward_between(block, call, ctx))
+        blocks = (block for block in _blocks_before(call, ctx) if not _is_synchronised_between(block, call, ctx))
         if any(_may_not_sync(block, ctx) for block in blocks):
             yield call
 
@@ -136,9 +136,11 @@ def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
         inner = outer
 
 
-def _goes_backward_between(block: cst.With, call: cst.Call, ctx: Context) -> bool:
-    """Whether a backward stands behind a block, so that the gradients are synchronised again."""
+def _is_synchronised_between(block: cst.With, call: cst.Call, ctx: Context) -> bool:
+    """Whether a backward stands behind a block, or other turns leave there: `if not last: continue`."""
     start, end = ctx.span(block)[1], ctx.span(call)[0]
+    if any(start <= ctx.span(node)[0] < end for node in ctx.nodes(cst.Continue)):
+        return True
     between = (other for other in ctx.calls(ctx.scope(call)) if start <= ctx.span(other)[0] < end)
     return any(isinstance(other.func, cst.Attribute) and other.func.attr.value == "backward" for other in between)
 

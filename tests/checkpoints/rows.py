@@ -424,6 +424,7 @@ optimizer.load_state_dict(sharded)
         model.load_state_dict(torch.load(path)[0])
         """,
         imports="from torch.distributed.fsdp import ShardingStrategy",
+        reviewed="FM100",  # shard_model reads torch's own ShardingStrategy
         wrap="use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
         left_out="count",  # FSDP1 gave the buffers themselves, which go on counting; the support module gives copies
     ),

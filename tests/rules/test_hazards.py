@@ -379,6 +379,16 @@ CLIPPED = {
         """,
         True,
     ),
+    "behind the turns that leave": (
+        """
+        with model.no_sync() if i % 4 else contextlib.nullcontext():
+            model(x).sum().backward()
+        if i % 4:
+            continue
+        model.clip_grad_norm_(1.0)
+        """,
+        False,
+    ),
     "where it synchronises": (
         """
         with model.no_sync() if i % 4 else contextlib.nullcontext():

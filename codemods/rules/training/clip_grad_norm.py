@@ -127,7 +127,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     torch = ctx.named(Import("torch"), call)
     function = f"{torch.local}.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()"
-    if by_class:
+    if by_class and len(call.args) > 1:
         arguments = ctx.quote_text(ctx.span(call.args[1])[0], end - 1)
     read = f"{gap}{ctx.quote(found.model)}.parameters(){between}{arguments}"
     written = call_text(ctx, call, function, read, suffix)
