@@ -122,12 +122,13 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
             message = f"{_THROUGH_SUPPORT}; {what}"
             found_here = finding(CODE, level, ctx, found.attribute, message, hint)
             return Fix(through_support, [found_here], [item])
-    if not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx, ctx.plan):
+    lacks_norm = by_class and len(call.args) < 2  # an error of the program's, which the function tells as FSDP1 did
+    if lacks_norm or not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx, ctx.plan):
         return Fix(through_support, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item])
     torch = ctx.named(Import("torch"), call)
     function = f"{torch.local}.nn.utils.{_FUNCTION}"
     suffix = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()"
-    if by_class and len(call.args) > 1:
+    if by_class:
         arguments = ctx.quote_text(ctx.span(call.args[1])[0], end - 1)
     read = f"{gap}{ctx.quote(found.model)}.parameters(){between}{arguments}"
     written = call_text(ctx, call, function, read, suffix)
