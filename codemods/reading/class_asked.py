@@ -17,12 +17,28 @@ def model_of(ctx: Context, node: cst.CSTNode) -> cst.BaseExpression | None:
     """The model that a construct of FSDP1 is given, or asks for its class; None where none is at hand."""
     call = ctx.parent(node)
     if not isinstance(call, cst.Call) or call.func is not node:
-        return asked_for_class(ctx, call) if isinstance(call, (cst.Comparison, cst.ComparisonTarget)) else None
+        asked = asked_for_class(ctx, call) if isinstance(call, (cst.Comparison, cst.ComparisonTarget)) else None
+        return asked if asked is not None else _walked_over(ctx, node)
     given = [a for a in call.args if not a.star]
     wrapped = [a.value for a in given if ModelKind.FSDP in ctx.kinds(a.value)]
     named = [a.value for a in given if a.keyword is not None and a.keyword.value in {"module", "model"}]
     positional = [a.value for a in given if a.keyword is None]
     return next(iter([*wrapped, *named, *positional]), None)
+
+
+def _walked_over(ctx: Context, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """`model` in `[isinstance(p, FlatParameter) for p in model.parameters()]`."""
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)):
+            over = outer.for_in.iter
+            if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value in _WALKS:
+                return over.func.value
+        if isinstance(outer, cst.BaseStatement):
+            return None
+    return None
+
+
+_WALKS = frozenset({"parameters", "named_parameters", "modules", "named_modules"})
 
 
 def asked_for_class(ctx: Context, test: cst.CSTNode) -> cst.BaseExpression | None:
