@@ -23,7 +23,7 @@ from codemods.reading.precision import (
     precision_fields,
     text_of,
 )
-from codemods.reading.program import sets_attribute
+from codemods.reading.program import others, sets_attribute
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
@@ -79,7 +79,7 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     function = draft.imported(SUPPORT, "unit_mp_policy")
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     draft.before.append(f"{policy} = {function}({text}, is_root=True)")
-    if draft.file.mentions("buffer_dtype"):
+    if _may_say_buffer_dtype(draft.file):
         if draft.ignores:
             raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
         test = f"{text} is not None and {text}.buffer_dtype is not None"
@@ -92,6 +92,18 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     unit = draft.fresh("block_mp_policy")
     draft.before.append(f"# FSDP1 casts inputs at the root only.\n{unit} = {function}({text})")
     draft.root_kwargs["mp_policy"], draft.unit_kwargs["mp_policy"] = policy, unit
+
+
+def _may_say_buffer_dtype(ctx: Context) -> bool:
+    """Whether a `MixedPrecision` of the program can have one: by its name, by its position, or spread."""
+    if ctx.mentions("buffer_dtype"):
+        return True
+    for where in (ctx, *others(ctx, "MixedPrecision")):
+        for call in where.nodes(cst.Call):
+            if where.fsdp1(call.func) == "MixedPrecision":
+                if (len(call.args) > 2 and call.args[2].keyword is None) or any(a.star for a in call.args):
+                    return True
+    return False
 
 
 def _refuse_what_is_not_seen(draft: Draft) -> None:
