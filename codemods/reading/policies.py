@@ -8,7 +8,8 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 
-_CLASSES_OF = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
+CLASS_POLICIES = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
+"""The policies that are a set of classes, with the name of the argument that holds it."""
 
 
 def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
@@ -24,7 +25,7 @@ def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
 def policy_classes(origin: Origin) -> cst.BaseExpression:
     """The expression that holds the layer classes. Raises NotStatic when the policy is of another kind."""
     made, arguments = policy_call(origin)
-    keyword = _CLASSES_OF.get(made or "")
+    keyword = CLASS_POLICIES.get(made or "")
     for argument in arguments if keyword is not None else ():
         named = argument.keyword is not None and argument.keyword.value == keyword
         if named or (made == "ModuleWrapPolicy" and argument.keyword is None and not argument.star):

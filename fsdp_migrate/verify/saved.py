@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsdp_migrate.verify.records import RankRecords, Record
@@ -55,7 +56,7 @@ def saved_files(ranks: list[RankRecords]) -> tuple[SavedFile, ...]:
         SavedFile(form, path, rank, again, parts[0]["step"], _leaves(parts), next(filter(None, _problems(parts)), ""))
         for (form, path, rank, again), parts in found.items()
     ]
-    return tuple(sorted(files, key=lambda file: file.step))
+    return tuple(sorted(map(_by_name, files), key=lambda file: file.step))
 
 
 def _problems(parts: list[Record]) -> list[str]:
@@ -80,3 +81,26 @@ def _leaves(parts: list[Record]) -> dict[str, Leaf]:
 def _leaf(entry: Record) -> Leaf:
     sketch = Sketch([0.0] * 16, numel=entry["N"]) if "N" in entry else None
     return Leaf(entry["kind"], tuple(entry.get("shape", ())), entry.get("dtype", ""), sketch, entry.get("value"))
+
+
+_NAMED = re.compile(r"(?P<optimizer>(?:.*\.)?)param_groups\.\d+\.params\.\d+")
+
+
+def _by_name(file: SavedFile) -> SavedFile:
+    """The same file, with an optimizer's state in alphabetical order where parameter names are its keys. Whoever loads
+    it goes by the names; FSDP1 had them in an order of its units, which means nothing elsewhere.
+    """
+    groups: dict[str, list[str]] = {}
+    optimizers: set[str] = set()
+    for key, leaf in file.leaves.items():
+        if (found := _NAMED.fullmatch(key)) and isinstance(leaf.value, str):
+            groups.setdefault(key.rpartition(".")[0], []).append(key)
+            optimizers.add(f"{found['optimizer']}state.")
+    leaves = dict(file.leaves)
+    for keys in groups.values():
+        names = sorted((file.leaves[key] for key in keys), key=lambda leaf: str(leaf.value))
+        leaves.update(zip(keys, names, strict=True))
+    state = sorted(key for key in leaves if key.startswith(tuple(optimizers)))
+    for key in state:
+        leaves[key] = leaves.pop(key)
+    return replace(file, leaves=leaves)

@@ -152,7 +152,6 @@ NESTED = [
         "isinstance(module, (Block, Head))",
         id="two classes in a partial",
     ),
-    pytest.param("ModuleWrapPolicy(set([Block]))", "isinstance(module, tuple(set([Block])))", id="an expression"),
     pytest.param(
         "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: isinstance(m, Block))",
         "isinstance(module, Block)",
@@ -255,6 +254,38 @@ def test_function_that_says_no_to_lists(body: str, excludes: bool) -> None:
     text = rewrite(IMPORTS + f"\nCLASSES = (Block, list)\n\n\ndef is_unit(m):\n{body}\n\n\n{wrap}").text
     assert ("        if module is not model and is_unit(module):\n" in text) == excludes
     assert (NO_CONTAINERS in text) != excludes
+
+
+ASKED = """
+def wrap(model):
+    policy = ModuleWrapPolicy({classes})
+    return FSDP(model, auto_wrap_policy=policy)
+"""
+ASKED_ONCE = """
+def wrap(model):
+    policy = {classes}
+    for module in reversed(list(model.modules())):
+        if module is not model and isinstance(module, policy):
+            fully_shard(module)
+    return fully_shard(model)
+"""
+
+
+@pytest.mark.parametrize("asked", ["type(model.blocks[0])", "model.blocks[0].__class__", "find_class(model)"])
+def test_classes_that_a_module_is_asked_for_are_asked_before_it_is_sharded(asked: str) -> None:
+    """`fully_shard` changes the class of a unit: within the loop, the second block would be no instance."""
+    source = imports("") + "\n" + ASKED
+    expected = AFTER + "\n" + ASKED_ONCE
+    one_class = expected.replace("reversed(list(model.modules()))", "model.modules()").format(classes=f"({asked},)")
+    check_transformed(source.format(classes="{" + asked + "}"), one_class)
+
+
+def test_an_expression_is_asked_once_before_the_loop() -> None:
+    rewritten = rewrite(
+        imports("") + "\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy(set([Block])))\n"
+    ).text
+    assert "    unit_classes = tuple(set([Block]))\n    for module in reversed" in rewritten
+    assert "isinstance(module, unit_classes):" in rewritten
 
 
 def test_policies_that_only_an_or_policy_used_go_with_it() -> None:

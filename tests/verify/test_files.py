@@ -70,6 +70,21 @@ def test_values_may_move_as_far_as_the_originals_own() -> None:
     assert judged(before, many(state(1e-4)), floor).mark is Mark.FAIL
 
 
+def optimizer(*names: str, first: float = 0.1) -> State:
+    """A state with parameter names for keys."""
+    state = {name: {"step": 3.0, "exp_avg": torch.full((2,), first + i)} for i, name in enumerate(sorted(names))}
+    groups = [{"lr": 0.1, "params": list(names)}]
+    return {"model": 1, "optimizer": {"state": {name: state[name] for name in names}, "param_groups": groups}}
+
+
+def test_names_of_an_optimizers_parameters_come_in_any_order() -> None:
+    assert judged(many(optimizer("a.w", "a.b", "head")), many(optimizer("head", "a.b", "a.w"))).mark is Mark.PASS
+    other = judged(many(optimizer("a.w", "head")), many(optimizer("a.w", "tail")))
+    assert other.mark is Mark.FAIL
+    assert "optimizer.state.head" in other.detail
+    assert judged(many(optimizer("a.w", "head")), many(optimizer("head", "a.w", first=0.2))).mark is Mark.FAIL
+
+
 def without(key: str) -> State:
     return {name: value for name, value in state().items() if name != key}
 

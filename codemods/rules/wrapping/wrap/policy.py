@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import libcst as cst
+from libcst import matchers
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import lost_comments
-from codemods.reading.policies import class_elements, policy_call, policy_classes
+from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call, policy_classes
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
@@ -35,7 +36,7 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
         return
     state = draft.state()
     try:
-        if len(origins) == 1 and can_be_inlined(draft, origins[0]):
+        if len(origins) == 1 and can_be_inlined(draft, origins[0]) and not _asks_for_classes(origins[0]):
             draft.selector = _targets(origins[0], draft)
             _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft, use))
         else:
@@ -144,7 +145,7 @@ def _any_of(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitS
     found = []
     for policy in policies:
         made = origin.file.origins(policy)
-        if len(made) != 1 or not can_be_inlined(draft, made[0]):
+        if len(made) != 1 or not can_be_inlined(draft, made[0]) or _asks_for_classes(made[0]):
             raise NotStatic(f"auto_wrap_policy: {origin.text}")
         units = _targets(made[0], draft, as_test=True)
         if units.units:  # not a test, so that it cannot be one of several
@@ -215,6 +216,17 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         text = name
     test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
     draft.selector = UnitSelector(test, nested, may_be_root, may_be_container)
+
+
+def _asks_for_classes(origin: Origin) -> bool:
+    """Whether the classes are asked from a module: `fully_shard` changes the class of each unit, so that the same
+    question within the loop has another answer from the second module on.
+    """
+    made, arguments = policy_call(origin)
+    if made not in CLASS_POLICIES:
+        return False
+    asked = matchers.Call() | matchers.Attribute(attr=matchers.Name("__class__"))
+    return any(matchers.findall(argument.value, asked) for argument in arguments)
 
 
 def _isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
