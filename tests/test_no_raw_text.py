@@ -35,7 +35,6 @@ STILL = frozenset(
         "codemods/fsdp2_lint/optimizer_first.py",
         "codemods/fsdp2_lint/unset_device.py",
         "codemods/hazards/class_names.py",
-        "codemods/hazards/index_writes.py",
         "codemods/hazards/parameter_counts.py",
         "codemods/hazards/parameter_hooks.py",
         "codemods/hazards/parameter_ids.py",

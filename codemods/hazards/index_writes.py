@@ -1,7 +1,8 @@
-"""**What it does.** Finds writes to an index or slice of a wrapped model's parameter: `model.out.weight[3].zero_()`.
+"""**What it does.** Finds writes to an index or slice of a wrapped model's parameter, `model.out.weight[3].zero_()`,
+and of a tensor made like one: `mask = torch.zeros_like(weight.grad)`, then `mask[3] = 1`.
 
-**Why.** On a DTensor `w[3].zero_()` does nothing, without an error, and `w[3:4] = 0` raises (torch 2.13). Under FSDP1
-it wrote to this rank's flat shard.
+**Why.** On a DTensor `w[3].zero_()` and `mask[ids] = ones` do nothing, without an error, and `w[3:4] = 0` raises
+(torch 2.13). Under FSDP1 it wrote to this rank's flat shard.
 
 ## Example
 
@@ -38,30 +39,74 @@ written is kept.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+import libcst as cst
+
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.model_parameters import READERS, readings
+from codemods.reading.model_parameters import READERS, is_shard
 
 CODE = "FM421"
 
-_WRITE = r"(\.data|\.grad)?\[[^\]\n]*\](\.[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
+_VIEWS = frozenset({"T", "data", "grad"})
+_KEEPING = frozenset({"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "to", "view_as"})
+"""Methods that give a DTensor for a DTensor, sharded alike."""
+_LIKE = frozenset(f"torch.{kind}_like" for kind in ("empty", "full", "ones", "rand", "randn", "zeros"))
+_FARTHEST = 4
+"""Steps back from what is written to."""
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each loop, or named parameter."""
-    for reading in readings(ctx):
-        if re.search(reading.param + _WRITE, ctx.code(reading.body)):
+    """One finding for each function and what it writes to."""
+    told = set()
+    for part in ctx.nodes(cst.Subscript):
+        written = (ctx.scope(part), ctx.code(part.value))
+        if written not in told and _is_written(part, ctx) and _is_sharded(part.value, ctx, _FARTHEST):
+            told.add(written)
             yield finding(
                 CODE,
                 Level.MANUAL,
                 ctx,
-                reading.node,
-                "a write to a part of a sharded parameter: on a DTensor it can be lost without an error",
+                part,
+                f"`{ctx.code(part)}` writes to a part of a sharded tensor: on a DTensor it can be lost without a word",
                 "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
                 " p.placements))",
             )
+
+
+def _is_written(part: cst.Subscript, ctx: Context) -> bool:
+    """Whether it is assigned to, or a method that changes it in place is called: `w[3].data.zero_()`."""
+    node: cst.CSTNode = part
+    above = ctx.parent(node)
+    while isinstance(above, cst.Attribute) and above.attr.value in _VIEWS:
+        node, above = above, ctx.parent(above)
+    if isinstance(above, cst.Attribute):
+        call = ctx.parent(above)
+        name = above.attr.value
+        return isinstance(call, cst.Call) and call.func is above and name.endswith("_") and not name.startswith("_")
+    return isinstance(above, cst.AssignTarget) or (isinstance(above, cst.AugAssign) and above.target is node)
+
+
+def _is_sharded(value: cst.BaseExpression, ctx: Context, depth: int) -> bool:
+    """Whether a value is a sharded parameter or gradient, or is made like one."""
+    if depth == 0:
+        return False
+    if is_shard(value, ctx):
+        return True
+    inner: list[cst.BaseExpression] = []
+    if isinstance(value, cst.Attribute) and value.attr.value in _VIEWS:
+        inner = [value.value]
+    elif isinstance(value, cst.Subscript):
+        inner = [value.value]
+    elif isinstance(value, cst.BinaryOperation):
+        inner = [value.left, value.right]
+    elif isinstance(value, cst.Call) and ctx.dotted(value.func) in _LIKE:
+        inner = [value.args[0].value] if value.args else []
+    elif isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _KEEPING:
+        inner = [value.func.value]
+    elif isinstance(value, cst.Name):
+        return any(_is_sharded(made, where, depth - 1) for where, made in ctx.bound(value) or ())
+    return any(_is_sharded(each, ctx, depth) for each in inner)
 
 
 CHECK = Check(CODE, "write-to-an-index", __doc__, words=(*READERS, "weight", "bias"), find=find)

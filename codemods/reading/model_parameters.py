@@ -45,6 +45,28 @@ def readings(ctx: Context) -> Iterator[Reading]:
             yield Reading(attribute, statement, rf"(?<![\w.]){re.escape(ctx.code(attribute))}")
 
 
+def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an expression is a wrapped model's parameter: `model.out.weight`, or what a loop over them calls it."""
+    if isinstance(value, cst.Attribute) and value.attr.value in _TENSORS:
+        return any(_is_sharded(owner, value, ctx) for owner in _owners(value))
+    loops = (node for node in ctx.ancestors(value) if isinstance(node, Loop)) if isinstance(value, cst.Name) else ()
+    return any(
+        isinstance(call.func, cst.Attribute)
+        and ctx.code(parameter_of(call, loop)) == ctx.code(value)
+        and _is_sharded(call.func.value, call, ctx)
+        for loop in loops
+        for call in _readers(loop, ctx)
+    )
+
+
+def _readers(loop: Loop, ctx: Context) -> Iterator[cst.Call]:
+    """The calls that give the parameters which a loop goes over."""
+    head = loop.iter if isinstance(loop, cst.For) else loop.for_in
+    for call in ctx.inside(head):
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
+            yield call
+
+
 def is_guarded(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether only one rank comes here: `if rank == 0:`."""
     return any(isinstance(outer, cst.If) and _RANK.search(ctx.code(outer.test)) for outer in ctx.ancestors(node))
@@ -57,9 +79,14 @@ def is_summoned(node: cst.CSTNode, ctx: Context) -> bool:
 
 
 def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
-    """`model.out` and `model` of `model.out.weight`."""
+    """`model.out` and `model` of `model.out.weight`; `model` of `model.get_input_embeddings().weight`."""
     owner: cst.BaseExpression = attribute.value
-    while isinstance(owner, (cst.Attribute, cst.Subscript, cst.Name)):
+    while isinstance(owner, (cst.Attribute, cst.Subscript, cst.Name, cst.Call)):
+        if isinstance(owner, cst.Call):
+            if owner.args or not isinstance(owner.func, cst.Attribute):
+                return
+            owner = owner.func.value
+            continue
         yield owner
         if isinstance(owner, cst.Name):
             return

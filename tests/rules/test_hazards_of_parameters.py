@@ -16,7 +16,8 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def look(net, x, rank):
     model = FSDP(net)
 """
-HAZARDS = {"FM420", "FM421", "FM422", "FM423", "FM211"}
+SHARDED_TENSOR = "torch.distributed._shard.sharded_tensor.ShardedTensor"
+HAZARDS = {"FM420", "FM421", "FM422", "FM423", "FM211", "FM308"}
 
 
 def test_noop() -> None:
@@ -32,6 +33,10 @@ FINE = [
     "for p in model.parameters():\n        x[0] = p.requires_grad",
     "model.out.weight.data.mul_(2)",
     "x.out.weight[3].zero_()",
+    "mask = torch.zeros_like(x)\n    mask[0] = model.out.weight[3]",
+    "mask = torch.zeros(model.out.weight.shape)\n    mask[0] = 1",
+    "whole = model.out.weight.grad.full_tensor()\n    whole[0] = 1",
+    f"return isinstance(x, {SHARDED_TENSOR}) or isinstance(x, torch.distributed.tensor.DTensor)",
     "return model.embed.weight.size(0)",
     "with model.no_sync():\n        model(x).backward()\n    return [p.grad for p in model.parameters()]",
     "with x.no_sync():\n        x.grad",
@@ -56,6 +61,10 @@ FOUND = [
     ("FM421", Level.MANUAL, "model.out.weight.data[3] = 0"),
     ("FM421", Level.MANUAL, "model.blocks[1].bias.data[x] *= 2"),
     ("FM421", Level.MANUAL, "for p in model.parameters():\n        p.data[0] += 1"),
+    ("FM421", Level.MANUAL, "mask = torch.zeros_like(model.out.weight.grad)\n    mask[x] = torch.ones_like(mask[x])"),
+    ("FM421", Level.MANUAL, "grad = model.inputs().weight.grad\n    mask = torch.zeros_like(grad)\n    mask[x] = 1"),
+    ("FM421", Level.MANUAL, "for p in model.parameters():\n        mask = p.detach() > 0\n        (mask * p)[0] = 1"),
+    ("FM308", Level.MANUAL, f"return [v for v in model.state_dict() if isinstance(v, {SHARDED_TENSOR})]"),
     ("FM422", Level.REVIEW, "return sum(p.numel() for p in model.parameters() if p.requires_grad)"),
     ("FM422", Level.REVIEW, "for n, p in model.named_parameters():\n        print(n, p.shape)"),
     ("FM423", Level.MANUAL, "with model.no_sync():\n        print([p.grad for p in model.parameters()])"),
