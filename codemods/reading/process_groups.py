@@ -6,7 +6,7 @@ import libcst as cst
 
 from codemods.api import Context, Origin
 from codemods.reading.flat_parameters import constructor_calls
-from codemods.reading.manual import arguments
+from codemods.reading.manual import arguments, class_given, is_constructor, is_factory
 
 _ALL = frozenset({"torch.distributed.group.WORLD", "torch.distributed.GroupMember.WORLD"})
 
@@ -37,6 +37,34 @@ def is_over_all(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether each constructor call that a model is seen to come from shards it over all ranks."""
     calls = constructor_calls(model, ctx)
     return bool(calls) and all(_names_no_group(where, call) for where, call in calls)
+
+
+def has_group_of_its_own(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether a model can be sharded over other ranks than all: a constructor call names a group or a part of a mesh.
+
+    The world's first rank is then not the model's, and what it broadcasts can be another model's.
+    """
+    named = (each for keyword in ("process_group", "device_mesh") for each in ctx.passing(keyword))
+    calls = constructor_calls(model, ctx) or [(where, call) for where, call in named if _wraps(where, call)]
+    return any(_names_group(where, call) for where, call in calls)
+
+
+def _wraps(where: Context, call: cst.Call) -> bool:
+    return is_constructor(where, call) or is_factory(where, call) or class_given(where, call) is not None
+
+
+def _names_group(where: Context, call: cst.Call) -> bool:
+    named = {a.keyword.value: a.value for a in arguments(where, call) if a.keyword is not None}
+    group, mesh = named.get("process_group"), named.get("device_mesh")
+    if group is not None and not is_default(where, group):
+        return True
+    return mesh is not None and not all(o.is_none or _covers_all(o) for o in where.origins(mesh))
+
+
+def _covers_all(mesh: Origin) -> bool:
+    """Whether a mesh is made by `init_device_mesh`, which takes all ranks."""
+    made = mesh.node
+    return isinstance(made, cst.Call) and (mesh.file.dotted(made.func) or "").endswith(".init_device_mesh")
 
 
 def _names_no_group(where: Context, call: cst.Call) -> bool:

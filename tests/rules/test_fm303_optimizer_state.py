@@ -194,6 +194,7 @@ def save(net, optimizer, group):
         ),
         ("sharded_optim_state_dict(model, optimizer, group=group)", "sharded_optim_state_dict(model, optimizer)"),
         ("full_optim_state_dict(model, optimizer, group=everyone)", "full_optim_state_dict(model, optimizer)"),
+        ("full_optim_state_dict(model, optimizer, group=group)", "full_optim_state_dict(model, optimizer)"),
     ],
 )
 def test_group_of_the_model(call: str, after: str) -> None:
@@ -203,12 +204,14 @@ def test_group_of_the_model(call: str, after: str) -> None:
     assert "FM303" not in {f.rule for f in result.findings if f.level is not Level.REWRITTEN}
 
 
-def test_group_of_the_model_where_its_first_rank_answers() -> None:
+@pytest.mark.parametrize("group", ["", ", group=group"])
+def test_state_to_load_into_a_model_with_a_group_of_its_own(group: str) -> None:
+    """The first of all ranks would give every group the values of its own."""
     check_marked(
-        GROUP.format(call="full_optim_state_dict(model, optimizer, group=group)"),
+        GROUP.format(call=f"optim_state_dict_to_load(model, optimizer, optimizer.saved{group})"),
         "FM303",
         Level.MANUAL,
-        "its group is `group`",
+        "a process group of its own",
     )
 
 

@@ -302,3 +302,31 @@ def test_state_that_a_caller_reads_again() -> None:
     assert "set_model_state_dict(model, state, options" in meaning(rewrite(text).text)
     again = text.replace("return load(model, path)", "load(model, path)\n    return path")
     assert "set_model_state_dict(model, dict(state), options" in meaning(rewrite(again).text)
+
+
+GROUPS = HEAD.replace("FSDP(net)", "FSDP(net, {given}, device_id=0)")
+
+
+@pytest.mark.parametrize("given", ["process_group=rank", 'device_mesh=path["dp"]', "process_group=(rank, path)"])
+def test_model_with_a_group_of_its_own(given: str) -> None:
+    """Torch's own functions give the file to the first rank of all, and broadcast from it."""
+    text = GROUPS.format(given=given).replace(" as FSDP", " as FSDP, FullStateDictConfig, StateDictType")
+    assert "load_full_state_dict(model, path)" in rewrite(text + "    model.load_state_dict(path)\n").text
+    config = "FullStateDictConfig(offload_to_cpu=True, rank0_only=True)"
+    block = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n        "
+    read = rewrite(text + block + "return model.state_dict()\n").text
+    assert "full_state_dict(model, offload_to_cpu=True, rank0_only=True)" in read
+    assert "load_full_state_dict(model, path)" in rewrite(text + block + "model.load_state_dict(path)\n").text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "process_group=torch.distributed.group.WORLD",
+        "process_group=None",
+        'device_mesh=torch.distributed.device_mesh.init_device_mesh("cuda", (8,))',
+    ],
+)
+def test_model_over_all_ranks(given: str) -> None:
+    text = GROUPS.format(given=given) + "    model.load_state_dict(path)\n"
+    assert "set_model_state_dict(" in rewrite(text).text

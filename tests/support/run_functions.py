@@ -698,7 +698,7 @@ def continue_training(model: nn.Module, optimizer: torch.optim.Optimizer, seed: 
 def fsdp1_full(model: nn.Module, optimizer: torch.optim.Optimizer, **config: Any) -> tuple[dict, dict]:
     kinds = fsdp1.FullStateDictConfig(**config), fsdp1.FullOptimStateDictConfig(offload_to_cpu=False, **config)
     with FSDP.state_dict_type(model, fsdp1.StateDictType.FULL_STATE_DICT, *kinds):
-        return dict(model.state_dict()), FSDP.optim_state_dict(model, optimizer)
+        return dict(model.state_dict()), FSDP.optim_state_dict(model, optimizer, group=model.process_group)
 
 
 @check()
@@ -731,6 +731,47 @@ def full_state_dict_of_other_strategies() -> None:
         equal(before, support.full_parameters(model))
 
 
+def of_this_pair(v: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model over two of four ranks; the other two have another one."""
+    group, _ = dist.new_subgroups(2)
+    model = wrapped(v, process_group=group, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05 * (1 + dist.get_rank() // 2))
+    continue_training(model, optimizer, 0, 2)
+    return model, optimizer
+
+
+@check(world=4)
+def first_rank_is_that_of_the_models_group() -> None:
+    old, new = of_this_pair(FSDP1), of_this_pair(FSDP2)
+    model, optim = fsdp1_full(*old, rank0_only=True)
+    equal(model, support.full_state_dict(new[0], rank0_only=True))
+    equal(optim["state"] if optim else {}, support.full_optim_state_dict(*new, offload_to_cpu=False).get("state", {}))
+    assert bool(model) == (dist.get_rank() % 2 == 0)
+    with support.summon_full_params(new[0], writeback=False, rank0_only=True):
+        assert isinstance(next(new[0].parameters()), DTensor) != bool(model)
+
+
+@check(world=4)
+def first_ranks_of_replicas() -> None:
+    seen = []
+    for v in (FSDP1, FSDP2):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        model, optimizer = trained(v, sharding_strategy=v.ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
+        state = fsdp1_full(model, optimizer, rank0_only=True)[0] if v is FSDP1 else None
+        seen.append(support.full_state_dict(model, rank0_only=True) if state is None else state)
+    equal(*seen)
+
+
+@check(world=4)
+def each_group_loads_its_own() -> None:
+    model, _ = of_this_pair(FSDP2)
+    state = {
+        name: torch.full_like(value, dist.get_rank() // 2) for name, value in support.full_state_dict(model).items()
+    }
+    support.load_full_state_dict(model, state)
+    equal(state, support.full_state_dict(model))
+
+
 @check()
 def full_checkpoint_of_fsdp1_goes_on_as_in_fsdp1() -> None:
     for use_orig_params in (True, False):
@@ -739,7 +780,7 @@ def full_checkpoint_of_fsdp1_goes_on_as_in_fsdp1() -> None:
         # Through a file and back: torch.save keeps two names of one `step` tensor as one tensor.
         new = trained(FSDP2, steps=1)
         first = dist.get_rank() == 0
-        support.load_full_state_dict(new[0], model_state if first else {})
+        support.load_full_state_dict(new[0], model_state)
         support.optim_state_dict_to_load(*new, optim_state if first else None, load_directly=True)
         equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
 

@@ -37,6 +37,8 @@ module stand in for torch's where those would give something else:
 - The program compiles a model or a part of one: torch takes the `_orig_mod.` out of the names, which FSDP1 left there.
 - With NO_SHARD there is nothing to gather, and torch returns the parameters themselves, which go on training. What is
   not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
+- A constructor call names a process group or a part of a mesh: torch broadcasts from the first rank of all, and gives
+  groups with weights of their own its values.
 - The program sets state-dict types for code that is not seen, or the model can be a DDP model:
   `model_state_dict(model)` decides at run time.
 
@@ -67,6 +69,7 @@ from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.process_groups import has_group_of_its_own
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
 
@@ -158,6 +161,8 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
         return _through_support(found, ctx, "load_full_state_dict")
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, ctx) else FULL_LOAD
+    if full and has_group_of_its_own(ctx, found.model):
+        return _through_support(found, ctx, "load_full_state_dict")
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
         state = f", dict({ctx.quote(load.state)})"
     return _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))

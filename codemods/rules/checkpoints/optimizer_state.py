@@ -70,7 +70,7 @@ from codemods.reading.call_layout import argument_removal, renaming, space_behin
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.flat_parameters import constructor_calls, had_flat_parameters
 from codemods.reading.optimizers import optimizer_loaded
-from codemods.reading.process_groups import is_default, is_of_model
+from codemods.reading.process_groups import has_group_of_its_own, is_default, is_of_model
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -113,9 +113,9 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
 def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Fix:
     given = _by_name(call, name, ctx)
     function, more = _read(call, given, ctx) if name == "optim_state_dict" else (name, "")
-    if "group" in given and not _is_on_all_ranks(function, more, given) and not is_default(ctx, given["group"].value):
-        # What the support module does on one rank it does on that of all, not on the group's.
-        raise NotStatic(f"its group is `{ctx.code(given['group'].value)}`")
+    if function not in _READERS and _has_group_of_its_own(given, ctx):
+        # A state to load comes from the first of all ranks, and another group's model has other values.
+        raise NotStatic("the model is sharded over a process group of its own")
     if function in _READERS and _has_flat_order(given["model"].value, ctx):
         more += ", flat_order=True"
     left_out = OPTIMIZER_CALLS[name].dropped
@@ -183,12 +183,12 @@ def _read(call: cst.Call, given: Mapping[str, cst.Arg], ctx: PlannedContext) -> 
     return chosen.optimizer_reading
 
 
-def _is_on_all_ranks(function: str, more: str, given: Mapping[str, cst.Arg]) -> bool:
-    """Whether every rank reads by itself: none sends anything to the others, or is the only one with an answer."""
-    if function == "full_optim_state_dict":
-        value = given["rank0_only"].value if "rank0_only" in given else None
-        return ", rank0_only=False" in more or (isinstance(value, cst.Name) and value.value == "False")
-    return function == "sharded_optim_state_dict"
+def _has_group_of_its_own(given: Mapping[str, cst.Arg], ctx: Context) -> bool:
+    """Whether the model can be sharded over other ranks than all."""
+    if "group" in given and not is_default(ctx, given["group"].value):
+        return True
+    model = given.get("model")
+    return model is not None and has_group_of_its_own(ctx, model.value)
 
 
 def _has_flat_order(model: cst.BaseExpression, ctx: PlannedContext) -> bool:

@@ -10,17 +10,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from .summon import full_tensor
+from .summon import full_tensor, is_first_rank, write_shard
 
 
-def gather(value: Any, offload_to_cpu: bool, rank0_only: bool) -> Any:
+def gather(value: Any, offload_to_cpu: bool, keep: bool = True) -> Any:
     """A nested state dict with every DTensor gathered, one after the other; nothing is kept where it is not wanted."""
     if isinstance(value, Mapping):
-        return {key: gather(item, offload_to_cpu, rank0_only) for key, item in value.items()}
+        return {key: gather(item, offload_to_cpu, keep) for key, item in value.items()}
     if not isinstance(value, torch.Tensor):
         return value
     full = full_tensor(value)
-    if rank0_only and dist.get_rank() != 0:
+    if not keep:
         return None
     # A copy, since gathering over one rank gives the parameter itself, and so do buffers.
     return full.to("cpu" if offload_to_cpu else full.device, copy=True)
@@ -29,10 +29,11 @@ def gather(value: Any, offload_to_cpu: bool, rank0_only: bool) -> Any:
 def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False) -> dict[str, Any]:
     """FSDP1's FULL_STATE_DICT: the keys and values of the unsharded model. Every rank has to call this.
 
-    With `rank0_only`, the other ranks get an empty dict.
+    With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
     """
-    full: dict[str, Any] = gather(model.state_dict(), offload_to_cpu, rank0_only)
-    return {} if rank0_only and dist.get_rank() != 0 else full
+    keep = not rank0_only or is_first_rank(model)
+    full: dict[str, Any] = gather(model.state_dict(), offload_to_cpu, keep)
+    return full if keep else {}
 
 
 def outline(value: Any) -> Any:
@@ -59,14 +60,21 @@ def shard_like(param: torch.Tensor, value: Any, outlined: Any) -> Any:
     return full
 
 
-def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-    """Load the state dict of the unsharded model. Only the first rank needs to have it.
+def part_of(param: torch.Tensor, full: Any) -> Any:
+    """This rank's part of a full tensor; what is no such tensor, as it is."""
+    if not isinstance(param, DTensor) or not isinstance(full, torch.Tensor) or full.shape != param.shape:
+        return full
+    part = torch.empty_like(param)
+    write_shard(part, full)
+    return part
 
-    Torch's `set_model_state_dict` says that all keys matched when one is missing, and finds no `_orig_mod.` in names.
+
+def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+    """Load the state dict of the unsharded model, of which every rank takes its part, as in FSDP1.
+
+    Torch's `set_model_state_dict` broadcasts from the first rank of all, whatever the model is sharded over, says that
+    all keys matched when one is missing, and finds no `_orig_mod.` in names.
     """
-    own, saved = model.state_dict(), [outline(state_dict)]
-    dist.broadcast_object_list(saved, src=0)
-    sharded = {
-        key: shard_like(own[key], state_dict.get(key), item) if key in own else item for key, item in saved[0].items()
-    }
+    own = model.state_dict()
+    sharded = {key: part_of(own[key], value) if key in own else value for key, value in state_dict.items()}
     return model.load_state_dict(sharded, strict=strict)

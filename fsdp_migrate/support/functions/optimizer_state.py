@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from .api import OptimStateKeyType
 from .model_state import gather, outline, shard_like
+from .summon import is_first_rank
 from .training import reshard_all
 from .units import FLAT_MODELS
 
@@ -80,10 +81,12 @@ def full_optim_state_dict(
 ) -> dict[str, Any]:
     """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
 
-    With `rank0_only`, the other ranks get an empty dict. `flat_order` is that of FSDP1 without use_orig_params.
+    With `rank0_only`, all but the first of the model's ranks get an empty dict. `flat_order` is that of FSDP1 without
+    use_orig_params.
     """
-    full: dict[str, Any] = gather(named_optim_state(model, optim, flat_order), offload_to_cpu, rank0_only)
-    return {} if rank0_only and dist.get_rank() != 0 else full
+    keep = not rank0_only or is_first_rank(model)
+    full: dict[str, Any] = gather(named_optim_state(model, optim, flat_order), offload_to_cpu, keep)
+    return full if keep else {}
 
 
 def offload(value: Any) -> Any:

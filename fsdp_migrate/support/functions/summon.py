@@ -21,6 +21,16 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
+def is_first_rank(model: nn.Module) -> bool:
+    """Whether this is the first of the ranks that a model is sharded over, which FSDP1 meant by rank 0."""
+    param = next((param for param in model.parameters() if isinstance(param, DTensor)), None)
+    if param is None:
+        return dist.get_rank() == 0
+    mesh = param.device_mesh
+    cut = [dim for dim, placement in enumerate(param.placements) if placement.is_shard() and mesh.size(dim) > 1]
+    return not any(mesh.get_local_rank(dim) for dim in cut or range(mesh.ndim))
+
+
 def full_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
     """Every parameter as a whole, to look at and not to write to. Every rank has to call this."""
     reshard_all(model)
@@ -103,7 +113,7 @@ def summon_full_params(
     if rank0_only and writeback:
         raise NotImplementedError("rank0_only needs writeback=False: a rank without the values cannot write its shard")
     reshard_all(module)
-    shown = not rank0_only or dist.get_rank() == 0
+    shown = not rank0_only or is_first_rank(module)
     modules = list(module.modules() if recurse else unit_modules(module))
     summoned = Summoned(modules, "cpu" if offload_to_cpu else None, with_grads, writeback)
     summoned.places = summoned.places if shown else []

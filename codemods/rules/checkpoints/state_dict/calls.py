@@ -12,6 +12,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.model_loading import loading
+from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.state_dict_settings import Settings
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 
@@ -72,7 +73,9 @@ def _rewrite_method(
         if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:
             raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model")
         is_alias = options == "full_state_dict=True" and may_alias(node, ctx)
-        if options is None or is_alias or ctx.wrapping.compiles(ctx.path):
+        # Torch gives the world's first rank what FSDP1 gave the first of the model's own ranks.
+        is_elsewhere = "cpu_offload" in (options or "") and has_group_of_its_own(ctx, chosen.model)
+        if options is None or is_alias or is_elsewhere or ctx.wrapping.compiles(ctx.path):
             name = written.name(Import(SUPPORT, "full_state_dict"), node, ctx)
             written.edits.append(Edit(start, end - 1, f"{name}({model}{chosen.full_arguments}"))
         else:
@@ -93,8 +96,9 @@ def _load(node: cst.Call, chosen: Settings, block: cst.With, ctx: Context, writt
     gap = own_line(ctx, node.args[0], block)
     if ctx.wrapping.compiles(ctx.path) and not is_full:
         return
-    if is_full and (ctx.wrapping.compiles(ctx.path) or (load.is_lenient and load.result_is_used)):
-        # Torch reports no missing key when it broadcasts: it fills them in from the model.
+    is_unsaid = load.is_lenient and load.result_is_used
+    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or has_group_of_its_own(ctx, chosen.model)):
+        # Torch reports no missing key when it broadcasts: it fills them in from the model. It broadcasts to all ranks.
         name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
         written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
         return
