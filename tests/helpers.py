@@ -142,6 +142,14 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> R
     return first
 
 
+def run_files(files: Mapping[str, str], options: Options | None = None) -> Result:
+    """One run of the pipeline over a program of several files, in a folder of its own."""
+    with TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / ".git").mkdir()  # the root of a project, so that nothing above is looked at
+        return _run(files, folder, options)
+
+
 def contract(text: str) -> Result:
     """Look at a program of one file as `check` does, which changes nothing; findings about FSDP1 are left out."""
     with TemporaryDirectory() as name:
