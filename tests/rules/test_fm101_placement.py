@@ -440,6 +440,13 @@ def test_device_that_may_be_the_cpu() -> None:
 RESET = "    reset_unit(model, torch.cuda.current_device())\n"
 ON_META = [
     pytest.param('    with torch.device("meta"):\n        model = model()\n', id="meta device"),
+    pytest.param(
+        '    kind = "cpu" if rank == 0 else "meta"\n    with torch.device(kind):\n        model = model()\n',
+        id="device by a name",
+    ),
+    pytest.param(
+        '    kind = "meta"\n    with torch.device(device=kind):\n        model = Net.build(model)\n', id="made by a method"
+    ),
     pytest.param('    model = model.to("meta")\n', id="moved to meta"),
     pytest.param('    model = model(device="meta")\n', id="made on meta"),
     pytest.param("    with accelerate.init_empty_weights():\n        model = model()\n", id="empty weights, by module"),

@@ -119,10 +119,10 @@ def _is_made_on_meta(ctx: Context, call: cst.Call, depth: int) -> bool:
 
 
 def _says_meta(ctx: Context, node: cst.BaseExpression) -> bool:
-    """Whether an expression is, or can come from, the meta device or `init_empty_weights`."""
+    """Whether an expression is, or can come from, the meta device or `init_empty_weights`, as `device(name)` can."""
     if _holds_meta(ctx, node):
         return True
-    asked = [node, node.func] if isinstance(node, cst.Call) else [node]
+    asked = [node, node.func, *(arg.value for arg in node.args)] if isinstance(node, cst.Call) else [node]
     return any(
         origin.node is not None
         and not isinstance(origin.node, cst.BaseCompoundStatement)
