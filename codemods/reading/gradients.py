@@ -22,8 +22,6 @@ _TWO = re.compile(r"(p=|ord=)?2(\.0*)?")
 
 def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cst.Call]:
     """The collectives of torch.distributed that get a gradient, or what was computed from one."""
-    if ".grad" not in ctx.text or ".grad" not in ctx.code(function):
-        return []
     calls = [call for call in ctx.calls(function) if _is_collective(call, ctx)]
     if not calls:
         return []
@@ -115,7 +113,7 @@ def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
     return all(_TWO.fullmatch("".join(ctx.code(argument).rstrip(", ").split())) for argument in arguments)
 
 
-def _made_of_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
+def _made_of_gradients(function: cst.FunctionDef, ctx: Context, follow: bool = True) -> set[str]:
     """The names and attributes that are set from gradients in a function, whatever else they are set from."""
     names: set[str] = set()
     before = -1
@@ -123,7 +121,7 @@ def _made_of_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
         before = len(names)
         for node in ctx.inside(function.body):
             value, targets = _flow(node)
-            if value is not None and _holds(value, names, ctx):
+            if value is not None and _holds(value, names, ctx, follow):
                 names.update(name for target in targets for name in _bound(target, ctx))
     return names
 
@@ -151,14 +149,30 @@ def _bound(target: cst.CSTNode, ctx: Context) -> Iterator[str]:
         yield ctx.code(target)
 
 
-def _holds(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:
-    """Whether an expression reads `.grad`, or one of these names; a plain tensor of a gradient is none."""
+def _holds(node: cst.CSTNode, names: set[str], ctx: Context, follow: bool = True) -> bool:
+    """Whether an expression reads `.grad`, one of these names, or what a function of the program made of gradients; a
+    plain tensor of a gradient is none.
+    """
     if isinstance(node, cst.Attribute):
         if node.attr.value in _PLAIN:
             return False
         if node.attr.value == "grad" or ctx.code(node) in names:
             return True
-        return _holds(node.value, names, ctx)
+        return _holds(node.value, names, ctx, follow)
     if isinstance(node, cst.Name):
         return node.value in names
-    return any(_holds(child, names, ctx) for child in node.children)
+    if follow and isinstance(node, cst.Call):
+        if any(_gives_gradients(origin.node, origin.file) for origin in ctx.origins(node.func)):
+            return True
+    return any(_holds(child, names, ctx, follow) for child in node.children)
+
+
+def _gives_gradients(function: cst.CSTNode | None, where: Context) -> bool:
+    """Whether a function of the program returns what its own statements make of `.grad`."""
+    if not isinstance(function, cst.FunctionDef) or ".grad" not in where.code(function):
+        return False
+    names = _made_of_gradients(function, where, follow=False)
+    returned = [
+        node.value for node in where.inside(function) if isinstance(node, cst.Return) and node.value is not None
+    ]
+    return any(_holds(value, names, where, follow=False) for value in returned)

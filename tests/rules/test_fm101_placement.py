@@ -445,7 +445,8 @@ ON_META = [
         id="device by a name",
     ),
     pytest.param(
-        '    kind = "meta"\n    with torch.device(device=kind):\n        model = Net.build(model)\n', id="made by a method"
+        '    kind = "meta"\n    with torch.device(device=kind):\n        model = Net.build(model)\n',
+        id="made by a method",
     ),
     pytest.param('    model = model.to("meta")\n', id="moved to meta"),
     pytest.param('    model = model(device="meta")\n', id="made on meta"),

@@ -104,3 +104,27 @@ def test_function_without_a_model() -> None:
         """
     )
     assert "FM402" in {finding.rule for finding in rewrite(HEAD + "    return model\n" + text).findings}
+
+
+def test_norm_that_another_function_computes() -> None:
+    text = code(
+        """
+
+
+        def local_norm(model):
+            total = 0.0
+            for p in model.parameters():
+                total += torch.linalg.vector_norm(p.grad) ** 2
+            return total**0.5
+
+
+        def norm_over_ranks(model):
+            norm = local_norm(model).detach() ** 2
+            dist.all_reduce(norm)
+            return norm**0.5
+        """
+    )
+    found = [
+        f for f in rewrite(HEAD + "    norm_over_ranks(model)\n    return model\n" + text).findings if f.rule == "FM402"
+    ]
+    assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 19)]
