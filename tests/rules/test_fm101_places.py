@@ -745,3 +745,13 @@ def test_value_of_several_lines_keeps_them() -> None:
         f"{head}def wrap(net, config):\n    return FSDP(\n        net,\n        param_init_fn={init},\n    )\n"
     ).text
     assert f"    init_fn = (\n        {init}\n    )\n" in text
+
+
+def test_container_as_root_goes_through_the_support_module() -> None:
+    """`fully_shard` refuses a module without a forward; FSDP1's root had nothing to gather there."""
+    head = "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    result = rewrite(
+        f"{head}def wrap(lora):\n    parts = nn.ModuleDict()\n    parts['a'] = lora\n    return FSDP(parts)\n"
+    )
+    assert "shard_model(parts)" in result.text
+    assert "a container without a forward" in result.findings[0].message

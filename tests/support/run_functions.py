@@ -1079,6 +1079,26 @@ def a_method_beside_forward_needs_to_be_registered() -> None:
 
 
 @check()
+def container_as_root_trains_through_its_units() -> None:
+    """FSDP1's root had nothing to gather there, and `fully_shard` refuses it."""
+    seen = []
+    for v in (FSDP1, FSDP2):
+        torch.manual_seed(5)
+        container = nn.ModuleDict({"first": Block(), "second": Block()})
+        model = v.shard_model(container, auto_wrap_policy=v.ModuleWrapPolicy({Block}))
+        blocks = [module for name, module in model.named_modules() if name.endswith(("first", "second"))]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in batches(3):
+            loss = blocks[1](blocks[0](x.repeat(1, 4)[:, : models.WIDTH])).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen.append((v, loss.item()))
+    equal([loss for v, loss in seen if v is FSDP1], [loss for v, loss in seen if v is FSDP2])
+    support.shard_model(nn.ModuleDict())
+
+
+@check()
 def what_fsdp1_refuses_is_refused() -> None:
     """A 0-dim parameter, and two dtypes in one unit: FSDP1 at the wrap, FSDP2 there or in its first forward."""
 

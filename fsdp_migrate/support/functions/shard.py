@@ -27,7 +27,7 @@ from torch.distributed.fsdp import (
 from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_mesh
 from .precision import cast_module_buffers, unit_mp_policy
 from .states import broadcast_module_states, make_contiguous, materialize
-from .units import FLAT_MODELS, resolve_ignored, unit_modules, wrap_targets
+from .units import FLAT_MODELS, is_container, resolve_ignored, unit_modules, wrap_targets
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +94,9 @@ def shard_unit(
     own = [each for each in unit_modules(unit) if each not in ignored_modules]
     make_contiguous(own)
     mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
-    with ignored_taken_out(unit, ignored_modules, ignored_params):
-        fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
+    if not is_container(unit):  # without a forward it has nothing to gather, and `fully_shard` refuses it
+        with ignored_taken_out(unit, ignored_modules, ignored_params):
+            fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
         cast_module_buffers(own, mixed_precision.buffer_dtype)
 

@@ -62,6 +62,9 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 """What can come out of a dict at run time."""
 
 
+_CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
+
+
 def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
     """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
 
@@ -96,6 +99,8 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
+    if any(where.dotted(call.func) in _CONTAINERS for where, call in made.built.made):
+        raise NotStatic("the model is a container without a forward, which fully_shard refuses")
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
