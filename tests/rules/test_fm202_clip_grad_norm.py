@@ -310,14 +310,14 @@ DIRECT = [
 
 @pytest.mark.parametrize("statement", DIRECT)
 def test_clipping_by_a_local_norm_is_reported(statement: str) -> None:
-    result = check_marked(HEAD + f"    {statement}\n", "FM206", Level.MANUAL, "global norm")
+    result = check_marked(HEAD + f"    {statement}\n", "FM206", Level.REVIEW, "global norm")
     assert result.text.endswith(f"    model = fully_shard(net)\n    {statement}\n")
 
 
 def test_parameters_that_a_function_returns() -> None:
     text = HEAD + "    return torch.nn.utils.clip_grad_norm_(params_of(model), 1.0)\n"
     text += "\n\ndef params_of(model):\n    return list(model.parameters())\n"
-    result = check_marked(text, "FM206", Level.MANUAL, "global norm")
+    result = check_marked(text, "FM206", Level.REVIEW, "global norm")
     assert "clip_grad_norm_(params_of(model), 1.0).full_tensor()" in result.text
 
 
@@ -331,14 +331,14 @@ GROUPS = [
 @pytest.mark.parametrize("statement", GROUPS)
 def test_parameters_of_an_optimizer(statement: str) -> None:
     text = HEAD + "    optimizer = torch.optim.SGD(model.parameters())\n" + f"    {statement}\n"
-    assert check_marked(text, "FM206", Level.MANUAL, "global norm").text.endswith(f"    {statement}\n")
+    assert check_marked(text, "FM206", Level.REVIEW, "global norm").text.endswith(f"    {statement}\n")
     other = text.replace("SGD(model.", "SGD(args.")
     assert "FM206" not in {rule for rule, _, _ in rewrite(other).summary}
 
 
 def test_norm_without_clipping() -> None:
     total = "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])"
-    result = check_marked(HEAD + f"    return {total}\n", "FM206", Level.MANUAL, "each rank's own norm")
+    result = check_marked(HEAD + f"    return {total}\n", "FM206", Level.REVIEW, "each rank's own norm")
     assert result.text.endswith(f"    return {total}.full_tensor()\n")
 
 
@@ -458,3 +458,10 @@ def test_ignored_modules_that_are_frozen_in_sight(freezing: str, arguments: str,
     head = HEAD.replace("    model = FSDP(net)", f"    {freezing}\n    model = FSDP(net, {arguments})")
     result = rewrite(head + "    model.clip_grad_norm_(1.0)\n")
     assert {f.level for f in result.findings if f.rule == "FM202"} == {level}
+
+
+def test_norm_of_one_rank_alone_waits_for_the_others() -> None:
+    """Under FSDP1 each rank had a norm of its own, and could ask for it alone."""
+    clip = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    text = HEAD + f"    if torch.distributed.get_rank() == 0:\n        {clip}\n        print(norm)\n"
+    assert "full_tensor" not in check_marked(text, "FM206", Level.MANUAL, "waits for the others").text

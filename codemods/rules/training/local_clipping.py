@@ -47,7 +47,7 @@ parameters), or where the model runs between the backward and the clipping, the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import libcst as cst
@@ -59,6 +59,7 @@ from codemods.reading.clipping import STALE, STALE_HINT, has_plain_norm, needs_s
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.model_parameters import READERS
+from codemods.reading.one_rank import is_on_one_rank
 
 CODE = "FM206"
 
@@ -101,12 +102,17 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     call, model = found.call, found.model
     if found.function == _TOTAL:
         return _total(found, ctx)
-    message = "FSDP1 clipped by each rank's own norm here; on FSDP2 it is the global norm, and the losses differ for it"
+    if is_on_one_rank(call, ctx):
+        return _on_one_rank(found, ctx)
+    message = (
+        "FSDP1 clipped by each rank's own norm here, which its documentation warns of; on FSDP2 it is the global norm,"
+        " and the losses differ for it"
+    )
     hint = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
     rerun = found.directly and clips_after_forward(call, model, ctx)
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
-    findings = [finding(CODE, Level.MANUAL, ctx, call, message, hint)]
+    findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
     if not has_plain_norm(call, 1) or needs_support(model, found.where, ctx.plan) or rerun:
         item = ctx.named(Import(SUPPORT, "clip_grad_norm_"), call)
         edits = [Edit(*ctx.bare_span(call.func), item.local)]
@@ -115,6 +121,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
                 edits += argument_removal(ctx, call, argument)
             elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
                 why = "clip_grad_norm_ with error_if_nonfinite fails here"
+                findings = [replace(each, level=Level.MANUAL) for each in findings]
                 return Fix(findings=findings, raises=[Raise(call, CODE, why, model if found.where is ctx else None)])
         given = _parameters(call)
         if given.keyword is not None:
@@ -125,10 +132,18 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     return _plain(found, ctx, findings)
 
 
+def _on_one_rank(found: Match, ctx: Context) -> Fix:
+    """Under FSDP1 no rank asked another one for its norm."""
+    message = f"{found.function} runs on one rank alone: on FSDP2 the norm is over all ranks, and waits for the others"
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")])
+
+
 def _total(found: Match, ctx: Context) -> Fix:
     """The norm of gradients alone. What comes to a collective is left to the rule for those."""
+    if is_on_one_rank(found.call, ctx):
+        return _on_one_rank(found, ctx)
     message = "FSDP1 took each rank's own norm here; on FSDP2 it is the global norm"
-    findings = [finding(CODE, Level.MANUAL, ctx, found.call, message, "expect another norm, and what is made of it")]
+    findings = [finding(CODE, Level.REVIEW, ctx, found.call, message, "expect another norm, and what is made of it")]
     function = next((node for node in ctx.ancestors(found.call) if isinstance(node, cst.FunctionDef)), None)
     if function is not None and collectives_on_gradients(function, ctx):
         return Fix()
