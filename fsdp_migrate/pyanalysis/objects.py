@@ -1,7 +1,8 @@
 """Attributes of objects: which objects an expression can hold, and what is stored in their attributes, by whoever.
 
 Objects are told apart by the place that makes them and by their class. A store whose object is not known counts for
-every object that could be meant, if it stores a model: for anything else, that would only blur what is known.
+every object that could be meant, if it stores a model: for anything else, that would only blur what is known. One whose
+attribute is not known either counts where its object is seen to be the same.
 """
 
 from __future__ import annotations
@@ -214,6 +215,8 @@ class Objects:
             return None
         if seen.sites & other.sites or ((seen.is_any or other.is_any) and self._are_related(seen, other)):
             return names is not None
+        if names is None:
+            return None  # whose it is, and which: it would be every attribute of the program
         return False if seen.is_unknown or other.is_unknown else None
 
     def _is_overridden(self, seen: Seen, other: Seen, method: cst.FunctionDef) -> bool:

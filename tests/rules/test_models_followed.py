@@ -155,3 +155,62 @@ def test_what_is_no_fsdp_model(text: str, use: str) -> None:
     assert f" {use}\n" in result.text
     line = text.split("\n").index(next(line for line in text.split("\n") if line.strip() == use)) + 1
     assert line not in {found for _, _, found in result.summary}
+
+
+_PUT_BY_PATH = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mid = nn.Module()
+        self.mid.block = nn.Linear(2, 2)
+        for m in self.modules():
+            if isinstance(m, nn.Linear):
+                nn.init.ones_(m.weight)
+        self.init_weights()
+
+    def init_weights(self):
+        def basic(module):
+            if isinstance(module, nn.Linear):
+                nn.init.ones_(module.weight)
+        self.apply(basic)
+        nn.init.ones_(self.mid.block.weight)
+
+
+def get_module(instance, sub_module):
+    for sub_mod in sub_module.split('.'):
+        instance = getattr(instance, sub_mod)
+    return instance
+
+
+def set_module(instance, sub_module, value):
+    instance_list = []
+    for sub_mod in sub_module.split('.'):
+        instance_list.append((instance, sub_mod))
+        instance = getattr(instance, sub_mod)
+    instance = value
+    for parents_instance, sub_mod in instance_list[::-1]:
+        setattr(parents_instance, sub_mod, instance)
+        instance = parents_instance
+
+class Solver:
+    def __init__(self, cfg, build):
+        self.model = build(cfg)
+    def wrap(self, names):
+        for name in names:
+            sub = get_module(self.model, name)
+            sub = FSDP(sub)
+            set_module(self.model, name, sub)
+    def step(self):
+        self.model.decoder.clip_grad_norm_(1.0)
+"""
+
+
+def test_store_by_a_name_from_anywhere_is_one_of_its_own_object() -> None:
+    """`setattr(owner, name, unit)` in a helper reaches what the helper is given, and not each attribute there is."""
+    result = rewrite(_PUT_BY_PATH)
+    assert "torch.nn.utils.clip_grad_norm_(self.model.decoder.parameters(), 1.0)" in result.text
+    assert {rule for rule, _, _ in result.summary} == {"FM101", "FM202"}
