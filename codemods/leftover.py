@@ -61,7 +61,7 @@ from codemods.tables.leftovers import (
     STATIC,
     Leftover,
 )
-from codemods.tables.names import CONFIGS, SILENT_ON_FSDP2, WRAPPER
+from codemods.tables.names import CONFIGS, SILENT_ON_FSDP2, STATE_DICT_CONFIGS, WRAPPER
 
 CODE = "FM100"
 
@@ -81,6 +81,11 @@ def is_plain_data(name: str) -> bool:
     return name.split(".")[0] in CONFIGS
 
 
+def is_for_checkpoints(name: str) -> bool:
+    """Whether it is a setting of `state_dict_type`, which is told at that call."""
+    return name.split(".")[0] in STATE_DICT_CONFIGS
+
+
 def plain_data(found: Sequence[tuple[cst.BaseExpression, str]], ctx: Context) -> Fix:
     """One note a file about settings that stay torch's own: other programs and libraries fill and compare them."""
     if not found:
@@ -93,6 +98,11 @@ def plain_data(found: Sequence[tuple[cst.BaseExpression, str]], ctx: Context) ->
 def is_about_data(found: Finding) -> bool:
     """Whether a finding only says which settings stay."""
     return found.rule == CODE and found.level is Level.REVIEW
+
+
+def is_without_a_cure(found: Finding) -> bool:
+    """Whether a finding is about a name that nothing is known to replace."""
+    return found.rule == CODE and found.hint == OTHER.hint
 
 
 def quoted(node: cst.BaseExpression, name: str, ctx: Context) -> Fix:

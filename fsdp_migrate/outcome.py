@@ -17,10 +17,22 @@ from .pyanalysis.program import Program
 _FAILED = "see the error: nothing of this program was written"
 
 
-def obstacle(plan: Plan) -> str | None:
+_LIGHTNING = "Lightning wraps this model: use ModelParallelStrategy, with fully_shard in configure_model"
+_WRAPS = {
+    ("accelerate", "Accelerator"): (
+        "accelerate wraps this model: give it fsdp_version: 2, and take accelerator.get_state_dict(model)"
+    ),
+    ("lightning",): _LIGHTNING,
+    ("pytorch_lightning",): _LIGHTNING,
+}
+"""The names by which a program has a library shard its model, with what to do there."""
+
+
+def obstacle(program: Program, plan: Plan) -> str | None:
     """Why nothing at all is written: a program that is FSDP1 in one place and FSDP2 in another trains wrongly."""
     if not plan.wraps:
-        return "name the script that wraps the model too, so that both are migrated together"
+        elsewhere = "name the script that wraps the model too, so that both are migrated together"
+        return next((cure for names, cure in _WRAPS.items() if all(map(program.mentions, names))), elsewhere)
     if not plan.migrates:
         return "mend the constructor call that is left as it is, then run again"
     return None
@@ -28,7 +40,7 @@ def obstacle(plan: Plan) -> str | None:
 
 def make_report(program: Program, plan: Plan, fixes: Fixes, written: Written, lint: Set[Finding]) -> Report:
     """The report of a run, `lint` being what was found in FSDP2 code."""
-    why = obstacle(plan)
+    why = obstacle(program, plan)
     findings = {
         _not_written(each, why or _FAILED) if why or each.path in written.failed else each for each in fixes.findings
     }
@@ -52,6 +64,8 @@ def _by_place(finding: Finding) -> Finding:
 
 
 def _not_written(finding: Finding, hint: str) -> Finding:
+    if leftover.is_without_a_cure(finding):
+        return replace(finding, hint=hint)
     if finding.level in (Level.MANUAL, Level.KEPT) or leftover.is_about_data(finding):
         return finding
     message = finding.message.replace(" becomes ", " would become ")

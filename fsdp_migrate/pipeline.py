@@ -40,7 +40,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     plan = make_plan(model, graph)
     planned = PlannedModel(model, plan)
     fixes = make_fixes(planned)
-    if obstacle(plan):
+    if obstacle(program, plan):
         written = Written((), (), frozenset())
     else:
         wanted = {path: each for path, each in fixes.wanted.items() if not plan.is_kept(path)}

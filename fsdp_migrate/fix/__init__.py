@@ -29,12 +29,12 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, _written_by_rules(file))
     for file in files:
         made.take_all(file, unused_aliases(file, made))
-        made.take_all(file, leftovers(file, made, planned.model.program))
+        made.take_all(file, leftovers(file, made))
     for file in naming:
         made.take_all(file, (Fix(findings=list(check.find(file))) for check in SKIPPED))
     for file in naming:
         if file.path in plan.skipped:
-            made.take_all(file, leftovers(file, made, planned.model.program))
+            made.take_all(file, leftovers(file, made))
     for file, finding in _hazards(planned, files):
         made.take(file.path, Fix(findings=[finding]))
     for path, raises in made.raises():

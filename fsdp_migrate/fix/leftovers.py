@@ -12,22 +12,21 @@ from codemods.reading import configuration
 
 from ..edit.imports import is_vocabulary
 from ..plan.context import PlannedFile
-from ..pyanalysis.program import Program
 from .collect import Collected, is_left
 
 
-def leftovers(file: PlannedFile, made: Collected, program: Program) -> Iterator[Fix]:
+def leftovers(file: PlannedFile, made: Collected) -> Iterator[Fix]:
     """Fixes for one file, which put lines before what is left, and take nothing away."""
     plan = file.plan
     untouched = plan.is_kept(file.path)
     migrated = not untouched and plan.migrates
-    migrated_before = not untouched and not plan.wraps and program.mentions("fully_shard")
+    settings_stay = not untouched and (plan.migrates or not plan.wraps)
     rendered = made.rendered(file)
     data: list[tuple[cst.BaseExpression, str]] = []
     for node, name in file.references():
         if not is_left(file, node, rendered) or made.is_reported(file, node):
             continue
-        if leftover.is_plain_data(name) and (migrated or migrated_before):
+        if settings_stay and (leftover.is_plain_data(name) or (leftover.is_for_checkpoints(name) and not plan.wraps)):
             data.append((node, name))
         elif is_vocabulary(name) and plan.wraps and not untouched:
             yield configuration.move(node, name, file)

@@ -233,3 +233,27 @@ def test_file_that_does_not_parse_is_an_error_and_the_rest_goes_on() -> None:
     report = migrate([broken, Source(Path("/nowhere/train.py"), WRAP)], Options())
     assert [error.path for error in report.errors] == [broken.path]
     assert [change.path.name for change in report.changes] == ["train.py"]
+
+
+LIBRARIES = {
+    "accelerate": ("from accelerate import Accelerator\n", "model = Accelerator().prepare(net)\n", "fsdp_version: 2"),
+    "lightning": ("from lightning.fabric.strategies import FSDPStrategy\n", "model = run(FSDPStrategy())\n", "fully_"),
+    "elsewhere": ("", "model = net\n", "name the script that wraps the model"),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_model_that_a_library_wraps_is_said_to_be_the_librarys(name: str) -> None:
+    head, made, words = LIBRARIES[name]
+    text = (
+        f"{head}from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        f"def save(net):\n    {made}    config = FullStateDictConfig(rank0_only=True)\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):\n"
+        "        return model.state_dict()\n"
+    )
+    result = rewrite_files({"train.py": text})
+    manual = [finding for finding in result.findings if finding.level is Level.MANUAL]
+    assert result.text == text
+    assert {finding.rule for finding in manual} <= {"FM301", "FM304"}
+    assert all(words in finding.hint for finding in manual)
