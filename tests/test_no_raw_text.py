@@ -50,7 +50,6 @@ STILL = frozenset(
         "codemods/reading/prewrap/rebinding.py",
         "codemods/reading/unsynced.py",
         "codemods/rules/checkpoints/model_state.py",
-        "codemods/rules/checkpoints/optimizer_state.py",
         "codemods/rules/checkpoints/state_dict/__init__.py",
         "codemods/rules/training/assigned_data.py",
         "codemods/rules/training/autocast_cache.py",

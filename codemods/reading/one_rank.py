@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.words import words
 
 _RANK = r"(?:\w+\.)*(?:global_|local_|dp_)?rank|(?:\w+\.)*get_(?:global_|local_)?rank\(\)"
 _MAIN = r"(?:\w+\.)*(?:is_main_process|is_master|is_rank_0)(?:\(\))?"
@@ -26,6 +27,33 @@ def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
             return True
         inner = outer
     return False
+
+
+def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether all that is done with a value, by itself or in a dict, is done on the first of all ranks."""
+    holder = _holder(value, ctx)
+    assignment = ctx.parent(holder)
+    if is_on_one_rank(holder, ctx) and not _says_local(holder, ctx):
+        return True
+    if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
+        return False
+    uses = ctx.uses(assignment) if isinstance(assignment.targets[0].target, cst.Name) else ()
+    return bool(uses) and all(isinstance(ctx.parent(use), cst.Del) or is_read_on_first_rank(use, ctx) for use in uses)
+
+
+def _holder(value: cst.CSTNode, ctx: Context) -> cst.CSTNode:
+    """The dict that a value is an item of, or the value."""
+    outer = ctx.parent(value)
+    while isinstance(outer, (cst.DictElement, cst.Dict)):
+        value, outer = outer, ctx.parent(outer)
+    return value
+
+
+def _says_local(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a rank that is asked for can be that within a node: the first of each node comes there."""
+    tests = [outer.test for outer in ctx.ancestors(node) if isinstance(outer, cst.If)]
+    names = [name for test in tests for name in ctx.inside(test) if isinstance(name, cst.Name)]
+    return any("local" in words(name.value) for name in names)
 
 
 def _is_one_rank(test: cst.BaseExpression, ctx: Context) -> bool:

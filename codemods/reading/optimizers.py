@@ -13,6 +13,7 @@ from codemods.reading.words import last_name, words
 from codemods.tables.optimizers import BOUND, MODULES, NAMES, NOT_ONE, OTHERS
 
 _DEPTH = 4
+_SGD = frozenset({"torch.optim.SGD", "torch.optim.sgd.SGD"})
 
 
 def is_optimizer(ctx: Context, call: cst.Call) -> bool:
@@ -31,6 +32,19 @@ def is_bound_to_optimizer(ctx: Context, call: cst.Call) -> bool:
     holder = ctx.parent(call)
     targets = [each.target for each in holder.targets] if isinstance(holder, cst.Assign) else []
     return any(words(last_name(target)) & BOUND for target in targets)
+
+
+def is_stateless(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an optimizer can be `torch.optim.SGD` without momentum, which keeps nothing for a parameter."""
+    made = [(o.file, o.node) for o in ctx.origins(optimizer) if isinstance(o.node, cst.Call)]
+    return any(where.dotted(call.func) in _SGD and not _has_momentum(call) for where, call in made)
+
+
+def _has_momentum(call: cst.Call) -> bool:
+    """By position it is the third argument."""
+    return len([a for a in call.args if a.keyword is None]) > 2 or any(
+        a.star or (a.keyword is not None and a.keyword.value == "momentum") for a in call.args
+    )
 
 
 def optimizer_loaded(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:

@@ -15,6 +15,12 @@ SETTINGS = frozenset({"FullyShardedDataParallel.get_state_dict_type", "FullyShar
 
 DCP = "torch.distributed.checkpoint.state_dict"
 
+DCP_READERS = frozenset(
+    f"torch.distributed.{package}.load_sharded_optimizer_state_dict"
+    for package in ("checkpoint", "checkpoint.optimizer", "_shard.checkpoint", "_shard.checkpoint.optimizer")
+)
+"""Torch's functions that read an optimizer's sharded state."""
+
 FULL_LOAD = "full_state_dict=True, broadcast_from_rank0=True"
 """The options to load a full state dict with: only broadcasting finds out about missing keys."""
 

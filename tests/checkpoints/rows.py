@@ -476,9 +476,30 @@ optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved[
     ),
     Row(
         "saved before the first step",
-        _FULL_SAVE.replace("if rank == 0:", "if rank == 0 and not os.path.exists(path):"),
+        "optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.1)" + _FULL_SAVE,
         _FULL_LOAD,
-        before="steps = 0 if not resume else steps",
+    ),
+    Row(
+        "a scheduler that is made after the load",
+        """
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        optimizer.step()
+        scheduler.step()
+        """
+        + indent(_LEGACY_SAVE, " " * 8),
+        indent(_LEGACY_LOAD, " " * 8)
+        + """
+        full = saved["optimizer"] if rank == 0 else None
+        optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(full, model, optim=optimizer))
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        return scheduler.base_lrs
+        """,
+    ),
+    Row(
+        "an optimizer that keeps nothing",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        optimizer="torch.optim.SGD(model.parameters(), lr=0.05)",
     ),
     Row("compiled", _FULL_SAVE, _FULL_LOAD, after="model = torch.compile(model)"),
     Row("compiled, DCP", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP, after="model = torch.compile(model)"),

@@ -154,8 +154,12 @@ def test_loading() -> None:
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         saved = torch.load(path)
         set_model_state_dict(model, saved["model"], options=options)
-        loaded = optim_state_dict_to_load(model, optimizer, saved["optimizer"])
-        optimizer.load_state_dict(loaded)
+        set_optimizer_state_dict(
+            model,
+            optimizer,
+            with_own_steps(saved["optimizer"]),
+            options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False),
+        )
         """
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, rewrite
+from ..helpers import check_marked, check_noop, meaning, rewrite
 
 HEAD = """\
 import torch
@@ -24,6 +26,15 @@ def body(text: str) -> str:
     return rewrite(HEAD + text).text.split("    model = fully_shard(net)\n")[1]
 
 
+FULL_ON_RANK_0 = "options=StateDictOptions(full_state_dict=True, cpu_offload=True)"
+LOADED = "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)"
+
+
+def changed(text: str) -> str:
+    """What a body becomes, on one line."""
+    return f"{textwrap.indent(meaning(body(text)), '    ')}\n"
+
+
 NOOP = [
     "optimizer.load_state_dict(optim_state_dict_to_load(model, optimizer, saved))\n",
     "from other import FSDP\nFSDP.optim_state_dict(model, optimizer)\n",
@@ -35,27 +46,47 @@ def test_noop(text: str) -> None:
     check_noop(text)
 
 
-CALLS = [
-    ("full_optim_state_dict(model, optimizer)", "full_optim_state_dict(model, optimizer)"),
-    ("full_optim_state_dict(model, optim=optimizer)", "full_optim_state_dict(model, optim=optimizer)"),
-    (
-        "full_optim_state_dict(model, optimizer, rank0_only=False)",
-        "full_optim_state_dict(model, optimizer, rank0_only=False)",
-    ),
-    (
-        "full_optim_state_dict(model, optimizer, model.parameters(), rank)",
-        "full_optim_state_dict(model, optimizer, rank)",
-    ),
-    ("sharded_optim_state_dict(model, optimizer)", "sharded_optim_state_dict(model, optimizer)"),
+READS = [
+    ("full_optim_state_dict(model, optimizer)", f"model, optimizer, {FULL_ON_RANK_0}"),
+    ("full_optim_state_dict(model, optim=optimizer)", f"model, optim=optimizer, {FULL_ON_RANK_0}"),
+    ("full_optim_state_dict(model, optimizer, model.parameters())", f"model, optimizer, {FULL_ON_RANK_0}"),
+    ("sharded_optim_state_dict(model, optimizer)", "model, optimizer, options=StateDictOptions(cpu_offload=True)"),
     (
         "sharded_optim_state_dict(model, optimizer, group=dist.group.WORLD)",
-        "sharded_optim_state_dict(model, optimizer)",
+        "model, optimizer, options=StateDictOptions(cpu_offload=True)",
     ),
-    ("optim_state_dict(model, optimizer)", "full_optim_state_dict(model, optimizer, rank0_only=False)"),
-    (
-        "optim_state_dict(model, optimizer, optimizer.state_dict())",
-        "full_optim_state_dict(model, optimizer, rank0_only=False)",
-    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), READS, ids=[before for before, _ in READS])
+def test_read(before: str, after: str) -> None:
+    result = rewrite(HEAD + f"    return FSDP.{before}\n")
+    assert f"    return get_optimizer_state_dict({after})\n" in f"{meaning(result.text)}\n"
+    assert result.support == set()
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+ON_EVERY_RANK = [
+    "full_optim_state_dict(model, optimizer, rank0_only=False)",
+    "full_optim_state_dict(model, optimizer, model.parameters(), rank)",
+    "optim_state_dict(model, optimizer)",
+    "optim_state_dict(model, optimizer, optimizer.state_dict())",
+]
+
+
+@pytest.mark.parametrize("before", ON_EVERY_RANK)
+def test_full_state_on_the_cpu_of_every_rank(before: str) -> None:
+    """Torch's function gives it to the first rank only: as good where only that one looks at it."""
+    only = (
+        f"    state = FSDP.{before}\n    if rank == 0:\n        torch.save({{'optim': state}}, saved)\n    del state\n"
+    )
+    assert f"state = get_optimizer_state_dict(model, optimizer, {FULL_ON_RANK_0})\n" in changed(only)
+    for elsewhere in ("if rank >= 0", "if local_rank == 0", "for _ in saved"):
+        text = changed(only.replace("if rank == 0", elsewhere))
+        assert "state = full_optim_state_dict(model, optimizer, rank" in text, elsewhere
+
+
+CALLS = [
     ("scatter_full_optim_state_dict(saved, model)", "scatter_full_optim_state_dict(saved, model)"),
     (
         "scatter_full_optim_state_dict(saved, model, None, optimizer)",
@@ -87,17 +118,128 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("before", "after"), CALLS, ids=[before for before, _ in CALLS])
-def test_call(before: str, after: str) -> None:
+def test_state_that_is_handed_on(before: str, after: str) -> None:
     result = rewrite(HEAD + f"    return FSDP.{before}\n")
     assert result.text.endswith(f"    model = fully_shard(net)\n    return {after}\n")
     assert result.support == {after.split("(")[0]}
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
+LOADS = [
+    "optimizer.load_state_dict(FSDP.{})\n",
+    "new = FSDP.{}\n    optimizer.load_state_dict(new)\n",
+    "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        new = FSDP.{}\n"
+    "    optimizer.load_state_dict(new)\n",
+]
+MADE_READY = [
+    "optim_state_dict_to_load(model, optimizer, saved)",
+    "optim_state_dict_to_load(saved, model, optimizer)",
+    "optim_state_dict_to_load(optim_state_dict=saved, optim=optimizer, model=model)",
+    "shard_full_optim_state_dict(saved, model)",
+]
+
+
+@pytest.mark.parametrize("made_ready", MADE_READY)
+@pytest.mark.parametrize("load", LOADS)
+def test_load(load: str, made_ready: str) -> None:
+    """One call for both: what torch's function sets need not be handed to the optimizer any more."""
+    result = rewrite(HEAD + "    " + load.format(made_ready))
+    assert f"{meaning(result.text)}\n".endswith(
+        f"    model = fully_shard(net)\n    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"
+    )
+    assert result.support == set()
+
+
+def test_load_directly() -> None:
+    text = "    FSDP.optim_state_dict_to_load(model, optimizer, saved, load_directly=True)\n"
+    assert changed(text) == f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"
+
+
+def test_state_that_only_rank_0_has() -> None:
+    """Torch tells the other ranks no setting that their optimizers do not have, such as a scheduler's."""
+    text = "    state = torch.load(saved) if rank == 0 else None\n    optimizer.load_state_dict({})\n"
+    scattered = text.format("FSDP.scatter_full_optim_state_dict(state, model)")
+    assert body(scattered).endswith("    load_optimizer_state(model, optimizer, state)\n")
+    config = "FullOptimStateDictConfig(rank0_only=True)"
+    context = (
+        f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, {config}):\n        state = 1\n"
+    )
+    loaded = context.replace("state = 1", MADE_READY[0].join(["optimizer.load_state_dict(FSDP.", ")"]))
+    assert body(loaded).endswith("    load_optimizer_state(model, optimizer, saved)\n")
+    assert LOADED in changed(scattered.replace(" if rank == 0 else None", ""))
+
+
+def test_steps_that_flat_parameters_shared() -> None:
+    text = HEAD.replace(", use_orig_params=True", "") + "    " + LOADS[0].format(MADE_READY[0])
+    assert f"set_optimizer_state_dict(model, optimizer, with_own_steps(saved), {LOADED})" in meaning(rewrite(text).text)
+
+
+ELSEWHERE = [
+    "new = FSDP.{}\n    optimizer.load_state_dict(new)\n    return new\n",
+    "new = FSDP.{}\n    rank.load_state_dict(new)\n",
+    "new = FSDP.{}\n    if rank:\n        optimizer.load_state_dict(new)\n",
+    "return optimizer.load_state_dict(FSDP.{})\n",
+]
+
+
+@pytest.mark.parametrize("load", ELSEWHERE)
+def test_state_that_does_not_go_straight_to_the_optimizer(load: str) -> None:
+    assert MADE_READY[0] in body("    " + load.format(MADE_READY[0]))
+
+
+def test_sharded_state() -> None:
+    text = """\
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        new = FSDP.optim_state_dict_to_load(model, optimizer, saved)
+    optimizer.load_state_dict(new)
+"""
+    after = "    set_optimizer_state_dict(model, optimizer, saved, options=StateDictOptions(strict=False))\n"
+    assert changed(text) == after
+    assert changed("    " + LOADS[0].format("flatten_sharded_optim_state_dict(saved, model, optimizer)")) == after
+
+
+def test_optimizer_that_has_not_stepped() -> None:
+    """Torch's function makes it take a step that counts, when it is read and when it is loaded without a state."""
+    made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
+    read = "    state = FSDP.full_optim_state_dict(model, optimizer)\n"
+    load = "    " + LOADS[0].format(MADE_READY[0])
+    assert f"= read_optimizer_state(model, optimizer, {FULL_ON_RANK_0})" in changed(made + read)
+    assert "optimizer.load_state_dict(optim_state_dict_to_load(" in body(made + read + load)
+    for step in (
+        "    optimizer.step()\n",
+        "    rank.train(optimizer)\n",
+        "    for x in saved:\n        rank.step(x)\n",
+    ):
+        assert "= get_optimizer_state_dict(" in body(made + step + read), step
+        assert "set_optimizer_state_dict(" in body(made + step + read + load), step
+
+
+def test_optimizer_without_a_state() -> None:
+    load = "    " + LOADS[0].format(MADE_READY[0])
+    plain = "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    assert "optim_state_dict_to_load(" in body(plain + load)
+    assert "set_optimizer_state_dict(" in body(plain.replace("lr=", "momentum=0.9, lr=") + load)
+
+
+def test_evaluation_before() -> None:
+    """It leaves other parameters in the model than those that the optimizer has, until the model's state is read."""
+    evaluated = "    with torch.no_grad():\n        model(rank)\n"
+    read = "    state = FSDP.full_optim_state_dict(model, optimizer)\n"
+    assert "    reshard_all(model)\n    state = get_optimizer_state_dict(" in body(evaluated + read)
+    assert "reshard_all" not in body(evaluated + "    other = model.state_dict()\n" + read)
+    load = "    " + LOADS[0].format(MADE_READY[0])
+    assert "    reshard_all(model)\n    set_optimizer_state_dict(" in body(evaluated + load)
+
+
+def test_compiled_model_keeps_its_names() -> None:
+    text = "    model = torch.compile(model)\n    return FSDP.full_optim_state_dict(model, optimizer)\n"
+    assert "return full_optim_state_dict(model, optimizer)" in body(text)
+
+
 @pytest.mark.parametrize("last", ["saved", "saved['optim']", "torch.load(saved)"])
 def test_order_before_torch_2_1(last: str) -> None:
-    text = body(f"    optimizer.load_state_dict(FSDP.optim_state_dict_to_load({last}, model, optimizer))\n")
-    assert text == f"    optimizer.load_state_dict(optim_state_dict_to_load(model, optimizer, {last}))\n"
+    text = body(f"    return FSDP.optim_state_dict_to_load({last}, model, optimizer)\n")
+    assert text == f"    return optim_state_dict_to_load(model, optimizer, {last})\n"
 
 
 def test_order_that_goes_by_the_version_of_torch() -> None:
@@ -112,16 +254,19 @@ CONTEXTS = [
     ("StateDictType.FULL_STATE_DICT", "full_optim_state_dict(model, optimizer, rank0_only=False)"),
     (
         "StateDictType.FULL_STATE_DICT, None, FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)",
-        "full_optim_state_dict(model, optimizer)",
+        f"get_optimizer_state_dict(model, optimizer, {FULL_ON_RANK_0})",
     ),
     (
         "StateDictType.FULL_STATE_DICT, optim_state_dict_config=FullOptimStateDictConfig(offload_to_cpu=False)",
-        "full_optim_state_dict(model, optimizer, rank0_only=False, offload_to_cpu=False)",
+        "get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))",
     ),
-    ("StateDictType.SHARDED_STATE_DICT", "sharded_optim_state_dict(model, optimizer)"),
+    (
+        "StateDictType.SHARDED_STATE_DICT",
+        "get_optimizer_state_dict(model, optimizer, options=StateDictOptions(cpu_offload=True))",
+    ),
     (
         "StateDictType.SHARDED_STATE_DICT, None, ShardedOptimStateDictConfig(offload_to_cpu=False)",
-        "sharded_optim_state_dict(model, optimizer, offload_to_cpu=False)",
+        "get_optimizer_state_dict(model, optimizer)",
     ),
 ]
 
@@ -131,7 +276,26 @@ def test_context_says_what_is_read(settings: str, after: str) -> None:
     text = body(
         f"    with FSDP.state_dict_type(model, {settings}):\n        s = FSDP.optim_state_dict(model, optimizer)\n"
     )
-    assert text == f"    s = {after}\n"
+    options = text.split("options = ")[1].split("\n")[0] if "    options = " in text else ""
+    assert text.replace(f"    options = {options}\n", "").replace("=options", f"={options}") == f"    s = {after}\n"
+
+
+def test_options_that_the_model_and_the_optimizer_share() -> None:
+    config = "FullStateDictConfig(True, True), FullOptimStateDictConfig(True, True)"
+    text = f"""\
+    from torch.distributed.fsdp import FullStateDictConfig
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):
+        m = model.state_dict()
+        o = FSDP.optim_state_dict(model, optimizer)
+    return m, o
+"""
+    after = """\
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    m = get_model_state_dict(model, options=options)
+    o = get_optimizer_state_dict(model, optimizer, options=options)
+    return m, o
+"""
+    assert body(text).endswith(after)
 
 
 def test_arguments_over_several_lines() -> None:
@@ -192,7 +356,10 @@ def save(net, optimizer, group):
             "optim_state_dict(model, optimizer, group=model.process_group)",
             "optim_state_dict(model, optimizer, rank0_only=False)",
         ),
-        ("sharded_optim_state_dict(model, optimizer, group=group)", "sharded_optim_state_dict(model, optimizer)"),
+        (
+            "sharded_optim_state_dict(model, optimizer, group=group)",
+            "get_optimizer_state_dict(model, optimizer, options=StateDictOptions(cpu_offload=True))",
+        ),
         ("full_optim_state_dict(model, optimizer, group=everyone)", "full_optim_state_dict(model, optimizer)"),
         ("full_optim_state_dict(model, optimizer, group=group)", "full_optim_state_dict(model, optimizer)"),
     ],
@@ -237,37 +404,6 @@ def test_context_of_another_model_needs_a_person() -> None:
     check_marked(text + "        FSDP.optim_state_dict(rank.model, optimizer)\n", "FM303", Level.MANUAL, "for `model`")
 
 
-FLAT = ["net", "net, auto_wrap_policy=rank", "net, use_orig_params=False", 'net, device_id=torch.device("cpu")']
-
-
-@pytest.mark.parametrize("arguments", FLAT)
-@pytest.mark.parametrize("name", ["full_optim_state_dict", "sharded_optim_state_dict"])
-def test_flat_parameters_were_saved_unit_flat_order(name: str, arguments: str) -> None:
-    head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP({arguments})")
-    text = rewrite(f"{head}    return FSDP.{name}(model, optimizer)\n").text
-    assert text.endswith(f"    return {name}(model, optimizer, flat_order=True)\n")
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "flat"), [("", True), ("use_orig_params=False", True), ("use_orig_params=True", False)]
-)
-def test_flat_parameters_of_a_call_that_spreads_a_dict(kwargs: str, flat: bool) -> None:
-    head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP(net, **dict({kwargs}))")
-    text = rewrite(f"{head}    return FSDP.full_optim_state_dict(model, optimizer)\n").text
-    more = ", flat_order=True" if flat else ""
-    assert text.endswith(f"    return full_optim_state_dict(model, optimizer{more})\n")
-
-
-NOT_SEEN_FLAT = ["net, use_orig_params=rank", "net, **rank", "net, use_orig_params=True"]
-
-
-@pytest.mark.parametrize("arguments", NOT_SEEN_FLAT)
-def test_order_that_the_support_module_sees_by_itself(arguments: str) -> None:
-    head = HEAD.replace("FSDP(net, use_orig_params=True)", f"FSDP({arguments})")
-    text = rewrite(f"{head}    return FSDP.full_optim_state_dict(model, optimizer)\n").text
-    assert text.endswith("    return full_optim_state_dict(model, optimizer)\n")
-
-
 ALIGNED = """\
     loaded = FSDP.optim_state_dict_to_load(model=model,
                                            optim=optimizer,
@@ -305,21 +441,10 @@ def test_arguments_below_one_another_are_moved_along() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["scatter_full_optim_state_dict", "shard_full_optim_state_dict"])
-@pytest.mark.parametrize(
-    "loading", ["    optimizer.load_state_dict({})\n", "    s = {}\n    optimizer.load_state_dict(s)\n"]
-)
-def test_optimizer_that_the_result_is_loaded_into(name: str, loading: str) -> None:
-    """Without one, the support module takes a single group of all parameters for granted."""
-    result = rewrite(HEAD + loading.format(f"FSDP.{name}(saved, model)"))
-    assert f"{name}(saved, model, optim=optimizer)" in result.text
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
-
-
 def test_static_method_called_on_a_model() -> None:
     text = "    optimizer.load_state_dict(model.optim_state_dict_to_load(model, optimizer, saved))\n"
     result = rewrite(HEAD + text)
-    assert result.text.endswith("    optimizer.load_state_dict(optim_state_dict_to_load(model, optimizer, saved))\n")
+    assert f"{meaning(result.text)}\n".endswith(f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n")
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 

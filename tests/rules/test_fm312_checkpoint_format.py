@@ -48,7 +48,7 @@ def test_a_file_stays_one() -> None:
 def test_every_rank_saves() -> None:
     assert body(SAVE) == (
         "    state = get_model_state_dict(model)\n"
-        "    optim_state = sharded_optim_state_dict(model, optimizer)\n"
+        "    optim_state = get_optimizer_state_dict(model, optimizer)\n"
         '    dcp.save({"model": state, "optimizer": optim_state, "step": 1}, checkpoint_id=path)\n'
     )
 
@@ -95,7 +95,7 @@ def test_dict_over_several_lines() -> None:
 
 def test_legacy_optimizer_call() -> None:
     text = "    torch.save(FSDP.full_optim_state_dict(model, optimizer, rank0_only=False), path)\n"
-    assert body(text) == "    dcp.save(sharded_optim_state_dict(model, optimizer), checkpoint_id=path)\n"
+    assert body(text) == "    dcp.save(get_optimizer_state_dict(model, optimizer), checkpoint_id=path)\n"
 
 
 def test_loading() -> None:
@@ -111,8 +111,7 @@ def test_loading() -> None:
         """
         saved = load_dcp(path, model)
         set_model_state_dict(model, saved["model"])
-        o = optim_state_dict_to_load(model, optimizer, saved["optimizer"])
-        optimizer.load_state_dict(o)
+        set_optimizer_state_dict(model, optimizer, saved["optimizer"], options=StateDictOptions(strict=False))
         set_model_state_dict(model, load_dcp(path, model), options=StateDictOptions(strict=False))
         """
     )

@@ -23,16 +23,22 @@ def resume(net, optimizer, path):
 
 ```python
 import torch.distributed.checkpoint as dist_cp
-from torch.distributed.checkpoint.state_dict import get_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import load_sharded_optim_state_dict, optim_state_dict_to_load
+from fsdp2_support import load_sharded_optim_state_dict
 
 
 def resume(net, optimizer, path):
     model = fully_shard(net)
     saved = load_sharded_optim_state_dict(get_model_state_dict(model), "optim", dist_cp.FileSystemReader(path))
-    optimizer.load_state_dict(optim_state_dict_to_load(model, optimizer, saved["optim"]))
+    set_optimizer_state_dict(
+        model, optimizer, saved["optim"], options=StateDictOptions(strict=False)
+    )
 ```
 
 ## Fix safety
@@ -51,17 +57,13 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Fix, Import, Level, Rule, finding
 from codemods.reading.call_layout import renaming
+from codemods.tables.state_dicts import DCP_READERS
 
 CODE = "FM305"
 
-_NAMES = frozenset(
-    f"torch.distributed.{package}.load_sharded_optimizer_state_dict"
-    for package in ("checkpoint", "checkpoint.optimizer", "_shard.checkpoint", "_shard.checkpoint.optimizer")
-)
-
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    return node if isinstance(node, cst.Call) and ctx.dotted(node.func) in _NAMES else None
+    return node if isinstance(node, cst.Call) and ctx.dotted(node.func) in DCP_READERS else None
 
 
 def edit(call: cst.Call, ctx: Context) -> Fix:

@@ -1,4 +1,4 @@
-"""An optimizer's state dict, keyed by parameter names and in the order that FSDP1 wrote."""
+"""An optimizer's state dict, keyed by parameter names."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 
 from .api import OptimStateKeyType
 from .model_state import gather, outline, shard_like
 from .summon import is_first_rank
 from .training import reshard_all
-from .units import FLAT_MODELS
 
 
 def parameter_names(model: nn.Module) -> dict[nn.Parameter, str]:
@@ -29,47 +31,16 @@ def param_groups(model: nn.Module, optim: torch.optim.Optimizer | None) -> list[
     return optim.param_groups if optim is not None else [{"params": list(model.parameters())}]
 
 
-def flat_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """One parameter's state as FSDP1 without use_orig_params ordered it: tensors, single numbers, then all else."""
-
-    def rank(name: str) -> tuple[int, str]:
-        value = state[name]
-        return (2 if not isinstance(value, torch.Tensor) else int(not value.dim())), name
-
-    return {name: state[name] for name in sorted(state, key=rank)}
-
-
-def unit_numbers(model: nn.Module) -> dict[str, int]:
-    """The unit that each parameter belongs to, by its name; none for what is not sharded."""
-    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    numbers = {param: number for number, unit in enumerate(units) for param in unit.parameters()}
-    return {
-        name: numbers[param] if isinstance(param, DTensor) else -1 for param, name in parameter_names(model).items()
-    }
-
-
-def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer, flat_order: bool = False) -> dict[str, Any]:
-    """An optimizer's state with parameter names for keys, in FSDP1's order, which went by units.
+def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's state with parameter names for keys.
 
     Torch's `get_optimizer_state_dict` makes an optimizer that has not stepped yet take a step, and that one counts.
     """
-    flat_order = flat_order or any(module in FLAT_MODELS for module in model.modules())
     names = parameter_names(model)
-    units = unit_numbers(model)
     keys = [names[param] for group in optim.param_groups for param in group["params"]]
     own = optim.state_dict()
     groups = [{**group, "params": [keys[key] for key in group["params"]]} for group in own["param_groups"]]
-    state = {keys[key]: values for key, values in own["state"].items()}
-    if flat_order:
-        for group in groups:
-            group["params"].sort(key=units.__getitem__)
-        order = [name for group in groups for name in group["params"] if name in state]
-        return {"state": {name: flat_state(state[name]) for name in order}, "param_groups": groups}
-    first: dict[int, str] = {-1: ""}
-    for name in sorted(state):
-        first.setdefault(units[name], name)
-    order = sorted(state, key=lambda name: (first[units[name]], name))
-    return {"state": {name: state[name] for name in order}, "param_groups": groups}
+    return {"state": {keys[key]: values for key, values in own["state"].items()}, "param_groups": groups}
 
 
 def full_optim_state_dict(
@@ -77,16 +48,40 @@ def full_optim_state_dict(
     optim: torch.optim.Optimizer,
     rank0_only: bool = True,
     offload_to_cpu: bool = True,
-    flat_order: bool = False,
 ) -> dict[str, Any]:
     """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
 
-    With `rank0_only`, all but the first of the model's ranks get an empty dict. `flat_order` is that of FSDP1 without
-    use_orig_params.
+    With `rank0_only`, all but the first of the model's ranks get an empty dict.
     """
     keep = not rank0_only or is_first_rank(model)
-    full: dict[str, Any] = gather(named_optim_state(model, optim, flat_order), offload_to_cpu, keep)
+    full: dict[str, Any] = gather(named_optim_state(model, optim), offload_to_cpu, keep)
     return full if keep else {}
+
+
+def read_optimizer_state(
+    model: nn.Module, optim: torch.optim.Optimizer, options: StateDictOptions | None = None
+) -> dict[str, Any]:
+    """Torch's `get_optimizer_state_dict`, which makes an optimizer that has not stepped yet take a step that counts."""
+    has_stepped = bool(optim.state)
+    state_dict = get_optimizer_state_dict(model, optim, options=options)
+    if not has_stepped:
+        optim.state.clear()
+        if state_dict:
+            state_dict["state"] = {}
+    return state_dict
+
+
+def load_optimizer_state(
+    model: nn.Module, optim: torch.optim.Optimizer, optim_state_dict: Mapping[str, Any] | None
+) -> None:
+    """Load a full optimizer state that only the first rank needs to have. Every rank has to call this."""
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
+    set_optimizer_state_dict(model, optim, optim_state_dict or {}, options=options)  # type: ignore[arg-type]
+    # Torch leaves out on the other ranks what their optimizers do not have, such as a scheduler's `initial_lr`.
+    settings = [[{**group, "params": None} for group in optim.param_groups]]
+    dist.broadcast_object_list(settings, src=0)
+    for group, saved in zip(optim.param_groups, settings[0], strict=True):
+        group.update({**saved, "params": group["params"]})
 
 
 def offload(value: Any) -> Any:
@@ -97,10 +92,10 @@ def offload(value: Any) -> Any:
 
 
 def sharded_optim_state_dict(
-    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True, flat_order: bool = False
+    model: nn.Module, optim: torch.optim.Optimizer, offload_to_cpu: bool = True
 ) -> dict[str, Any]:
     """FSDP1's sharded optimizer state dict, with DTensors in it, to be saved by `torch.distributed.checkpoint`."""
-    named = named_optim_state(model, optim, flat_order)
+    named = named_optim_state(model, optim)
     return offload(named) if offload_to_cpu else named
 
 

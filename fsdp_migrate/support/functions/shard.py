@@ -27,7 +27,7 @@ from torch.distributed.fsdp import (
 from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_mesh
 from .precision import cast_module_buffers, unit_mp_policy
 from .states import broadcast_module_states, make_contiguous, materialize
-from .units import FLAT_MODELS, is_container, resolve_ignored, unit_modules, wrap_targets
+from .units import is_container, resolve_ignored, unit_modules, wrap_targets
 
 logger = logging.getLogger(__name__)
 
@@ -168,8 +168,6 @@ def shard_model(
     shard_unit(module, is_root=True, **arguments)
     cast_at_the_root_only(module)
     NESTED_MP_POLICIES[module] = unit_mp_policy(mixed_precision)
-    if not use_orig_params:
-        FLAT_MODELS.add(module)
     reduce_unused = getattr(module, "set_reduce_scatter_unused_params", None)  # torch >= 2.13
     if reduce_unused is not None:
         # FSDP1's flat gradient held zeros for parameters without gradient, so weight decay and momentum reached them,

@@ -97,10 +97,10 @@ def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], stric
     return model.load_state_dict(state_dict, strict=strict)  # sharded, or no FSDP model at all
 
 
-def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, flat_order: bool = False) -> dict[str, Any]:
+def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
     """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
     config = get_state_dict_type(model).optim_state_dict_config
     if is_full(model):
         rank0_only = getattr(config, "rank0_only", False)
-        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, flat_order)
-    return sharded_optim_state_dict(model, optim, config.offload_to_cpu, flat_order)
+        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu)
+    return sharded_optim_state_dict(model, optim, config.offload_to_cpu)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecision
 
 from .policies import _or_policy, transformer_auto_wrap_policy
-
-# Models that were wrapped without use_orig_params: FSDP1 saved their optimizers' state in another order.
-FLAT_MODELS: WeakSet[nn.Module] = WeakSet()
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 

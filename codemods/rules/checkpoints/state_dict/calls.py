@@ -12,6 +12,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
 from codemods.reading.model_loading import loading
+from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.state_dict_settings import Settings
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
@@ -42,7 +43,7 @@ class Body:
 def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Body:
     """Raises NotStatic when the body does something with state dicts that has no counterpart.
 
-    FSDP1's static methods that deal in optimizers are left to their own rule.
+    FSDP1's static methods that deal in optimizers are left to their own rule, but for the options that they share.
     """
     written = Body()
     for node in _calls(block.body):
@@ -51,6 +52,8 @@ def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Bod
             raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
         if isinstance(node.func, cst.Attribute) and ctx.code(node.func.value) == ctx.code(chosen.model):
             _rewrite_method(node, node.func.attr.value, chosen, block, ctx, written)
+        elif static:
+            written.take_options(node, options_in_context(node, ctx) or "", ctx)
     return written
 
 

@@ -1,0 +1,62 @@
+"""Whether an optimizer has stepped where its state is read: torch makes one that has not take a step, which counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.words import last_name, words
+from codemods.tables.optimizers import BOUND
+
+_DEPTH = 4
+"""How many functions and callers are followed."""
+
+
+def may_be_before_first_step(read: cst.Call, optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the program is seen to make the optimizer, and to come here without a call that could step it."""
+    made = {id(origin.node) for origin in ctx.origins(optimizer) if isinstance(origin.node, cst.Call)}
+    return not _steps_before(read, made, ctx, _DEPTH)
+
+
+def _steps_before(node: cst.CSTNode, made: Collection[int], ctx: Context, depth: int) -> bool:
+    """Callers that are not seen are supposed to train first."""
+    if any(_steps(call, ctx, depth) for call in _run_before(node, ctx)):
+        return True
+    scope = ctx.scope(node)
+    if isinstance(scope, cst.Module) or any(id(call) in made for call in ctx.calls(scope)):
+        return False
+    callers = ctx.callers(node) if depth else ()
+    return all(_steps_before(call, made, where, depth - 1) for where, call in callers)
+
+
+def _run_before(node: cst.CSTNode, ctx: Context) -> Iterator[cst.Call]:
+    """The calls in the same function that stand above, or in a loop around: what an earlier turn ran."""
+    start = ctx.span(node)[0]
+    first, last = start, start
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
+            break
+        if isinstance(outer, (cst.For, cst.While)):
+            first, last = ctx.span(outer)
+    for call in ctx.calls(ctx.scope(node)):
+        begin, end = ctx.span(call)
+        if end <= start or (first <= begin and end <= last and not begin <= start < end):
+            yield call
+
+
+def _steps(call: cst.Call, ctx: Context, depth: int) -> bool:
+    """`optimizer.step()`, a function that has one, and whatever is handed an optimizer and cannot be followed."""
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "step":
+        return True
+    runs = ctx.runs(call)
+    if not runs:
+        is_library = (ctx.dotted(call.func) or "").startswith("torch.") or ctx.fsdp1(call.func) is not None
+        return not is_library and any(words(last_name(argument.value)) & BOUND for argument in call.args)
+    return depth > 0 and any(
+        _steps(inner, where, depth - 1)
+        for where, function in runs
+        for inner in where.inside(function.body)
+        if isinstance(inner, cst.Call)
+    )

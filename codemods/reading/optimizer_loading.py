@@ -1,0 +1,125 @@
+"""Where a state goes that a call of FSDP1 made ready for an optimizer, and who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic, Origin
+from codemods.reading.dcp_format import is_loaded_by_dcp
+from codemods.reading.enclosing import enclosing
+from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.optimizer_calls import Given
+from codemods.reading.state_dict_settings import Settings, context_of, settings
+from codemods.tables.state_dicts import DCP_READERS
+
+STATES = ("optim_state_dict", "full_optim_state_dict", "sharded_optim_state_dict")
+"""What the parameter is called that takes the saved state."""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What loads the state, whole: `set_optimizer_state_dict` stands for both calls."""
+
+    optimizer: cst.BaseExpression
+    replaced: cst.CSTNode
+    """The expression, or the assignment, that the new call takes the place of."""
+    gone: cst.CSTNode | None = None
+    """The statement that loads the result, where it is another one."""
+
+
+def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
+    """None where what the call returns goes elsewhere, or is not seen to be loaded at once."""
+    holder = ctx.parent(call)
+    if "load_directly" in given:
+        is_alone = isinstance(holder, cst.Expr) and ctx.code(given["load_directly"].value) == "True"
+        return Loading(given["optim"].value, call) if is_alone and "optim" in given else None
+    if isinstance(holder, cst.Arg):
+        load = _load(holder, ctx)
+        return _checked(load, load, None, given, ctx)
+    if not isinstance(holder, cst.Assign) or len(holder.targets) != 1 or len(uses := ctx.uses(holder)) != 1:
+        return None
+    load = _load(ctx.parent(uses[0]), ctx)
+    statement = enclosing(ctx, load, cst.SimpleStatementLine) if load is not None else None
+    if statement is None or len(statement.body) != 1:
+        return None
+    return _checked(load, holder, statement, given, ctx) if _follows(statement, holder, ctx) else None
+
+
+def _load(argument: cst.CSTNode | None, ctx: Context) -> cst.Call | None:
+    """`optimizer.load_state_dict(…)`, a statement of its own, by its only argument."""
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute) or len(call.args) != 1:
+        return None
+    is_load = call.func.attr.value == "load_state_dict" and isinstance(call.func.value, (cst.Name, cst.Attribute))
+    return call if is_load and isinstance(ctx.parent(call), cst.Expr) else None
+
+
+def _checked(
+    load: cst.Call | None, replaced: cst.CSTNode | None, gone: cst.CSTNode | None, given: Given, ctx: Context
+) -> Loading | None:
+    """The optimizer that is loaded is the one that the state was made ready for."""
+    if load is None or replaced is None:
+        return None
+    owner = cst.ensure_type(load.func, cst.Attribute).value
+    is_same = "optim" not in given or ctx.code(given["optim"].value) == ctx.code(owner)
+    return Loading(owner, replaced, gone) if is_same and ctx.same_meaning(owner, replaced) else None
+
+
+def _follows(statement: cst.CSTNode, first: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a statement is always come to behind another: in the same block, or in one that only `with`s part."""
+    inner: cst.CSTNode = first
+    for outer in ctx.ancestors(first):
+        if isinstance(outer, (cst.IndentedBlock, cst.Module)) and any(each is statement for each in outer.body):
+            return ctx.span(statement)[0] > ctx.span(inner)[0]
+        if not isinstance(outer, (cst.With, cst.IndentedBlock, cst.SimpleStatementLine)):
+            return False
+        inner = outer
+    return False
+
+
+def is_sharded(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the state came through `torch.distributed.checkpoint`, and each rank has its part of it."""
+    if name == "flatten_sharded_optim_state_dict" or is_loaded_by_dcp(state, ctx):
+        return True
+    if name != "optim_state_dict_to_load":
+        return False
+    chosen = _settings(call, ctx)
+    if chosen is not None:
+        return not chosen.is_full
+    return any(_is_read_by_dcp(origin) for origin in _made(state, ctx))
+
+
+def is_on_first_rank_only(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether ranks but the first can be without the state."""
+    chosen = _settings(call, ctx)
+    may_be = name == "scatter_full_optim_state_dict"
+    may_be = may_be or (chosen is not None and chosen.optim_config.get("rank0_only") != "False")
+    made = _made(state, ctx)
+    return may_be and not (made and all(_is_on_every_rank(origin) for origin in made))
+
+
+def _settings(call: cst.Call, ctx: Context) -> Settings | None:
+    """Those of the context around a call."""
+    context = context_of(call, ctx)
+    try:
+        return settings(context, ctx) if context is not None else None
+    except NotStatic:
+        return None
+
+
+def _made(state: cst.BaseExpression, ctx: Context) -> Sequence[Origin]:
+    """Where a state is made, or what it is an item of."""
+    while isinstance(state, cst.Subscript):
+        state = state.value
+    return ctx.origins(state)
+
+
+def _is_read_by_dcp(origin: Origin) -> bool:
+    return isinstance(origin.node, cst.Call) and origin.file.dotted(origin.node.func) in DCP_READERS
+
+
+def _is_on_every_rank(origin: Origin) -> bool:
+    return isinstance(origin.node, cst.Call) and not is_on_one_rank(origin.node, origin.file)

@@ -1,0 +1,77 @@
+"""How torch's `get_optimizer_state_dict` reads what a call of FSDP1 read of an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic
+from codemods.plan import PlannedContext
+from codemods.reading.dcp_format import is_saved_by_dcp, may_alias, save_of
+from codemods.reading.one_rank import is_read_on_first_rank
+from codemods.reading.optimizer_calls import Given, arguments_of, function_of
+from codemods.reading.process_groups import has_group_of_its_own, is_default
+from codemods.reading.state_dict_settings import context_of, default, settings
+from codemods.tables.state_dicts import CONFIG_FIELDS
+
+READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
+
+
+def options_in_context(call: cst.Call, ctx: PlannedContext) -> str | None:
+    """The options of a call in a `state_dict_type` context, where they can be put behind its arguments as they are."""
+    name = function_of(call, ctx)
+    if name not in READERS or len(call.args) != 2:
+        return None
+    try:
+        return options_of(call, name, arguments_of(call, name, ctx), ctx)
+    except NotStatic:
+        return None
+
+
+def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> str | None:
+    """The arguments of `StateDictOptions`; None where torch's own function does not give the same.
+
+    It gives a full state on the CPU to the first of all ranks only, and takes `_orig_mod.` out of the names.
+    """
+    if not {"model", "optim"} <= given.keys():
+        raise NotStatic("the model or the optimizer is not among its arguments")
+    if ctx.plan.state_dicts_at_run_time or ctx.wrapping.compiles(ctx.path):
+        return None
+    config = config_of(call, name, given, ctx)
+    offload, rank0_only = config["offload_to_cpu"], config.get("rank0_only")
+    if rank0_only is None or is_saved_by_dcp(call, ctx):
+        return "" if rank0_only is not None or offload == "False" else f"cpu_offload={offload}"
+    if rank0_only == offload == "False":
+        return None if may_alias(call, ctx) else "full_state_dict=True"
+    if has_own_group(given, ctx):
+        return None
+    if rank0_only == "True" and offload == "False" and save_of(call, ctx) is None:
+        return None
+    if rank0_only != "True" and not is_read_on_first_rank(call, ctx):
+        return None
+    return f"full_state_dict=True, cpu_offload={'True' if offload == 'False' else offload}"
+
+
+def has_own_group(given: Given, ctx: Context) -> bool:
+    """Whether the model can be sharded over other ranks than all."""
+    if "group" in given and not is_default(ctx, given["group"].value):
+        return True
+    model = given.get("model")
+    return model is not None and has_group_of_its_own(ctx, model.value)
+
+
+def config_of(call: cst.Call, name: str, given: Given, ctx: Context) -> Mapping[str, str]:
+    """The fields of the config that holds for a call, as texts."""
+    if name == "full_optim_state_dict":
+        rank0_only = ctx.code(given["rank0_only"].value) if "rank0_only" in given else "True"
+        return {"offload_to_cpu": "True", "rank0_only": rank0_only}
+    if name == "sharded_optim_state_dict":
+        return CONFIG_FIELDS["ShardedOptimStateDictConfig"]
+    context = context_of(call, ctx)
+    if context is None:
+        return default(given["model"].value).optim_config
+    chosen = settings(context, ctx)
+    if ctx.code(chosen.model) != ctx.code(given["model"].value):
+        raise NotStatic(f"the context around it is for `{ctx.code(chosen.model)}`")
+    return chosen.optim_config

@@ -1,0 +1,130 @@
+"""**What it does.** Rewrites FSDP1's static methods that read or load an optimizer's state into
+`get_optimizer_state_dict` and `set_optimizer_state_dict` of torch; the latter stands for the `load_state_dict` behind
+it as well.
+
+**Why.** They read flat parameters, which an FSDP2 model does not have.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, optimizer, path):
+    model = FSDP(net, use_orig_params=True)
+    state = FSDP.full_optim_state_dict(model, optimizer)
+    if torch.distributed.get_rank() == 0:
+        torch.save(state, path)
+
+
+def resume(net, optimizer, path):
+    model = FSDP(net, use_orig_params=True)
+    optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path)))
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.fsdp import fully_shard
+
+
+def save(net, optimizer, path):
+    model = fully_shard(net)
+    state = get_optimizer_state_dict(
+        model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
+    if torch.distributed.get_rank() == 0:
+        torch.save(state, path)
+
+
+def resume(net, optimizer, path):
+    model = fully_shard(net)
+    set_optimizer_state_dict(
+        model,
+        optimizer,
+        torch.load(path),
+        options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False),
+    )
+```
+
+## Fix safety
+
+Same keys, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks); the order
+of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did. Functions of the support
+module stand in for torch's where those would give something else:
+
+- Torch makes an optimizer that has not stepped yet take a step, and that one counts (`read_optimizer_state`).
+- FSDP1 without `use_orig_params=True` saved one `step` for a unit, which torch takes over as it is (`with_own_steps`).
+- Where only rank 0 has the state, torch leaves a scheduler's `initial_lr` out on the others (`load_optimizer_state`).
+- Torch takes `_orig_mod.` of a compiled model out of the names, gives a state on the CPU to rank 0 only, and broadcasts
+  from the first rank of all, whatever the model is sharded over.
+- What is loaded is handed on, or its kind is set at run time: functions of FSDP1's names.
+
+A file whose keys are parameter ids raises.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, Fix, Level, NotStatic, Rule, finding
+from codemods.plan import PlannedContext
+from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
+from codemods.reading.optimizer_reading import READERS, has_own_group
+from codemods.tables.leftovers import LEFTOVERS
+from codemods.tables.state_dicts import OPTIMIZER_CALLS
+
+from .by_name import Written, as_function
+from .loading import load
+from .reading import read
+
+CODE = "FM303"
+
+
+def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    return node if isinstance(node, cst.Call) and function_of(node, ctx) is not None else None
+
+
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
+    name = function_of(call, ctx) or ""
+    try:
+        written = _rewrite(call, name, ctx)
+    except NotStatic as undecided:
+        if ctx.fsdp1(call.func) is None:
+            return Fix()  # an attribute of the wrapper, which is named as such
+        row = LEFTOVERS[PREFIX + name]
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)])
+    message = f"{ctx.code(call.func)} becomes {written.becomes}"
+    return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
+
+
+def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
+    given = arguments_of(call, name, ctx)
+    if name in READERS:
+        return read(call, name, given, ctx)
+    if has_own_group(given, ctx):
+        # A state to load comes from the first of all ranks, and another group's model has other values.
+        raise NotStatic("the model is sharded over a process group of its own")
+    return load(call, name, given, ctx) or as_function(call, name, given, ctx)
+
+
+RULE: Rule[cst.Call] = Rule(
+    CODE,
+    "optimizer-state-method",
+    __doc__,
+    nodes=(cst.Call,),
+    methods=tuple(sorted(OPTIMIZER_CALLS)),
+    match=match,
+    edit=edit,
+)
