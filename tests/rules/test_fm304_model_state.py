@@ -330,3 +330,47 @@ def test_model_with_a_group_of_its_own(given: str) -> None:
 def test_model_over_all_ranks(given: str) -> None:
     text = GROUPS.format(given=given) + "    model.load_state_dict(path)\n"
     assert "set_model_state_dict(" in rewrite(text).text
+
+
+ANY = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(net):
+    return FSDP(net)
+
+
+def keep(part, path):
+    module = part.find(path)
+    {statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "after"),
+    [
+        ("torch.save(module.state_dict(), path)", "torch.save(full_state_dict(module), path)"),
+        ("return module.load_state_dict(torch.load(path))", "return load_full_state_dict(module, torch.load(path))"),
+        (
+            "missing, _ = module.load_state_dict(path, strict=False)",
+            "missing, _ = load_full_state_dict(module, path, strict=False)",
+        ),
+    ],
+)
+def test_what_may_be_wrapped_is_read_by_a_function_that_takes_any_model(statement: str, after: str) -> None:
+    result = rewrite(ANY.format(statement=statement))
+    assert result.text.endswith(f"    {after}\n")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_what_may_be_wrapped_and_one_rank_reads() -> None:
+    text = ANY.format(statement="if torch.distributed.get_rank() == 0:\n        torch.save(module.state_dict(), path)")
+    assert "module.state_dict()" in check_marked(text, "FM304", words="one rank alone").text
+
+
+@pytest.mark.parametrize(
+    "statement", ["part.optimizer.load_state_dict(path)", "torch.save(part.scheduler.state_dict(), path)"]
+)
+def test_what_is_no_model_stays(statement: str) -> None:
+    assert rewrite(ANY.format(statement=statement)).text.endswith(f"    {statement}\n")

@@ -70,7 +70,7 @@ from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.process_groups import has_group_of_its_own
-from codemods.tables.names import SUMMON
+from codemods.tables.names import SUMMON, WRAPPER
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
 
 CODE = "FM304"
@@ -105,16 +105,23 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     held = ctx.kinds(model)
     if ModelKind.FSDP in held or (method == "state_dict" and is_inner_module(model, node, ctx)):
         return Match(node, model, method)
-    return (
-        Match(node, model, method) if ModelKind.UNKNOWN in held and _may_be_silent(node, model, method, ctx) else None
-    )
+    return Match(node, model, method) if ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx) else None
 
 
-def _may_be_silent(call: cst.Call, model: cst.BaseExpression, method: str, ctx: PlannedContext) -> bool:
-    """Whether it could be an FSDP model whose shards are saved without a word. Loading into one raises by itself."""
-    if method == "load_state_dict" or "FullyShardedDataParallel" not in ctx.text:
+def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    """Whether it could be an FSDP model: shards would be saved without a word, and whole tensors not be loaded."""
+    if not ctx.plan.migrates or not any(name.startswith(WRAPPER) for _, name in ctx.references()):
         return False
-    return bool(_MODEL.search(ctx.code(model))) and not _is_wrapped_elsewhere(model, ctx)
+    if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx):
+        return False
+    return not _is_wrapped_elsewhere(model, ctx)
+
+
+def _is_wrapped_below(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    """Whether the function wraps it further down: `net.load_state_dict(state)`, then `FSDP(net)`."""
+    here, text = ctx.span(model)[0], ctx.code(model)
+    below = (call for call in ctx.calls(ctx.scope(model)) if call in ctx.plan.wraps and ctx.span(call)[0] > here)
+    return any(ctx.code(argument.value) == text for call in below for argument in call.args)
 
 
 def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
@@ -129,7 +136,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if ModelKind.FSDP not in held and not ctx.plan.state_dicts_at_run_time:
-        return _manual(found, ctx, "it cannot be seen whether this model is wrapped")
+        return _of_any_model(found, ctx)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     if ctx.plan.state_dicts_at_run_time or ModelKind.DDP in held:
@@ -184,6 +191,21 @@ def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, opt
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
     )
+
+
+def _of_any_model(found: Match, ctx: PlannedContext) -> Fix:
+    """What is not seen to be wrapped can be: the support module's functions take any model."""
+    if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
+        return _manual(found, ctx, "it cannot be seen whether this model is wrapped, and one rank alone reads it")
+    if found.call.args and found.method == "state_dict":
+        return _manual(found, ctx, "it cannot be seen whether this model is wrapped")
+    if found.method == "state_dict":
+        return Fix() if is_saved_by_dcp(found.call, ctx) else _through_support(found, ctx, "full_state_dict")
+    try:
+        state = loading(found.call, ctx).state
+    except NotStatic as undecided:
+        return _manual(found, ctx, str(undecided))
+    return Fix() if is_loaded_by_dcp(state, ctx) else _through_support(found, ctx, "load_full_state_dict")
 
 
 def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:

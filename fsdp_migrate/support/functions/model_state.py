@@ -31,8 +31,11 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
 
     With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
     """
+    state = model.state_dict()
+    if not any(isinstance(value, DTensor) for value in state.values()):
+        return state  # DDP, or not distributed at all
     keep = not rank0_only or is_first_rank(model)
-    full: dict[str, Any] = gather(model.state_dict(), offload_to_cpu, keep)
+    full: dict[str, Any] = gather(state, offload_to_cpu, keep)
     return full if keep else {}
 
 
