@@ -271,6 +271,9 @@ class Context(Source, Protocol):
     def fsdp1(self, node: cst.BaseExpression) -> str | None:
         """The FSDP1 construct a name means, whatever it was imported as: `FullyShardedDataParallel.state_dict_type`."""
 
+    def annotated(self, parameter: cst.Param) -> Sequence[str]:
+        """The dotted names of the classes in a parameter's annotation, quoted or not; None is left out."""
+
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         """Where the value of an expression can be made, followed through the program."""
 

@@ -41,7 +41,7 @@ def leftovers(file: PlannedFile, made: Collected) -> Iterator[Fix]:
             # The rest of the vocabulary is imported from the support module then, under the same names.
             yield leftover.report(string, name, file, migrated)
     for string, name in file.quoted():
-        yield leftover.quoted(string, name, file)
+        yield leftover.quoted(string, name, file, migrated)
     yield leftover.plain_data(data, file)
     if plan.beside(file.path) is None:
         attributes = [node for node in file.nodes(cst.Attribute) if rendered.keeps(file.span(node.attr))]

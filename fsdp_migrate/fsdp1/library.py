@@ -10,6 +10,7 @@ LIBRARY = Library(
     wrapper=WRAPPER,
     is_wrapper=lambda dotted: fsdp1_name(dotted) == WRAPPER,
     is_model_class=lambda dotted: fsdp1_name(dotted) == WRAPPER or dotted.endswith(".DistributedDataParallel"),
+    is_beside=lambda dotted: dotted.rpartition(".")[2] == "FSDPModule",
     gives_wrappers=lambda dotted: fsdp1_name(dotted) == f"{WRAPPER}.fsdp_modules",
     inner=frozenset({"module", "_orig_mod", "_fsdp_wrapped_module"}),
     exports=lambda module, name: module.startswith(PACKAGE) and name in FSDP1 | FSDP2,

@@ -6,9 +6,19 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.manual import context_of
-from codemods.tables.names import WRAPPER
+from codemods.tables.names import WRAPPER, fsdp1_name
 
 from .class_tests import object_of
+
+
+def kinds_of(origin: Origin) -> frozenset[ModelKind]:
+    """All that it can be: a parameter can be annotated with several classes."""
+    if not isinstance(origin.node, cst.Param):
+        return frozenset({kind_of(origin)})
+    file = origin.file
+    classes = file.annotated(origin.node)
+    kinds = [ModelKind.FSDP if fsdp1_name(name) == WRAPPER else object_of(name) for name in classes]
+    return frozenset(kinds or [ModelKind.UNKNOWN])
 
 
 def kind_of(origin: Origin) -> ModelKind:
@@ -29,11 +39,9 @@ def kind_of(origin: Origin) -> ModelKind:
 
 
 def _held_by_parameter(file: Context, parameter: cst.Param) -> ModelKind:
-    """`model: FSDP`, `model: DDP`."""
-    if parameter.annotation is None:
-        return ModelKind.UNKNOWN
-    annotation = parameter.annotation.annotation
-    return ModelKind.FSDP if file.fsdp1(annotation) == WRAPPER else object_of(file.dotted(annotation))
+    """`model: FSDP`, `model: Optional["FSDP"]`, `model: DDP`."""
+    held = kinds_of(Origin(file, parameter))
+    return next(kind for kind in (ModelKind.FSDP, ModelKind.DDP, *held) if kind in held)
 
 
 def _held_by_call(file: Context, call: cst.Call) -> ModelKind:

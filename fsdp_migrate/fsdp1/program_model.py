@@ -16,6 +16,7 @@ from codemods.api import Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 
 from ..pyanalysis import values
+from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
 from ..pyanalysis.conditions import Conditions
 from ..pyanalysis.definitions import last_name
@@ -28,7 +29,7 @@ from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
-from .model_kinds import kind_of
+from .model_kinds import kind_of, kinds_of
 from .sites import WrapFacts
 from .source import ParsedSource
 
@@ -98,6 +99,9 @@ class FileContext(ParsedSource):
             known[node] = fsdp1_name(dotted) if dotted is not None else None
         return known[node]
 
+    def annotated(self, parameter: cst.Param) -> Sequence[str]:
+        return annotated_classes(self._program.symbols, self.tree, parameter)
+
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         found = self._facts.values.origins(self.tree, node)
         if not found:
@@ -118,7 +122,8 @@ class FileContext(ParsedSource):
                 return frozenset({ModelKind.OTHER})
         if tested is not None and ModelKind.FSDP in tested:
             return tested
-        held = frozenset(kind_of(origin) for origin in self.origins(node) if not self._is_elsewhere(origin, node))
+        origins = [origin for origin in self.origins(node) if not self._is_elsewhere(origin, node)]
+        held = frozenset(kind for origin in origins for kind in kinds_of(origin))
         if self._facts.values.objects.is_self(self.tree, node):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
         if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):

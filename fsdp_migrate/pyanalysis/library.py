@@ -15,6 +15,8 @@ class Library:
     is_wrapper: Callable[[str], bool]
     is_model_class: Callable[[str], bool]
     """Whether a parameter that is annotated with a class is such an object, whoever passes it: the wrapper is."""
+    is_beside: Callable[[str], bool]
+    """Whether it is an object of another kind then, which the program deals with in code of its own."""
     gives_wrappers: Callable[[str], bool]
     """Whether a function returns the wrappers that there are within one."""
     inner: frozenset[str]

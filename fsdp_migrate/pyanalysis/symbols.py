@@ -65,6 +65,12 @@ class Symbols:
         symbol = self.of(tree, expression)
         return symbol.dotted if isinstance(symbol, Outside) else None
 
+    def dotted_at(self, tree: Tree, at: cst.CSTNode, name: str) -> str | None:
+        """The same for a name in a string, `nn.Linear`, as it would be read where `at` stands."""
+        first, _, rest = name.partition(".")
+        symbol = self._of_name(tree, tree.scope_of[at], first)
+        return ".".join(filter(None, [symbol.dotted, rest])) if isinstance(symbol, Outside) else None
+
     def star_imports(self, tree: Tree) -> Iterator[Tree | str]:
         """The modules a file imports everything from: a file of the program, or a dotted name."""
         for node in tree.nodes(cst.ImportFrom):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from .annotations import annotated_classes
 from .callers import Callers, Function
 from .containers import Containers, Part, constant
 from .definitions import is_context_manager, is_generator, is_super, last_name, returns, yields
@@ -336,9 +337,14 @@ class Values:
             yield Origin(tree, parameter, f"`{parameter.name.value}` takes what no other parameter does")
             return
         passed = list(self.callers.passed(tree, function, parameter))
-        if self._is_annotated(tree, parameter):
+        library, classes = self.program.library, annotated_classes(self.program.symbols, tree, parameter)
+        models = [name for name in classes if library.is_model_class(name)]
+        if models:
             yield Origin(tree, parameter)
-        elif not passed:
+        elif any(map(library.is_beside, classes)):
+            yield Origin(tree, parameter)
+            return
+        if not passed and (not models or models != classes):
             name = f"`{function.name.value}`" if isinstance(function, cst.FunctionDef) else "a lambda"
             yield Origin(tree, None, f"`{parameter.name.value}` is a parameter of {name}")
         for part in passed:
@@ -346,13 +352,6 @@ class Values:
                 yield Origin(tree, None, f"`{parameter.name.value}` is passed in a way that is not followed")
             else:
                 yield from self.of_part(part)
-
-    def _is_annotated(self, tree: Tree, parameter: cst.Param) -> bool:
-        """`model: Wrapper`: the parameter itself is where it is made, as far as can be seen."""
-        annotation = parameter.annotation.annotation if parameter.annotation is not None else None
-        if not isinstance(annotation, (cst.Name, cst.Attribute)):
-            return False
-        return self.program.library.is_model_class(self.program.symbols.dotted(tree, annotation) or "")
 
     def _of_attribute(self, tree: Tree, expression: cst.Attribute) -> Iterator[Origin]:
         symbol = self.program.symbols.of(tree, expression)

@@ -214,3 +214,53 @@ def test_store_by_a_name_from_anywhere_is_one_of_its_own_object() -> None:
     result = rewrite(_PUT_BY_PATH)
     assert "torch.nn.utils.clip_grad_norm_(self.model.decoder.parameters(), 1.0)" in result.text
     assert {rule for rule, _, _ in result.summary} == {"FM101", "FM202"}
+
+
+_ANNOTATED = """\
+from typing import Optional, Union
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def wrap(net):
+    return FSDP(net)
+
+
+def step(model: {annotation}):
+    return model.clip_grad_norm_(1.0), DDP, Optional, Union
+"""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "after"),
+    [
+        ("FSDP", "nn.Module"),
+        ('"FSDP"', '"nn.Module"'),
+        ("Optional[FSDP]", "Optional[nn.Module]"),
+        ('Optional["FSDP"]', 'Optional["nn.Module"]'),
+        ("FSDP | None", "nn.Module | None"),
+        ("nn.Module | FSDP", "nn.Module"),
+    ],
+)
+def test_annotation_of_a_model(annotation: str, after: str) -> None:
+    result = rewrite(_ANNOTATED.format(annotation=annotation))
+    assert f"def step(model: {after}):" in result.text
+    assert "clip_grad_norm_(model.parameters(), 1.0)" in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_annotation_of_one_model_or_another() -> None:
+    """What is done must be right for a DDP model too."""
+    text = _ANNOTATED.format(annotation="Union[FSDP, DDP]").replace("model.clip_grad_norm_(1.0)", "model.state_dict()")
+    assert "model_state_dict(model)" in rewrite(text).text
+
+
+@pytest.mark.parametrize("annotation", ['"FSDPModule"', "FSDPModule"])
+def test_function_for_fsdp2_models_of_its_own(annotation: str) -> None:
+    text = _ANNOTATED.format(annotation=annotation).replace("model.clip_grad_norm_(1.0)", "model.state_dict()")
+    text = text.replace(
+        "import FullyShardedDataParallel as FSDP", "import FSDPModule, FullyShardedDataParallel as FSDP"
+    )
+    assert "return model.state_dict()," in rewrite(text).text

@@ -67,6 +67,11 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if _is_module_annotation(found, ctx):
         nn = ctx.named(Import("torch.nn", alias="nn"), found)
         message = "annotation becomes nn.Module: fully_shard works in place"
+        other = _beside_module(found, ctx)
+        if other is not None:
+            return Fix(
+                [Edit(*ctx.span(other[0]), ctx.quote(other[1]))], [finding(CODE, Level.REWRITTEN, ctx, found, message)]
+            )
         changed = Edit(*ctx.bare_span(found), f"{nn.local}.Module")
         return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [nn])
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
@@ -189,6 +194,15 @@ def _is_module_annotation(node: Reference, ctx: Context) -> bool:
         return True
     uses = [ctx.parent(use) for use in ctx.uses(parameter)]
     return not any(isinstance(use, cst.Attribute) and use.attr.value in _OF_UNITS for use in uses)
+
+
+def _beside_module(node: Reference, ctx: Context) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """For `nn.Module | FSDP`: all of it, and the `nn.Module` that it becomes."""
+    both = ctx.parent(node)
+    if not isinstance(both, cst.BinaryOperation):
+        return None
+    other = both.left if both.right is node else both.right
+    return (both, other) if ctx.dotted(other) == "torch.nn.Module" else None
 
 
 _OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
