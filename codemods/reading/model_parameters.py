@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 import libcst as cst
 
@@ -34,6 +35,7 @@ class Reading:
 
 def readings(ctx: Context) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
+    yield from _handed_on(ctx)
     for call in ctx.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
             loop = _loop(call, ctx)
@@ -43,6 +45,40 @@ def readings(ctx: Context) -> Iterator[Reading]:
         if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, ctx) for o in _owners(attribute)):
             statement = next((n for n in ctx.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
             yield Reading(attribute, statement, rf"(?<![\w.]){re.escape(ctx.code(attribute))}")
+
+
+def _handed_on(ctx: Context) -> Iterator[Reading]:
+    """The loops over parameters that come by a name: `for p in params`, with `model.parameters()` at a call."""
+    loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind)]
+    for loop in loops:
+        over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
+        for given in _given(over):
+            if any(_gives_parameters(origin.node, origin.file) for origin in ctx.origins(given)):
+                yield Reading(over, loop, rf"\b{re.escape(ctx.code(parameter_of(given, loop)))}")
+
+
+def _given(over: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """`params` and `others` of `enumerate(zip(params, others))`."""
+    if isinstance(over, (cst.Name, cst.Attribute)):
+        yield over
+    elif isinstance(over, cst.Call) and isinstance(over.func, cst.Name):
+        for argument in over.args:
+            yield from _given(argument.value)
+
+
+def _gives_parameters(made: cst.CSTNode | None, ctx: Context) -> bool:
+    """Whether an expression is a wrapped model's parameters, all or some, as they are."""
+    if isinstance(made, cst.Call):
+        if isinstance(made.func, cst.Attribute) and made.func.attr.value in READERS:
+            return _is_sharded(made.func.value, made, ctx)
+        return isinstance(made.func, cst.Name) and any(_gives_parameters(each.value, ctx) for each in made.args)
+    if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
+        return any(
+            ctx.code(parameter_of(call, made)) == ctx.code(made.elt)
+            and _is_sharded(cst.ensure_type(call.func, cst.Attribute).value, call, ctx)
+            for call in _readers(made, ctx)
+        )
+    return False
 
 
 def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
@@ -99,7 +135,7 @@ def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, ctx: Context) -> boo
     return not is_summoned(at, ctx)
 
 
-def parameter_of(call: cst.Call, loop: Loop) -> cst.BaseExpression:
+def parameter_of(call: cst.BaseExpression, loop: Loop) -> cst.BaseExpression:
     """What a loop calls the parameters: `p` in `for i, (p, q) in enumerate(zip(model.parameters(), qs))`."""
     head = loop if isinstance(loop, cst.For) else loop.for_in
     while isinstance(head, cst.CompFor) and head.inner_for_in is not None and not _holds(head.iter, call):
@@ -116,7 +152,7 @@ def parameter_of(call: cst.Call, loop: Loop) -> cst.BaseExpression:
     return target.elements[-1].value if isinstance(target, cst.Tuple) else target
 
 
-def _holds(node: cst.CSTNode, call: cst.Call) -> bool:
+def _holds(node: cst.CSTNode, call: cst.BaseExpression) -> bool:
     return node is call or any(_holds(child, call) for child in node.children)
 
 

@@ -66,6 +66,33 @@ def test_is_written_in_place(text: str, param: str, value: str) -> None:
     assert ("FM213", "rewritten") in {(rule, level) for rule, level, _ in result.summary}
 
 
+HANDED = [
+    ("params", "params", "model.parameters()"),
+    ("params", "zip(x, params)", "list(model.parameters())"),
+    ("params", "enumerate(params)", "[p for p in model.parameters() if p.requires_grad]"),
+]
+
+
+@pytest.mark.parametrize(("name", "over", "given"), HANDED)
+def test_parameters_that_a_function_is_given(name: str, over: str, given: str) -> None:
+    target = "p" if over == name else "_, p"
+    set_all = f"def set_all({name}, x):\n    for {target} in {over}:\n        p.data = x\n"
+    files = {"utils.py": set_all, "train.py": f"import utils\n{HEAD}    utils.set_all({given}, x)\n"}
+    assert "        p.data.copy_(x)\n" in rewrite_files(files).after["utils.py"]
+    plain = {**files, "train.py": files["train.py"].replace(given, given.replace("model", "net"))}
+    plain["train.py"] = plain["train.py"].replace("    model = FSDP(net)\n", "    FSDP(x)\n")
+    assert rewrite_files(plain).after["utils.py"] == set_all
+
+
+def test_master_weights_that_a_parameter_carries_raise() -> None:
+    text = "    for p in model.parameters():\n        p.data = p._master\n"
+    result = rewrite(HEAD + text)
+    assert [(f.level, f.hint) for f in result.findings if f.rule == "FM213"] == [
+        (Level.MANUAL, "let mp_policy cast for the forward, so that the parameters themselves are the master weights")
+    ]
+    assert "raise NotImplementedError" in result.text
+
+
 def test_value_in_parentheses() -> None:
     text = "    for p in model.parameters():\n        p.data = (\n            x\n        )\n"
     assert "        p.data.copy_(\n            x\n        )\n" in rewrite(HEAD + text).text

@@ -33,7 +33,8 @@ def restore(net, shadow):
 ## Fix safety
 
 The same values, in the parameter's own memory, and not shared with the value any more. A value that is no DTensor
-raises. What only moves or casts the parameter (`p.data = p.data.to(device)`) is reported.
+raises. What only moves or casts the parameter (`p.data = p.data.to(device)`) is reported, and so is what is exchanged
+for a tensor that the parameter carries (`p.data = p._master`), which may be of another dtype.
 
 ## References
 
@@ -59,6 +60,8 @@ _MOVES = re.compile(r"\.(to|cpu|cuda|float|half|bfloat16|double|type|contiguous|
 
 _DTENSOR = Import("torch.distributed.tensor", "DTensor")
 _MOVED = "a sharded parameter is moved or cast through .data, which an FSDP2 model does not follow"
+_EXCHANGED = "the data of a sharded parameter are exchanged for a tensor that is kept on it, which FSDP2 does not see"
+_KEEP = "let mp_policy cast for the forward, so that the parameters themselves are the master weights"
 _HINT = "call model.to(...) where the whole model is meant, or cast it before it is sharded"
 
 
@@ -86,10 +89,9 @@ def edit(found: Match, ctx: Context) -> Fix:
     value = ctx.code(found.value)
     param = ctx.code(found.param)
     if _MOVES.search(value) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", value):
-        return Fix(
-            findings=[finding(CODE, Level.MANUAL, ctx, found.statement, _MOVED, _HINT)],
-            raises=[Raise(found.statement, CODE, _MOVED, found.param, _DTENSOR)],
-        )
+        return _stopped(found, ctx, _MOVED, _HINT)
+    if isinstance(found.value, cst.Attribute) and ctx.code(found.value.value) == param and value != f"{param}.grad":
+        return _stopped(found, ctx, _EXCHANGED, _KEEP)
     start, end = ctx.span(found.statement)
     first, last = ctx.span(found.value)
     written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(found.value) else ctx.quote(found.value)
@@ -99,6 +101,13 @@ def edit(found: Match, ctx: Context) -> Fix:
     return Fix(
         [Edit(start, end, f"{ctx.quote(found.param)}.data.copy_({written})")],
         [finding(CODE, Level.REWRITTEN, ctx, found.statement, message)],
+    )
+
+
+def _stopped(found: Match, ctx: Context, message: str, hint: str) -> Fix:
+    return Fix(
+        findings=[finding(CODE, Level.MANUAL, ctx, found.statement, message, hint)],
+        raises=[Raise(found.statement, CODE, message, found.param, _DTENSOR)],
     )
 
 
