@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -108,3 +108,29 @@ def policy_arguments(origin: Origin) -> list[str]:
 def policy_call(origin: Origin, name: str) -> str:
     """`MixedPrecisionPolicy(...)`, which the file knows as `name`."""
     return f"{name}({', '.join(policy_arguments(origin))})"
+
+
+def is_precision(ctx: Context, owner: cst.BaseExpression, made: Sequence[Origin], in_call: bool) -> bool:
+    """Whether an expression can hold one of these `MixedPrecision`s.
+
+    One that is written in the call is reached through the wrapped model's `mixed_precision` alone.
+    """
+    if isinstance(owner, cst.Name) and is_receiver(ctx, owner):
+        return False
+    held = [owner, *(origin.node for origin in ctx.origins(owner))]
+    if any(isinstance(node, cst.Attribute) and node.attr.value == "mixed_precision" for node in held):
+        return True
+    if in_call:
+        return any(node is None for node in held) and bool(ctx.attributes("mixed_precision"))
+    return any(node is None or any(node is origin.node for origin in made) for node in held)
+
+
+def is_receiver(ctx: Context, name: cst.Name) -> bool:
+    """Whether it is `self`, of a class that is no `MixedPrecision`."""
+    for method in ctx.ancestors(name):
+        if isinstance(method, cst.FunctionDef) and isinstance(ctx.scope(method), cst.ClassDef):
+            owner = cst.ensure_type(ctx.scope(method), cst.ClassDef)
+            parameters = method.params.params
+            is_other = not any("MixedPrecision" in ctx.code(base.value) for base in owner.bases)
+            return bool(parameters) and parameters[0].name.value == name.value and is_other
+    return False

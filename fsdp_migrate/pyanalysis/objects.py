@@ -69,7 +69,10 @@ class Objects:
                 found = True
                 yield origin
             for part in self._fields(where, klass, name, seen):
-                if self._holds_model(part):
+                if isinstance(part.node, cst.Dict) or _is_dict(part.node):  # one object for all, that stores go into
+                    found = True
+                    yield from self._values.of_part(part)
+                elif self._holds_model(part):
                     yield from self._values.of_part(part)
         for part in self._replaced(seen, name):
             yield from self._values.of_part(part)
@@ -274,6 +277,10 @@ class Objects:
                 if isinstance(origin.node, cst.ClassDef):
                     yield origin.tree, origin.node
                     yield from self.bases(origin.tree, origin.node)
+
+
+def _is_dict(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict"
 
 
 def _fields_of(tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[str, Part | None]]:

@@ -163,7 +163,7 @@ row(
     BY_SIZE.format("100, exclude_wrap_modules={Block}"),
 )
 row("size-based policy with force leaf", "Nested", BY_SIZE.format("100, force_leaf_modules={Block}"))
-support(
+row(
     "size-based policy in bf16 makes units of BatchNorm",
     "BatchNormed",
     BY_SIZE.format("300") + ", mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
@@ -462,6 +462,19 @@ row(
     world=4,
     seed_by_rank=True,
 )
+row(
+    "hybrid or not, under two conditions",
+    "Plain",
+    f"{BLOCKS}, {HERE}, **kwargs",
+    """\
+zero2, hybrid = True, False
+kwargs = {}
+if hybrid:
+    kwargs["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD
+if zero2:
+    kwargs["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+""",
+)
 for given in ("shard", "None"):
     program(
         f"process group that is passed in, {given}",
@@ -500,6 +513,79 @@ row(
     GROUPS,
     world=4,
 )
+for mode in ("zero2", "ddp"):
+    row(
+        f"one process group, {mode} of a dict with NO_SHARD",
+        "Plain",
+        f"{BLOCKS}, {HERE}, process_group=shard, sync_module_states=True, sharding_strategy="
+        f'{{"zero2": ShardingStrategy.SHARD_GRAD_OP, "ddp": ShardingStrategy.NO_SHARD}}[mode]',
+        f'{GROUPS}mode = "{mode}"\n',
+        world=4,
+        seed_by_rank=True,
+    )
+for name, group in (("NO_SHARD", "shard"), ("FULL_SHARD", "None"), ("HYBRID_SHARD", "(shard, replicate)")):
+    program(
+        f"{name} by name over {group}",
+        f"""
+        def wrap(model, name, group):
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({{Block}}),
+                process_group=group,
+                sharding_strategy=ShardingStrategy[name],
+                device_id=torch.cuda.current_device(),
+                sync_module_states=True,
+                use_orig_params=True,
+            )
+
+
+        def build():
+            rank = dist.get_rank()
+            shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+            replicate = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+            return wrap(Plain(), "".join("{name}"), {group})
+        """,
+        world=4,
+        seed_by_rank=True,
+    )
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
+    program(
+        f"splat of a dict of the class, {strategy}",
+        f"""
+        class Core:
+            defaults = {{"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "use_orig_params": True}}
+
+
+        class Trainer(Core):
+            def wrap(self, model):
+                blocks = ModuleWrapPolicy({{Block}})
+                return FSDP(model, auto_wrap_policy=blocks, device_id=torch.cuda.current_device(), **self.defaults)
+
+
+        def build():
+            trainer = Trainer()
+            trainer.defaults["sharding_strategy"] = ShardingStrategy.{strategy}
+            return trainer.wrap(Plain())
+        """,
+    )
+for hybrid in (True, False):
+    program(
+        f"mesh that a splat may hold, hybrid: {hybrid}",
+        f"""
+        def wrap(model, hybrid, strategy):
+            kwargs = {{}}
+            if hybrid:
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+                kwargs["device_mesh"] = mesh
+            blocks = ModuleWrapPolicy({{Block}})
+            return FSDP(model, auto_wrap_policy=blocks, sharding_strategy=strategy, use_orig_params=True, **kwargs)
+
+
+        def build():
+            return wrap(Plain(), {hybrid}, ShardingStrategy.{"HYBRID_SHARD" if hybrid else "FULL_SHARD"})
+        """,
+        world=4,
+    )
 for hybrid in (True, False):
     program(
         f"one process group, or two, hybrid: {hybrid}",
@@ -811,7 +897,6 @@ program(
     def build():
         return Trainer().wrap(Plain())
     """,
-    "support",
 )
 program(
     "precision and offload that are passed in",
@@ -998,6 +1083,25 @@ program(
             use_orig_params=True,
         )
     """,
+    seed_by_rank=True,
+)
+program(
+    "first rank of each group real, others on meta",
+    """
+    def build():
+        rank = dist.get_rank()
+        shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+        model = Plain() if rank % 2 == 0 else Plain().to("meta")
+        return FSDP(
+            model,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            process_group=shard,
+            sync_module_states=True,
+            param_init_fn=None if rank % 2 == 0 else lambda m: m.to_empty(device=torch.device("cuda"), recurse=False),
+            use_orig_params=True,
+        )
+    """,
+    world=4,
     seed_by_rank=True,
 )
 program(

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 """
 DEVICE = "device_id=torch.cuda.current_device()"
+REPLICATED = 'init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))'
 
 
 def written(text: str, head: str = HEAD) -> str:
@@ -167,6 +168,68 @@ BY_FLAG = {
             return fully_shard(model, mesh=mesh)
         """,
     ),
+    "one of them has a mesh, and all are over one group": (
+        f"""
+        def wrap(model, mode, groups):
+            return FSDP(
+                model,
+                process_group=groups.data_parallel(),
+                sharding_strategy={{"zero2": ShardingStrategy.SHARD_GRAD_OP, "ddp": ShardingStrategy.NO_SHARD}}[mode],
+                {DEVICE},
+            )
+        """,
+        """
+        def wrap(model, mode, groups):
+            fsdp_kwargs = {"zero2": {"reshard_after_forward": False}, "ddp": {}}[mode]
+            group = groups.data_parallel()
+            mesh = DeviceMesh.from_group(group, "cuda")
+            if mode == "ddp":
+                # NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.
+                mesh = replicate_mesh("cuda", group)
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+        """,
+    ),
+    "under several conditions, and some have a mesh": (
+        f"""
+        def wrap(model, args):
+            kwargs = {{}}
+            if args.hybrid:
+                kwargs["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD
+            if args.zero2:
+                kwargs["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+            return FSDP(model, auto_wrap_policy=args.policy, **kwargs, {DEVICE})
+        """,
+        """
+        def wrap(model, args):
+            strategy = "SHARD_GRAD_OP" if args.zero2 else "HYBRID_SHARD" if args.hybrid else "FULL_SHARD"
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                "HYBRID_SHARD": {},
+            }[strategy]
+            mesh = None
+            if strategy == "HYBRID_SHARD":
+                devices = torch.cuda.device_count()  # HYBRID_SHARD shards inside a node
+                mesh = init_device_mesh(
+                    "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
+                )
+            if args.policy is not None:
+                for unit in policy_units(model, args.policy, look_inside=False):
+                    fully_shard(unit, mesh=mesh, **fsdp_kwargs)
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+        """,
+    ),
+    "name that only run time knows, over a group": (
+        f"""
+        def wrap(model, cfg, group=None):
+            return FSDP(model, process_group=group, sharding_strategy=ShardingStrategy[cfg.strategy], {DEVICE})
+        """,
+        """
+        def wrap(model, cfg, group=None):
+            mesh = mesh_of_group(cfg.strategy, group, "cuda")
+            return fully_shard(model, mesh=mesh, **reshard_kwargs(cfg.strategy))
+        """,
+    ),
     "name that only run time knows": (
         f"""
         def wrap(model, cfg):
@@ -207,7 +270,7 @@ def test_strategy_that_something_else_reads_is_looked_at() -> None:
         """
     )
     assert "    strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD\n" in text
-    assert '{"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[strategy.name]\n' in text
+    assert '"SHARD_GRAD_OP": {"reshard_after_forward": False},\n    }[strategy.name]\n' in text
 
 
 def test_strategy_of_another_file_is_chosen_there() -> None:
@@ -367,3 +430,108 @@ def test_precision_that_is_made_out_of_sight_of_its_wrap_stays_as_it_is() -> Non
     ).text
     assert "    mp_policy = unit_mp_policy(config.precision, is_root=True)\n" in text
     assert "config.update(precision=MixedPrecision(param_dtype=torch.bfloat16))\n" in text
+
+
+def test_splat_of_a_dict_of_the_class_is_read_entry_by_entry() -> None:
+    result = rewrite_files(
+        {
+            "core.py": "from torch.distributed.fsdp import ShardingStrategy\n\n\nclass Core:\n"
+            '    defaults = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "cpu_offload": None}\n',
+            "train.py": HEAD
+            + code(
+                f"""
+                from core import Core
+
+
+                class Trainer(Core):
+                    def wrap(self, model):
+                        return FSDP(model, **self.defaults, {DEVICE})
+
+
+                def main():
+                    trainer = Trainer()
+                    trainer.defaults["sharding_strategy"] = ShardingStrategy.NO_SHARD
+                    return trainer
+                """
+            ),
+        }
+    )
+    assert result.support == frozenset()
+    assert (
+        code(
+            """
+            class Trainer(Core):
+                def wrap(self, model):
+                    strategy = self.defaults["sharding_strategy"]
+                    fsdp_kwargs = {
+                        "FULL_SHARD": {},
+                        "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                        "NO_SHARD": {},
+                    }[strategy.name]
+                    mesh = None
+                    if strategy.name == "NO_SHARD":
+                        # NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.
+                        MESH
+                    return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+            """
+        ).replace("MESH", f"mesh = {REPLICATED}")
+        in result.after["train.py"]
+    )
+
+
+def test_dicts_of_other_functions_are_not_the_one_that_is_spread() -> None:
+    text = rewrite(
+        HEAD
+        + code(
+            """
+            def settings_of(args):
+                found = {"cpu_offload": CPUOffload(args.offload)}
+                return found
+
+
+            def wrap(model, args):
+                found = settings_of(args)
+                return FSDP(model, **found)
+
+
+            def plot(axes):
+                found = {}
+                found["offload_policy"] = axes
+                return found
+            """
+        )
+    ).text
+    assert "shard_model" not in text
+
+
+MESH_IN_SPLAT = """
+def wrap(model, args):
+    mesh = None
+    kwargs = {}
+    if args.hybrid:
+        mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+        kwargs["device_mesh"] = mesh
+    return FSDP(model, auto_wrap_policy=args.policy, sharding_strategy=args.strategy, **kwargs)
+"""
+
+
+def test_mesh_that_a_splat_may_hold() -> None:
+    text = rewrite(HEAD + "from torch.distributed.device_mesh import init_device_mesh\n\n\n" + code(MESH_IN_SPLAT)).text
+    made = 'mesh_of_strategy(args.strategy and args.strategy.name, kwargs.get("device_mesh"))'
+    assert f"fsdp_mesh = {made}\n" in text
+
+
+def test_precision_of_the_call_is_not_what_other_objects_hold() -> None:
+    text = written(
+        """
+        class Solver:
+            def __init__(self, config):
+                self.param_dtype = config.param_dtype
+                self.buffer_dtype = config.buffer_dtype
+
+
+        def wrap(model):
+            return FSDP(model, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        """
+    )
+    assert "shard_model" not in text

@@ -169,7 +169,10 @@ def test_strategy_that_is_a_parameter_stays_one() -> None:
 
 
         def wrap(model, strategy=ShardingStrategy.SHARD_GRAD_OP):
-            fsdp_kwargs = {"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[strategy.name]
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+            }[strategy.name]
             return fully_shard(model, **fsdp_kwargs)
 
 
@@ -469,6 +472,16 @@ def test_function_that_gives_values() -> None:
     assert written == (
         "    torch.cuda.set_device(rank)\n"
         "    initialize_unit(model, args.init)\n    broadcast_unit(model, rank)\n" + PLAIN
+    )
+
+
+def test_function_that_gives_values_within_a_group() -> None:
+    arguments = "param_init_fn=args.init, sync_module_states=args.sync, process_group=group.of(rank)"
+    text = body(f"    return FSDP(model, {arguments}, {CUDA})\n")
+    assert text.endswith(
+        "    shard_group = fsdp_mesh.get_group()\n    initialize_unit(model, args.init)\n"
+        "    if args.sync:\n        broadcast_unit(model, torch.cuda.current_device(), shard_group)\n"
+        "    return fully_shard(model, mesh=fsdp_mesh)\n"
     )
 
 

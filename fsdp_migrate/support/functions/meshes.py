@@ -121,6 +121,19 @@ def group_mesh(
     return None if group is None else DeviceMesh.from_group(group, device_type)
 
 
+def mesh_of_group(
+    strategy: str | None,
+    group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None,
+    device_type: str,
+) -> DeviceMesh | None:
+    """What FSDP1 sharded over with a strategy of this name, where it may be given a group, or two."""
+    if group is None:
+        return strategy_mesh(strategy)
+    if isinstance(group, tuple):
+        return hsdp_mesh_from_groups(*group, device_type)
+    return replicate_mesh(device_type, group) if strategy == "NO_SHARD" else DeviceMesh.from_group(group, device_type)
+
+
 def resolve_mesh(
     device_type: str,
     sharding_strategy: ShardingStrategy | None = None,

@@ -35,8 +35,8 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
                 module.reset_parameters()  # type: ignore[operator]
 
 
-def broadcast_unit(unit: nn.Module, device: int | str | torch.device) -> None:
+def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dist.ProcessGroup | None = None) -> None:
     """Every rank starts from the first one's values."""
     for tensor in own_tensors(unit_modules(unit)):
         tensor.data = tensor.data.to(device)
-        dist.broadcast(tensor.data, src=0)
+        dist.broadcast(tensor.data, group=group, group_src=0)

@@ -69,11 +69,16 @@ def policy_units(model: nn.Module, policy: Any, look_inside: bool) -> list[nn.Mo
         picked = policy._run_policy(model, set(), {})
         if any(picked.values()):
             raise NotImplementedError("the policy gives units arguments of their own: pass them to fully_shard")
-        return [unit for unit in post_order(model) if unit in picked and unit is not model and not is_container(unit)]
+        no_units = {model, *(module for module in model.modules() if isinstance(module, FSDPModule))}
+        return [
+            unit for unit in post_order(model) if unit in picked and unit not in no_units and not is_container(unit)
+        ]
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
         total = sum(param.numel() for param in module.parameters())
+        if isinstance(module, FSDPModule):  # a unit already: BatchNorm, under mixed precision
+            return total
         if not look_inside and not policy(module=module, recurse=True, nonwrapped_numel=total):
             return 0
         in_units = sum(visit(child) for child in module.children())

@@ -63,6 +63,8 @@ class Entry:
     """`kwargs["mixed_precision"]`, or a `get` of it where it may not be there."""
     values: tuple[Origin, ...]
     """Where it can be made, as far as the program shows."""
+    may_lack: bool = False
+    """Whether the dict may be without it."""
 
 
 Value: TypeAlias = "cst.BaseExpression | Switch | Entry"
@@ -159,6 +161,13 @@ class Draft:
         if self.fits(line):
             return line
         return f"{target} = {function}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
+
+    def looked_up(self, target: str, entries: Sequence[str], key: str) -> str:
+        """`target = {entries}[key]`, an entry a line where it would be too long for one line."""
+        line = f"{target} = {{{', '.join(entries)}}}[{key}]"
+        if self.fits(line):
+            return line
+        return f"{target} = {{\n" + "".join(f"    {entry},\n" for entry in entries) + f"}}[{key}]"
 
     def fits(self, line: str) -> bool:
         """Whether a line is short enough at the place of the call."""

@@ -33,9 +33,9 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
             raise unseen(ctx, value)
     if any(_is_passed(ctx, node) for node in _named(ctx, ctx.scope(call), names)):
         raise unseen(ctx, value)
-    for name in names:
-        for where in ctx.files(name):
-            for key, node in _stored(where, name, ctx, value):
+    for where, statements in _reach(ctx, call, value, displays, names):
+        for name in names:
+            for key, node in _stored(where, statements, name, ctx, value):
                 values.setdefault(key, []).append((where, node))
     result = Spread()
     text = ctx.quote(value)
@@ -43,8 +43,31 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
         found_at = tuple(origin for where, node in made for origin in where.origins(node))
         result.keeps.update(origin.node for origin in found_at if origin.node is not None and not origin.is_none)
         is_there = always is not None and key in always
-        result.values[key] = Entry(f'{text}["{key}"]' if is_there else f'{text}.get("{key}")', found_at)
+        result.values[key] = Entry(
+            f'{text}["{key}"]' if is_there else f'{text}.get("{key}")', found_at, may_lack=not is_there
+        )
     return result
+
+
+def _reach(
+    ctx: Context,
+    call: cst.Call,
+    value: cst.Name | cst.Attribute,
+    displays: list[tuple[Context, cst.BaseExpression]],
+    names: set[str],
+) -> Iterator[tuple[Context, list[cst.CSTNode]]]:
+    """The nodes among which something can be stored into the dict.
+
+    One that a function makes anew is seen there and at the call; one of a module or a class is seen from everywhere.
+    """
+    homes = [(where, where.scope(display)) for where, display in displays]
+    is_local = isinstance(value, cst.Name) and all(isinstance(home, cst.FunctionDef) for _, home in homes)
+    if is_local:
+        scopes = dict.fromkeys([(ctx, ctx.scope(call)), *homes])
+        yield from ((where, list(where.inside(scope))) for where, scope in scopes)
+        return
+    for where in {where.path: where for name in names for where in ctx.files(name)}.values():
+        yield where, [*where.nodes(cst.Assign), *where.nodes(cst.Call)]
 
 
 def _is_handed_over(
@@ -125,10 +148,10 @@ def _assigned_to(where: Context, display: cst.BaseExpression) -> Iterator[str]:
 
 
 def _stored(
-    where: Context, name: str, ctx: Context, value: cst.BaseExpression
+    where: Context, nodes: list[cst.CSTNode], name: str, ctx: Context, value: cst.BaseExpression
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
     """What is put into anything of this name: `kwargs["key"] = …`, `kwargs.update(…)`."""
-    for assignment in where.nodes(cst.Assign):
+    for assignment in (node for node in nodes if isinstance(node, cst.Assign)):
         for target in (each.target for each in assignment.targets):
             if not isinstance(target, cst.Subscript) or not _is_called(target.value, name):
                 continue
@@ -137,7 +160,7 @@ def _stored(
             if not isinstance(key, cst.SimpleString):
                 raise unseen(ctx, value)
             yield str(key.evaluated_value), assignment.value
-    for call in where.nodes(cst.Call):
+    for call in (node for node in nodes if isinstance(node, cst.Call)):
         if not isinstance(call.func, cst.Attribute) or not _is_called(call.func.value, name):
             continue
         if call.func.attr.value == "update":

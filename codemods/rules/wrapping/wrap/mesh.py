@@ -1,4 +1,4 @@
-"""`process_group`, `device_mesh` and the strategies that are a mesh: over which ranks parameters are sharded.
+"""`device_mesh` and the strategies that are a mesh: over which ranks parameters are sharded.
 
 FSDP2 reads any mesh of two dimensions as (replicate, shard). FSDP1 did so for the hybrid strategies alone; with the
 others it sharded over the first dimension. Passed on as it is, such a mesh would silently shard over other ranks, or,
@@ -12,31 +12,32 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit, NotStatic, Origin
-from codemods.reading.process_groups import is_world
 
-from .draft import Draft, Note
+from .draft import Draft, Note, Value
+from .groups import NO_SHARD, from_group, under_keys
 from .placement import distributed
+from .ranks import Ranks, device_type, ranks_of
 from .strategy import HYBRID, Strategy
 
 _NAMES = '("replicate", "shard")'
 
 
-def gives_ranks(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
-    """Whether the call says over which ranks it shards."""
-    return any(_given(arguments.get(name), draft) is not None for name in ("device_mesh", "process_group"))
+def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
+    """The group or the mesh that the call is given; None where it is given neither. Raises NotStatic."""
+    found = (ranks_of(name, arguments.get(name), draft) for name in ("device_mesh", "process_group"))
+    return next((ranks for ranks in found if ranks is not None), None)
 
 
-def translate_mesh(arguments: Mapping[str, cst.BaseExpression], strategy: Strategy, draft: Draft) -> None:
+def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> None:
     """Set `mesh`, and the group that `sync_module_states` broadcasts in; raise NotStatic for what is not seen."""
-    mesh, group = (_given(arguments.get(name), draft) for name in ("device_mesh", "process_group"))
-    if mesh is not None:
-        draft.common_kwargs["mesh"] = _from_mesh(mesh, strategy, draft, "auto_wrap_policy" in arguments)
-    elif group is not None:
-        _from_group(group, strategy, draft)
+    if ranks is not None and ranks.argument == "device_mesh":
+        draft.common_kwargs["mesh"] = _from_mesh(ranks, strategy, draft)
+    elif ranks is not None:
+        from_group(ranks, strategy, draft)
     elif strategy.has_mesh:
         return
     elif strategy.meshes:
-        if "auto_wrap_policy" not in arguments and strategy.known in HYBRID:
+        if "auto_wrap_policy" not in draft.given and strategy.known in HYBRID:
             raise NotStatic(
                 f"sharding_strategy {strategy.known} without a policy, a group or a mesh, which FSDP1 refuses"
             )
@@ -46,24 +47,9 @@ def translate_mesh(arguments: Mapping[str, cst.BaseExpression], strategy: Strate
         draft.before.append(f'{name} = {_make(draft)}("cpu", ({distributed(draft)}.get_world_size(),))')
 
 
-def _given(value: cst.BaseExpression | None, draft: Draft) -> cst.BaseExpression | None:
-    if value is None or all(origin.is_none for origin in draft.file.origins(value)):
-        return None
-    return value
-
-
-def _device_type(draft: Draft, what: str) -> str:
-    """The kind of device that a mesh is made for: CUDA where the program speaks of it."""
-    if draft.device_type:
-        return draft.device_type
-    if not draft.file.mentions("cuda"):
-        raise NotStatic(f"{what}, on a device that is not seen")
-    return "cuda"
-
-
 def _for_strategy(strategy: Strategy, draft: Draft) -> None:
     """A mesh that FSDP1 made by itself."""
-    if _device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}") != "cuda":
+    if device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}") != "cuda":
         raise NotStatic("a strategy with a mesh of its own, on the CPU")
     if strategy.known is not None:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
@@ -79,10 +65,7 @@ def _made(name: str, strategy: str, draft: Draft) -> str:
     """The statements that bind the mesh of one strategy."""
     dist = distributed(draft)
     if strategy not in HYBRID:
-        return (
-            f"# NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.\n"
-            f'{name} = {_make(draft)}("cuda", ({dist}.get_world_size(), 1), mesh_dim_names={_NAMES})'
-        )
+        return f'{NO_SHARD}\n{name} = {_make(draft)}("cuda", ({dist}.get_world_size(), 1), mesh_dim_names={_NAMES})'
     count = draft.fresh("devices", "devices_of_node")
     return (
         f"{count} = {draft.imported('torch')}.cuda.device_count()  # {strategy} shards inside a node\n"
@@ -100,15 +83,13 @@ def _by_key(strategy: Strategy, draft: Draft) -> None:
         keys = [key for key, meant in strategy.keys.items() if meant in kind]
         if not keys:
             continue
-        test = f"== {keys[0]}" if len(keys) == 1 else f"in ({', '.join(keys)})"
-        made = _made(name, strategy.keys[keys[0]], draft).split("\n")
-        lines += [f"if {strategy.key} {test}:", *("    " + line for line in made)]
+        lines += under_keys(strategy, keys, _made(name, strategy.keys[keys[0]], draft).split("\n"))
     draft.before.append("\n".join(lines))
 
 
-def _from_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft, several: bool) -> str:
+def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh that is seen to have one dimension, or two with names; of others, what run time says is asked."""
-    origins = [origin for origin in draft.file.origins(value) if not origin.is_none]
+    origins = [origin for origin in ranks.origins if not origin.is_none]
     seen = {_dimensions(origin) for origin in origins}
     names = seen.pop() if len(seen) == 1 else ()
     if len(names) == 2 and not any(names) and strategy.names & HYBRID:
@@ -116,16 +97,16 @@ def _from_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft, seve
         names = ("replicate", "shard")
     if len(names) == 2 and not all(names):
         raise NotStatic("device_mesh has two dimensions without names")
-    if len(names) not in (1, 2) or len(origins) < len(draft.file.origins(value)):
-        return _from_any_mesh(value, strategy, draft)
+    if len(names) not in (1, 2) or ranks.may_be_none:
+        return _from_any_mesh(ranks, strategy, draft)
     if len(names) == 2 and strategy.names & HYBRID and not strategy.names <= HYBRID:
-        return _from_any_mesh(value, strategy, draft)
+        return _from_any_mesh(ranks, strategy, draft)
     if strategy.meshes and (len(names) == 1 or not strategy.names <= HYBRID):
         raise NotStatic(f"sharding_strategy {', '.join(sorted(strategy.meshes))} with a device_mesh of another shape")
-    text = draft.file.quote(value)
-    if isinstance(value, cst.Call) and (several or len(names) == 2):
+    text = ranks.text
+    if ranks.is_made and ("auto_wrap_policy" in draft.given or len(names) == 2):
         text = draft.fresh("mesh", "fsdp_mesh")
-        draft.before.append(f"{text} = {draft.file.quote(value)}")
+        draft.before.append(f"{text} = {ranks.text}")
     sliced = any(isinstance(origin.node, cst.Subscript) for origin in origins)
     if strategy.names <= HYBRID:
         # A mesh that is made covers all ranks, so that a broadcast to all covers both of its dimensions.
@@ -146,13 +127,16 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
         end = origin.file.span(call.args[-1].value)[1]
         draft.edits.append((origin.file, Edit(end, end, f", mesh_dim_names={_NAMES}")))
         draft.definitions.add(call)
+        draft.keeps.discard(call)  # what reads it reads the same mesh
 
 
-def _from_any_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> str:
+def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh whose dimensions only run time knows, if there is one."""
-    text = draft.file.quote(value)
-    is_given = not any(origin.is_none or origin.node is None for origin in draft.file.origins(value))
-    if strategy.names <= HYBRID and is_given:
+    if strategy.names <= HYBRID and not ranks.may_be_none:
+        text = ranks.text
+        if ranks.is_made:
+            text = draft.fresh("mesh", "fsdp_mesh")
+            draft.before.append(f"{text} = {ranks.text}")
         draft.mesh, draft.group = text, None
         return text
     name = draft.fresh("mesh", "fsdp_mesh")
@@ -160,55 +144,12 @@ def _from_any_mesh(value: cst.BaseExpression, strategy: Strategy, draft: Draft) 
         if not strategy.name and strategy.known is None:
             raise NotStatic("device_mesh is not seen, and the strategy is one of several")
         which = strategy.name or f'"{strategy.known}"'
-        made = f"{draft.imported(SUPPORT, 'mesh_of_strategy')}({which}, {text})"
+        function, arguments = draft.imported(SUPPORT, "mesh_of_strategy"), [which, ranks.text]
     else:
-        made = f"{draft.imported(SUPPORT, 'first_dimension')}({text})"
-    draft.before.append(f"{name} = {made}")
-    draft.mesh, draft.mesh_is_optional, draft.group = name, not is_given, None
+        function, arguments = draft.imported(SUPPORT, "first_dimension"), [ranks.text]
+    draft.before.append(draft.assigned(name, function, arguments))
+    draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     return name
-
-
-def _from_group(value: cst.BaseExpression, strategy: Strategy, draft: Draft) -> None:
-    """One group to shard over, or the two of a hybrid strategy."""
-    origins = draft.file.origins(value)
-    if all(is_world(origin) for origin in origins) and not strategy.meshes:
-        return
-    if "NO_SHARD" in strategy.names and strategy.known is None:
-        raise NotStatic("process_group, with a strategy that may be NO_SHARD")
-    pair = [element.value for element in value.elements] if isinstance(value, cst.Tuple) else []
-    if strategy.known in HYBRID and len(pair) != 2:
-        raise NotStatic(f"sharding_strategy {strategy.known} with process_group")
-    is_tuple = any(isinstance(origin.node, cst.Tuple) for origin in origins)
-    if is_tuple and not strategy.names & HYBRID:
-        raise NotStatic("process_group is not seen to be one group")
-    device = _device_type(draft, "process_group")
-    name, item = draft.fresh("mesh", "fsdp_mesh"), "torch.distributed.device_mesh"
-    draft.common_kwargs["mesh"] = name
-    text = draft.file.quote(value)
-    if pair:
-        groups = ", ".join(draft.file.quote(group) for group in pair)
-        made, draft.group = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")', None
-        draft.mesh = name
-    elif strategy.known is None and strategy.meshes:  # a pair of groups for a hybrid strategy, one for others
-        made, draft.group = f'{draft.imported(SUPPORT, "group_mesh")}({text}, "{device}")', None
-        draft.mesh, draft.mesh_is_optional = name, _may_be_none(value, origins)
-    elif strategy.known == "NO_SHARD":
-        made, draft.group = f'{draft.imported(SUPPORT, "replicate_mesh")}("{device}", {text})', text
-    else:
-        made = f'{draft.imported(item, "DeviceMesh")}.from_group({text}, "{device}")'
-        draft.group = text if isinstance(value, cst.Name) else f"{name}.get_group()"
-        if _may_be_none(value, origins):
-            if not isinstance(value, (cst.Name, cst.Attribute)):
-                raise NotStatic("process_group may be None")
-            made, draft.group = f"{made} if {text} is not None else None", text
-    draft.before.append(f"{name} = {made}")
-
-
-def _may_be_none(value: cst.BaseExpression, origins: Sequence[Origin]) -> bool:
-    """What a parameter or an attribute holds can be None; what a function makes is taken for a group."""
-    if isinstance(value, cst.Call):
-        return False
-    return any(origin.is_none or origin.node is None for origin in origins)
 
 
 def _dimensions(origin: Origin) -> tuple[str, ...]:

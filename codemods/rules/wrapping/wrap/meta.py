@@ -14,7 +14,7 @@ from codemods.reading.places import base
 from codemods.reading.program import others
 
 from .draft import Draft, Note
-from .placement import is_name, is_named
+from .placement import groups_of_mesh, is_name, is_named, one_group
 
 _CALLS = 3
 """Over how many calls a `with torch.device("meta")` is looked for around the place that makes the model."""
@@ -62,11 +62,16 @@ def _sync_units(value: cst.BaseExpression, draft: Draft) -> None:
     """All ranks start from the first one's values: unit by unit, since none is whole before."""
     if all(origin.is_none or is_named(origin, "False") for origin in draft.file.origins(value)):
         return
-    if draft.group != "":
-        raise NotStatic("sync_module_states within a group, of a model on the meta device")
-    always = is_name(value, "True")
-    call = f"{draft.imported(SUPPORT, 'broadcast_unit')}({{module}}, {_device(draft)})"
-    draft.unit_steps.append(call if always else f"if {draft.file.quote(value)}:\n    {call}")
+    if draft.group is None and not draft.mesh:
+        raise NotStatic("sync_module_states over more than one group, of a model on the meta device")
+    group = one_group(draft, draft.before) if draft.group else draft.fresh("group", "mesh_group") if draft.mesh else ""
+    function = draft.imported(SUPPORT, "broadcast_unit")
+    lines = [f"{function}({', '.join(filter(None, ['{module}', _device(draft), group]))})"]
+    if draft.mesh:
+        lines = [f"for {group} in {groups_of_mesh(draft, draft.before)}:", f"    {lines[0]}"]
+    if not is_name(value, "True"):
+        lines = [f"if {draft.file.quote(value)}:", *("    " + line for line in lines)]
+    draft.unit_steps.append("\n".join(lines))
 
 
 def _names_meta(ctx: Context) -> bool:

@@ -130,10 +130,7 @@ def _synchronise(condition: str, draft: Draft) -> None:
     lines = [f"{draft.model}.to({draft.device})"] if draft.device else []
     source = "src=0"
     if draft.group:
-        group = draft.group
-        if not draft.file.plain(group).isidentifier():
-            group = draft.fresh("group", "shard_group")
-            lines.append(f"{group} = {draft.group}")
+        group = one_group(draft, lines)
         source = f"group={group}, group_src=0"
     tensor = draft.fresh("tensor", "state")
     loop = [
@@ -142,10 +139,7 @@ def _synchronise(condition: str, draft: Draft) -> None:
     ]
     if draft.mesh:
         # Across the replicas first, so that each group of shards then starts from the right values.
-        group, groups = draft.fresh("group", "mesh_group"), f"{draft.mesh}.get_all_groups()"
-        if draft.mesh_is_optional:
-            lines.append(f"{draft.fresh('groups', 'mesh_groups')} = {groups} if {draft.mesh} is not None else [None]")
-            groups = draft.fresh("groups", "mesh_groups")
+        group, groups = draft.fresh("group", "mesh_group"), groups_of_mesh(draft, lines)
         loop[1:] = [
             f"    for {group} in {groups}:",
             f"        {dist}.broadcast({tensor}.detach(), group={group}, group_src=0)",
@@ -158,6 +152,26 @@ def _synchronise(condition: str, draft: Draft) -> None:
     if condition:
         lines = [f"if {condition}:", *("    " + line for line in lines)]
     draft.before.append("\n".join(lines))
+
+
+def groups_of_mesh(draft: Draft, lines: list[str]) -> str:
+    """The groups of a mesh, one a dimension; where there may be no mesh, they get a name above."""
+    groups = f"{draft.mesh}.get_all_groups()"
+    if not draft.mesh_is_optional:
+        return groups
+    name = draft.fresh("groups", "mesh_groups")
+    lines.append(f"{name} = {groups} if {draft.mesh} is not None else [None]")
+    return name
+
+
+def one_group(draft: Draft, lines: list[str]) -> str:
+    """The name of the group that starts from equal values; where it has none, it gets one above."""
+    group = draft.group or ""
+    if draft.file.plain(group).isidentifier():
+        return group
+    name = draft.fresh("group", "shard_group")
+    lines.append(f"{name} = {group}")
+    return name
 
 
 def translate_absent(name: str, value: cst.BaseExpression, draft: Draft) -> None:

@@ -16,7 +16,7 @@ from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
 from .memory_format import undo_channels_last
-from .mesh import gives_ranks, translate_mesh
+from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
 from .placement import (
     offload_of_entry,
@@ -93,9 +93,8 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
     entries = {name: value for name, value in given.items() if isinstance(value, Entry) and name not in DROPPED}
-    refused = (switched.keys() - {"sharding_strategy", *SWITCHES}) | (
-        entries.keys() - {"sharding_strategy", "device_id", *ENTRIES}
-    )
+    anyhow = {"sharding_strategy", "device_mesh", "process_group"}
+    refused = (switched.keys() - {*anyhow, *SWITCHES}) | (entries.keys() - {"device_id", *anyhow, *ENTRIES})
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
@@ -110,8 +109,9 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
         device_of_entry(entries["device_id"], made)
     if not made.device_type and not made.device:
         infer_device(made)
-    strategy = read_strategy(given.get("sharding_strategy"), made, not gives_ranks(arguments, made))
-    translate_mesh(arguments, strategy, made)
+    ranks = given_ranks(given, made)
+    strategy = read_strategy(given.get("sharding_strategy"), made, ranks.argument if ranks is not None else "")
+    translate_mesh(ranks, strategy, made)
     ignored.translate_ignored(arguments, made)
     arguments = translate_meta(arguments, made)
     undo_channels_last(made)

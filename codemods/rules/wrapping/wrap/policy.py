@@ -72,7 +72,7 @@ def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
 
 def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy stays an object that is asked, by one function, which modules it picks."""
-    if draft.ignores or draft.float32_class:
+    if draft.ignores:
         raise NotStatic(f"auto_wrap_policy: {origins[0].text}")
     draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
     text = draft.file.quote(value)
@@ -86,7 +86,7 @@ def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Dr
 
 def policy_of_entry(value: Entry, draft: Draft) -> None:
     """A policy that comes out of a dict."""
-    if draft.ignores or draft.float32_class:
+    if draft.ignores:
         raise NotStatic("auto_wrap_policy comes out of a dict")
     if all(origin.is_none for origin in value.values):
         return

@@ -18,12 +18,13 @@ from codemods.reading.precision import (
     SAVED_BUFFERS,
     Fields,
     flag,
+    is_precision,
     policy_arguments,
     policy_call,
     precision_fields,
     text_of,
 )
-from codemods.reading.program import others, sets_attribute
+from codemods.reading.program import others
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
@@ -52,7 +53,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
 
 
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
-    _refuse_what_is_not_seen(draft)
+    _refuse_what_is_read(made, draft)
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
     if len(casts) > 1:
@@ -106,8 +107,13 @@ def _may_say_buffer_dtype(ctx: Context) -> bool:
     return False
 
 
-def _refuse_what_is_not_seen(draft: Draft) -> None:
-    if draft.file.attributes("buffer_dtype", "keep_low_precision_grads") or sets_attribute(draft.file, "param_dtype"):
+def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
+    """A `MixedPrecision` that something else reads or changes has to stay one."""
+    ctx = draft.file
+    found = list(ctx.attributes("buffer_dtype", "keep_low_precision_grads"))
+    found += [(w, node) for w, node in ctx.attributes("param_dtype") if isinstance(w.parent(node), cst.AssignTarget)]
+    in_call = all(isinstance(origin.file.parent(origin.node), cst.Arg) for origin in made if origin.node is not None)
+    if any(is_precision(where, node.value, made, in_call) for where, node in found):
         raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
 
 
@@ -120,7 +126,7 @@ def switch_precision(value: Switch, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
-    _refuse_what_is_not_seen(draft)
+    _refuse_what_is_read(made, draft)
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
     if len(casts) > 1:

@@ -7,7 +7,7 @@ of one that only run time knows the name is looked at.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -55,8 +55,8 @@ class Strategy:
 FULL_SHARD = Strategy(frozenset({"FULL_SHARD"}))
 
 
-def read_strategy(value: Value | None, draft: Draft, plain: bool) -> Strategy:
-    """The strategy of a call; `plain` says whether no group and no mesh is given. Raises NotStatic."""
+def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
+    """The strategy of a call; `ranks` is the argument by which a group or a mesh is given. Raises NotStatic."""
     if value is None:
         return FULL_SHARD
     if isinstance(value, Switch):
@@ -66,34 +66,56 @@ def read_strategy(value: Value | None, draft: Draft, plain: bool) -> Strategy:
     fixed = _fixed(value, draft)
     if fixed is not None:
         return fixed
-    return _in_place(value, draft, plain) or _at_run_time(value, draft)
+    return _in_place(value, draft, ranks) or _at_run_time(value, draft)
 
 
 def _of_entry(value: Entry, draft: Draft) -> Strategy:
     """A strategy that comes out of a dict."""
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {value.text}")
-    return _checked(Strategy(frozenset(STRATEGIES), "**", f"{name} and {name}.name"), draft)
+    seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in value.values}
+    names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
+    surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in value.values)
+    return _checked(Strategy(names, "**", f"{name}.name" if surely_given else f"{name} and {name}.name"), draft)
 
 
 def _switched(value: Switch, draft: Draft) -> Strategy:
-    """A strategy that is given under a condition."""
-    parts = [
-        FULL_SHARD if part is None else _fixed(part, draft) if isinstance(part, cst.BaseExpression) else None
-        for part in (value.body, value.orelse)
-    ]
-    names: frozenset[str] = frozenset()
-    texts = []
-    for part in parts:
-        if part is None or part.meshes:
-            raise NotStatic("sharding_strategy is given under a condition")
-        names |= part.names
-        texts.append(_kwargs(part.names))
-    if texts[0] == texts[1]:
-        return parts[0] or FULL_SHARD
-    kwargs = draft.fresh("fsdp_kwargs")
-    draft.before.append(f"{kwargs} = {texts[0]} if {written(draft.file, value.test, {})} else {texts[1]}")
-    return Strategy(names, kwargs)
+    """A strategy that is given under a condition, or under several."""
+    found = _cases(value, draft)
+    names = frozenset(name for _, name in found)
+    if not any(STRATEGIES[name].mesh for name in names):
+        texts = [(test, _kwargs(frozenset({name}))) for test, name in found]
+        if len({text for _, text in texts}) == 1:
+            return Strategy(frozenset({found[0][1]}))
+        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
+        draft.before.append(f"{kwargs} = {_chosen(texts)}")
+        return Strategy(names, kwargs)
+    name = draft.fresh("strategy", "sharding_strategy")
+    draft.before.append(f"{name} = {_chosen([(test, chr(34) + each + chr(34)) for test, each in found])}")
+    return _checked(Strategy(names, "**", name), draft)
+
+
+def _cases(value: Value | None, draft: Draft) -> list[tuple[str, str]]:
+    """The conditions and the strategy under each, in order; the last one has none. Raises NotStatic."""
+    if isinstance(value, Switch) and not isinstance(value.body, Switch):
+        ((_, name),) = _cases(value.body, draft)
+        return [(written(draft.file, value.test, {}), name), *_cases(value.orelse, draft)]
+    if isinstance(value, (Switch, Entry)):
+        raise NotStatic("sharding_strategy is given under a condition")
+    known = FULL_SHARD.known if value is None else _known(value, draft)
+    if known is None:
+        raise NotStatic("sharding_strategy is given under a condition")
+    return [("", known)]
+
+
+def _known(value: cst.BaseExpression, draft: Draft) -> str | None:
+    fixed = _fixed(value, draft)
+    return fixed.known if fixed is not None else None
+
+
+def _chosen(cases: Sequence[tuple[str, str]]) -> str:
+    """A conditional expression."""
+    return " else ".join(f"{text} if {test}" if test else text for test, text in cases)
 
 
 def _name(ctx: Context, node: cst.BaseExpression) -> str | None:
@@ -162,7 +184,7 @@ def _frees_late(names: Collection[str]) -> bool:
     return any(STRATEGIES[name].reshard_after_forward for name in names)
 
 
-def _in_place(value: cst.BaseExpression, draft: Draft, plain: bool) -> Strategy | None:
+def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy | None:
     """The same choice over keyword arguments of `fully_shard`; None where others read what is chosen from."""
     try:
         found = options(draft.file, value, lambda ctx, node: _names(ctx, node) is not None)
@@ -172,8 +194,9 @@ def _in_place(value: cst.BaseExpression, draft: Draft, plain: bool) -> Strategy 
         return None
     names = frozenset(name for option in found for name in _names(option.file, option.node) or ())
     chosen = Strategy(names, "**")
-    if chosen.meshes and plain:
-        chosen = _with_meshes(value, found, chosen, draft) or Strategy(names)
+    made_here = chosen.meshes - HYBRID if ranks == "process_group" else chosen.meshes
+    if made_here and ranks != "device_mesh":
+        chosen = _with_meshes(value, found, chosen, draft, of_group=bool(ranks)) or Strategy(names)
     if not chosen.kwargs:
         return None
     texts = {option.node: _option_text(option, chosen.has_mesh, draft) for option in found}
@@ -187,7 +210,7 @@ def _in_place(value: cst.BaseExpression, draft: Draft, plain: bool) -> Strategy 
     elif isinstance(value, cst.Name):
         kwargs = _renamed(value, draft)
     else:
-        kwargs = draft.fresh("fsdp_kwargs")
+        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
         own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
         draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
     return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh)
@@ -207,11 +230,18 @@ def _is_strategy_argument(ctx: Context, node: cst.BaseExpression) -> bool:
     return argument.keyword.value == _ARGUMENT and (is_constructor(ctx, call) or is_factory(ctx, call))
 
 
-def _with_meshes(value: cst.BaseExpression, found: Sequence[Option], chosen: Strategy, draft: Draft) -> Strategy | None:
-    """Where the mesh of a hybrid strategy is made: in its option, or below for some of the keys of a dict."""
+def _with_meshes(
+    value: cst.BaseExpression, found: Sequence[Option], chosen: Strategy, draft: Draft, of_group: bool
+) -> Strategy | None:
+    """Where the mesh of some strategies is made: in their options, or below for some of the keys of a dict.
+
+    The mesh of a group is made below: an option does not see the group.
+    """
     own = [option for option in found if (_names(option.file, option.node) or frozenset()) & chosen.meshes]
+    if of_group and chosen.meshes & HYBRID:
+        return None  # two groups for some of them, one for the others
     if not any(option.eager or _key(option.file, option.node) is not None for option in own):
-        if draft.device_type == "cpu" or any(option.file.path != draft.file.path for option in own):
+        if of_group or draft.device_type == "cpu" or any(option.file.path != draft.file.path for option in own):
             return None
         return Strategy(chosen.names, "**", has_mesh=True)
     by_name = _key(draft.file, value)
@@ -285,7 +315,7 @@ def _renamed(value: cst.Name, draft: Draft) -> str:
         return value.value
     if not all(_is_strategy_argument(ctx, use) for use in uses):
         return value.value
-    name = draft.fresh("fsdp_kwargs")
+    name = draft.fresh("fsdp_kwargs", "shard_kwargs")
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
     return name
 
@@ -339,18 +369,20 @@ def _assigned_once(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpressio
 
 def _checked(strategy: Strategy, draft: Draft) -> Strategy:
     """With the text of its keyword arguments."""
+    if strategy.names < STRATEGIES.keys():
+        strategy = replace(strategy, key=strategy.name, keys={f'"{name}"': name for name in strategy.meshes})
     if not _frees_late(strategy.names):
-        return Strategy(strategy.names, "{}", strategy.name)
-    if not strategy.meshes:
-        kwargs = draft.fresh("fsdp_kwargs")
+        return replace(strategy, kwargs="{}")
+    if not strategy.meshes or strategy.keys:
+        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
         # By key, so that a strategy that nobody in the program passes is a KeyError and not a FULL_SHARD.
         entries = ["None: {}"] if " and " in strategy.name else []
         entries += [
             f'"{name}": {_kwargs(frozenset({name}))}' for name in sorted({*strategy.names, "FULL_SHARD"}, key=_order)
         ]
-        draft.before.append(f"{kwargs} = {{{', '.join(entries)}}}[{strategy.name}]")
-        return Strategy(strategy.names, kwargs, strategy.name)
-    return Strategy(strategy.names, f"{draft.imported(SUPPORT, 'reshard_kwargs')}({strategy.name})", strategy.name)
+        draft.before.append(draft.looked_up(kwargs, entries, strategy.name))
+        return replace(strategy, kwargs=kwargs)
+    return replace(strategy, kwargs=f"{draft.imported(SUPPORT, 'reshard_kwargs')}({strategy.name})")
 
 
 def translate_strategy(strategy: Strategy, draft: Draft) -> None:

@@ -1,0 +1,75 @@
+"""`process_group`: the ranks of one group, or of the two of a hybrid strategy, as a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from codemods.api import SUPPORT, NotStatic
+from codemods.reading.process_groups import is_world
+
+from .draft import Draft
+from .ranks import Ranks, device_type
+from .strategy import HYBRID, Strategy
+
+NO_SHARD = "# NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced."
+
+
+def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
+    """Set `mesh`, and the group that `sync_module_states` broadcasts in. Raises NotStatic."""
+    if all(is_world(origin) for origin in ranks.origins) and not strategy.meshes:
+        return
+    pair = [element.value for element in ranks.node.elements] if isinstance(ranks.node, cst.Tuple) else []
+    if strategy.known in HYBRID and len(pair) != 2:
+        raise NotStatic(f"sharding_strategy {strategy.known} with process_group")
+    is_tuple = any(isinstance(origin.node, cst.Tuple) for origin in ranks.origins)
+    if is_tuple and not strategy.names & HYBRID:
+        raise NotStatic("process_group is not seen to be one group")
+    device = device_type(draft, "process_group")
+    draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
+    if pair:
+        groups = ", ".join(draft.file.quote(group) for group in pair)
+        made = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")'
+        draft.mesh, draft.group = name, None
+    elif strategy.names & HYBRID:
+        made = _one_or_two(name, ranks, strategy, device, draft)
+    else:
+        made = _one(name, ranks, strategy, device, draft)
+    draft.before.append(f"{name} = {made}")
+    if strategy.keys and not strategy.names & HYBRID:
+        group = draft.group or ""
+        replicated = f'{name} = {draft.imported(SUPPORT, "replicate_mesh")}("{device}", {group})'
+        draft.before[-1] += "\n" + "\n".join(under_keys(strategy, list(strategy.keys), [NO_SHARD, replicated]))
+
+
+def _one_or_two(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> str:
+    """A pair of groups for a hybrid strategy, one for the others."""
+    draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
+    if strategy.name:
+        return f'{draft.imported(SUPPORT, "mesh_of_group")}({strategy.name}, {ranks.text}, "{device}")'
+    if ranks.may_be_none or "NO_SHARD" in strategy.names:
+        raise NotStatic("process_group may be None, or of a strategy that may be NO_SHARD")
+    return f'{draft.imported(SUPPORT, "group_mesh")}({ranks.text}, "{device}")'
+
+
+def _one(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> str:
+    """One group, whatever the strategy is."""
+    text = ranks.text
+    if ranks.is_made and (ranks.may_be_none or strategy.meshes):
+        text = draft.fresh("group", "process_group")
+        draft.before.append(f"{text} = {ranks.text}")
+    draft.group = text if draft.file.plain(text).isidentifier() or ranks.may_be_none else f"{name}.get_group()"
+    if strategy.known == "NO_SHARD":
+        draft.group = text
+        return f'{draft.imported(SUPPORT, "replicate_mesh")}("{device}", {text})'
+    made = f'{draft.imported("torch.distributed.device_mesh", "DeviceMesh")}.from_group({text}, "{device}")'
+    if strategy.keys:
+        draft.group = text
+    return f"{made} if {text} is not None else None" if ranks.may_be_none else made
+
+
+def under_keys(strategy: Strategy, keys: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """Lines for some of the keys that a strategy is looked up by."""
+    test = f"== {keys[0]}" if len(keys) == 1 else f"in ({', '.join(keys)})"
+    return [f"if {strategy.key} {test}:", *("    " + line for line in lines)]

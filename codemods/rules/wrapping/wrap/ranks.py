@@ -1,0 +1,79 @@
+"""The group or the mesh that a constructor call is given, in whichever way it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import NotStatic, Origin
+from codemods.reading.choices import written
+
+from .draft import Draft, Entry, Switch, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """`device_mesh` or `process_group`, where it is not None for sure."""
+
+    argument: str
+    text: str
+    origins: tuple[Origin, ...]
+    node: cst.BaseExpression | None
+    """The argument itself, where the call shows it."""
+    may_be_none: bool
+
+    @property
+    def is_made(self) -> bool:
+        """Whether its text would make another one each time it is written."""
+        return not isinstance(self.node, (cst.Name, cst.Attribute, cst.Subscript))
+
+
+def ranks_of(argument: str, value: Value | None, draft: Draft) -> Ranks | None:
+    """What an argument gives; None where that is nothing. Raises NotStatic."""
+    if value is None:
+        return None
+    if isinstance(value, Entry):
+        none = value.may_lack or _may_be_none(value.values)
+        return None if _is_none(value.values) else Ranks(argument, value.text, value.values, None, none)
+    if isinstance(value, Switch):
+        return _switched(argument, value, draft)
+    origins = tuple(draft.file.origins(value))
+    none = not isinstance(value, cst.Call) and _may_be_none(origins)  # what a function makes is taken for a group
+    return None if _is_none(origins) else Ranks(argument, draft.file.quote(value), origins, value, none)
+
+
+def _switched(argument: str, value: Switch, draft: Draft) -> Ranks | None:
+    """One that a condition decides about."""
+    sides: list[cst.BaseExpression] = []
+    texts = ["None", "None"]
+    for index, side in enumerate((value.body, value.orelse)):
+        if isinstance(side, cst.BaseExpression):
+            sides.append(side)
+            texts[index] = draft.file.quote(side)
+        elif side is not None:
+            raise NotStatic(f"{argument} is given under several conditions")
+    origins = [origin for side in sides for origin in draft.file.origins(side)]
+    if _is_none(origins):
+        return None
+    text = f"{texts[0]} if {written(draft.file, value.test, {})} else {texts[1]}"
+    return Ranks(argument, text, tuple(origins), None, len(sides) < 2 or _may_be_none(origins))
+
+
+def _is_none(origins: Sequence[Origin]) -> bool:
+    return all(origin.is_none for origin in origins)
+
+
+def _may_be_none(origins: Sequence[Origin]) -> bool:
+    """Whether a parameter or an attribute can hold None."""
+    return any(origin.is_none or origin.node is None for origin in origins)
+
+
+def device_type(draft: Draft, what: str) -> str:
+    """The kind of device that a mesh is made for: CUDA where the program speaks of it."""
+    if draft.device_type:
+        return draft.device_type
+    if not draft.file.mentions("cuda"):
+        raise NotStatic(f"{what}, on a device that is not seen")
+    return "cuda"
