@@ -130,7 +130,7 @@ class Callers:
         receiver = self._values.origins(tree, target.value)
         return not (receiver and all(isinstance(origin.node, cst.ClassDef) for origin in receiver))
 
-    def _referring(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> list[Tree]:
+    def _referring(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> Sequence[Tree]:
         """The files that can hold the function as a value. Of a method, only its own: its name is everywhere."""
         if isinstance(function, cst.Lambda) or owner is not None:
             return [tree]

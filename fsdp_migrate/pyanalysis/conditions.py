@@ -59,7 +59,7 @@ class Conditions:
 
     def __init__(self, values: Values) -> None:
         self._values = values
-        self._memo: dict[cst.CSTNode, frozenset[Fact]] = {}
+        self._memo: dict[tuple[cst.CSTNode, int], frozenset[Fact]] = {}
         self._set: dict[str, frozenset[Hashable | None]] = {}
 
     def exclude(self, tree: Tree, node: cst.CSTNode, other_tree: Tree, other: cst.CSTNode) -> bool:
@@ -68,9 +68,9 @@ class Conditions:
         return bool(here) and any(a.contradicts(b) for a in here for b in self._at(other_tree, other))
 
     def _at(self, tree: Tree, node: cst.CSTNode, depth: int = _DEPTH) -> frozenset[Fact]:
-        if node not in self._memo:
-            self._memo[node] = frozenset(self._find(tree, node, depth))
-        return self._memo[node]
+        if (node, depth) not in self._memo:
+            self._memo[node, depth] = frozenset(self._find(tree, node, depth))
+        return self._memo[node, depth]
 
     def _find(self, tree: Tree, node: cst.CSTNode, depth: int) -> Iterator[Fact]:
         inner = node

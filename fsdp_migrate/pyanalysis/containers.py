@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
@@ -28,8 +28,7 @@ _SEQUENCES = frozenset({"filter", "iter", "list", "reversed", "set", "sorted", "
 """Builtins that give the elements of their last argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of the value of an expression."""
 
     tree: Tree

@@ -196,7 +196,7 @@ class Objects:
 
     def _candidates(self, seen: Seen, name: str) -> Iterator[AttributeStore]:
         trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
-        trees += self._program.parsed(self._program.setting(name))
+        trees += self._program.setting(name)
         trees += self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
         if seen.is_unknown:
             trees += self._program.mentioning(self._program.library.wrapper)

@@ -49,6 +49,8 @@ class Program:
         self.texts = texts
         self.library = library
         self._trees: dict[Path, Tree | None] = {}
+        self._mentioning: dict[tuple[str, ...], list[Tree]] = {}
+        self._setting: dict[str, list[Tree]] = {}
         self.errors: dict[Path, str] = {}
         self.symbols = Symbols(self.tree, resolve, library)
 
@@ -58,10 +60,13 @@ class Program:
             self._trees[path] = self._parse(path)
         return self._trees[path]
 
-    def mentioning(self, *words: str, within: Collection[Path] | None = None) -> list[Tree]:
+    def mentioning(self, *words: str, within: Collection[Path] | None = None) -> Sequence[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
-        paths = {path for word in words for path in self._words.get(word, ()) if within is None or path in within}
-        return list(self.parsed(paths))
+        if within is not None:
+            return list(self.parsed({path for word in words for path in self._words.get(word, ()) if path in within}))
+        if words not in self._mentioning:
+            self._mentioning[words] = list(self.parsed({path for word in words for path in self._words.get(word, ())}))
+        return self._mentioning[words]
 
     def parsed(self, paths: Collection[Path]) -> Iterator[Tree]:
         """Those of these files that are Python, in the program's order."""
@@ -92,9 +97,11 @@ class Program:
         found = by_key.values() if key is ANY_KEY else (by_key.get(None, ()), by_key.get(key, ()))
         return {path for paths in found for path in paths}
 
-    def setting(self, name: str) -> Collection[Path]:
-        """The files that can set an attribute of this name, of anything but `self`."""
-        return self._set.get(name, ())
+    def setting(self, name: str) -> Sequence[Tree]:
+        """The files that can set an attribute of this name, of anything but `self`, in the program's order."""
+        if name not in self._setting:
+            self._setting[name] = list(self._parsed(self._set.get(name, ())))
+        return self._setting[name]
 
     def inheriting(self, name: str) -> Iterator[Tree]:
         """The files that can hold a class with a base of this name, in the program's order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import libcst as cst
 
@@ -44,8 +44,7 @@ MAX_EXPRESSIONS = 5000
 _TOO_MANY = "too many ways lead to its value"
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """One place where a value is made: `node` in `tree`; no node when only run time knows."""
 
     tree: Tree
