@@ -11,14 +11,15 @@ from .findings import Report
 from .render.view import is_construct
 
 _SHOWN = 5
+_ONCE = (Level.MANUAL, Level.KEPT)
 
 
 def by_cause(report: Report) -> Report:
-    """The report with what needs a person for the same reason, in the same file, as one finding at the first place."""
+    """The report with what needs a person, or is kept, for the same reason in the same file as one finding."""
     places: dict[Finding, list[int]] = defaultdict(list)
     first: dict[tuple[object, ...], Finding] = {}
     for each in report.findings:
-        if each.level is Level.MANUAL and is_construct(each):
+        if each.level in _ONCE and is_construct(each):
             cause = (each.path, each.rule, each.message, each.hint)
             places[first.setdefault(cause, each)].append(each.line)
     if all(len(lines) == 1 for lines in places.values()):
@@ -26,7 +27,7 @@ def by_cause(report: Report) -> Report:
     once = (
         replace(each, message=each.message + _also(places[each][1:])) if each in places else each
         for each in report.findings
-        if each in places or each.level is not Level.MANUAL or not is_construct(each)
+        if each in places or each.level not in _ONCE or not is_construct(each)
     )
     return replace(report, findings=tuple(once))
 

@@ -70,7 +70,7 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         if name == WRAPPER and isinstance(call, cst.Call) and call.func is node:
             yield _constructor(ctx, call, beside)
         else:
-            message = f"kept: it serves the FSDP1 path beside FSDP2 ({beside.place})"
+            message = f"it serves the FSDP1 path beside FSDP2 ({beside.place})"
             yield finding(CODE, Level.KEPT, ctx, node, message)
 
 

@@ -93,6 +93,8 @@ class Symbols:
         imports = [binding for binding in bindings if binding.how is Binds.IMPORT]
         if not imports:
             return self._alias_of_wrapper(tree, bindings) or Defined(tree, found, name)
+        if found is not scope:
+            imports = _not_overwritten(tree, imports)
         symbols = [self.of_binding(tree, binding) for binding in imports]
         # `try: from torch… import X` / `except ImportError: X = None`: the import is what runs.
         return next((symbol for symbol in symbols if symbol is not None), None)
@@ -182,6 +184,12 @@ def dotted_name(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Attribute):
         return f"{dotted_name(node.value)}.{node.attr.value}"
     return cst.ensure_type(node, cst.Name).value
+
+
+def _not_overwritten(tree: Tree, imports: Sequence[Binding]) -> list[Binding]:
+    """Without an import that a later one in the same block replaces, before any function of the block can run."""
+    last = {tree.parents[tree.parents[tree.parents[binding.node]]]: binding for binding in imports}
+    return [binding for binding in imports if binding in last.values()]
 
 
 def _module_name(node: cst.ImportFrom) -> str:

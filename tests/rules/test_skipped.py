@@ -256,3 +256,10 @@ def test_import_with_none_as_its_fallback_is_rewritten() -> None:
     result = rewrite(guarded + "def shard(net):\n    return FSDP(net)\n")
     assert messages(result, "FM114") == []
     assert "fully_shard(net)" in result.text
+
+
+def test_import_that_a_later_one_replaces_is_none_of_two() -> None:
+    twice = f"import torch.distributed.fsdp as FSDP\n{IMPORT}\n\n\n"
+    result = rewrite(twice + "def shard(net):\n    return FSDP(net)\n")
+    assert messages(result, "FM114") == []
+    assert "return fully_shard(net)" in result.text
