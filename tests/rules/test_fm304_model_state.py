@@ -374,3 +374,28 @@ def test_what_may_be_wrapped_and_one_rank_reads() -> None:
 )
 def test_what_is_no_model_stays(statement: str) -> None:
     assert rewrite(ANY.format(statement=statement)).text.endswith(f"    {statement}\n")
+
+
+ALONE = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, path, world):
+    {start}
+    model = FSDP(net) if world > 1 else net
+    model.load_state_dict(torch.load(path))
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "after"),
+    [
+        ("dist.init_process_group()", "set_model_state_dict("),
+        ("if not dist.is_initialized():\n        dist.init_process_group()", "set_model_state_dict("),
+        ("if world > 1:\n        dist.init_process_group()", "load_full_state_dict("),
+    ],
+)
+def test_load_in_a_process_without_a_group(start: str, after: str) -> None:
+    assert after in rewrite(ALONE.format(start=start)).text

@@ -39,6 +39,7 @@ module stand in for torch's where those would give something else:
   not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
 - A constructor call names a process group or a part of a mesh: torch broadcasts from the first rank of all, and gives
   groups with weights of their own its values.
+- The model may be none of FSDP's in a process without a process group, in which nothing can be broadcast.
 - The program sets state-dict types for code that is not seen, or the model can be a DDP model:
   `model_state_dict(model)` decides at run time.
 
@@ -68,6 +69,7 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_a
 from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
+from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.tables.names import SUMMON, WRAPPER
@@ -168,7 +170,8 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
         return _through_support(found, ctx, "load_full_state_dict")
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     full = "" if is_loaded_by_dcp(load.state, ctx) else FULL_LOAD
-    if full and has_group_of_its_own(ctx, found.model):
+    is_certain = ctx.kinds(found.model) == {ModelKind.FSDP}
+    if full and (has_group_of_its_own(ctx, found.model) or (not is_certain and may_run_alone(ctx))):
         return _through_support(found, ctx, "load_full_state_dict")
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
         state = f", dict({ctx.quote(load.state)})"
