@@ -44,16 +44,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
-from codemods.reading.model_parameters import READERS, is_shard
+from codemods.reading.model_parameters import READERS
+from codemods.reading.sharded_values import VIEWS, is_sharded
 
 CODE = "FM421"
-
-_VIEWS = frozenset({"T", "data", "grad"})
-_KEEPING = frozenset({"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "to", "view_as"})
-"""Methods that give a DTensor for a DTensor, sharded alike."""
-_LIKE = frozenset(f"torch.{kind}_like" for kind in ("empty", "full", "ones", "rand", "randn", "zeros"))
-_FARTHEST = 4
-"""Steps back from what is written to."""
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -61,7 +55,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     told = set()
     for part in ctx.nodes(cst.Subscript):
         written = (ctx.scope(part), ctx.code(part.value))
-        if written not in told and _is_written(part, ctx) and _is_sharded(part.value, ctx, _FARTHEST):
+        if written not in told and _is_written(part, ctx) and is_sharded(part.value, ctx):
             told.add(written)
             yield finding(
                 CODE,
@@ -78,35 +72,13 @@ def _is_written(part: cst.Subscript, ctx: Context) -> bool:
     """Whether it is assigned to, or a method that changes it in place is called: `w[3].data.zero_()`."""
     node: cst.CSTNode = part
     above = ctx.parent(node)
-    while isinstance(above, cst.Attribute) and above.attr.value in _VIEWS:
+    while isinstance(above, cst.Attribute) and above.attr.value in VIEWS:
         node, above = above, ctx.parent(above)
     if isinstance(above, cst.Attribute):
         call = ctx.parent(above)
         name = above.attr.value
         return isinstance(call, cst.Call) and call.func is above and name.endswith("_") and not name.startswith("_")
     return isinstance(above, cst.AssignTarget) or (isinstance(above, cst.AugAssign) and above.target is node)
-
-
-def _is_sharded(value: cst.BaseExpression, ctx: Context, depth: int) -> bool:
-    """Whether a value is a sharded parameter or gradient, or is made like one."""
-    if depth == 0:
-        return False
-    if is_shard(value, ctx):
-        return True
-    inner: list[cst.BaseExpression] = []
-    if isinstance(value, cst.Attribute) and value.attr.value in _VIEWS:
-        inner = [value.value]
-    elif isinstance(value, cst.Subscript):
-        inner = [value.value]
-    elif isinstance(value, cst.BinaryOperation):
-        inner = [value.left, value.right]
-    elif isinstance(value, cst.Call) and ctx.dotted(value.func) in _LIKE:
-        inner = [value.args[0].value] if value.args else []
-    elif isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _KEEPING:
-        inner = [value.func.value]
-    elif isinstance(value, cst.Name):
-        return any(_is_sharded(made, where, depth - 1) for where, made in ctx.bound(value) or ())
-    return any(_is_sharded(each, ctx, depth) for each in inner)
 
 
 CHECK = Check(CODE, "write-to-an-index", __doc__, words=(*READERS, "weight", "bias"), find=find)

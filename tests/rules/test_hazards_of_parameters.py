@@ -17,7 +17,7 @@ def look(net, x, rank):
     model = FSDP(net)
 """
 SHARDED_TENSOR = "torch.distributed._shard.sharded_tensor.ShardedTensor"
-HAZARDS = {"FM420", "FM421", "FM422", "FM423", "FM211", "FM308"}
+HAZARDS = {"FM420", "FM421", "FM422", "FM423", "FM211", "FM308", "FM427"}
 
 
 def test_noop() -> None:
@@ -40,6 +40,9 @@ FINE = [
     "return model.embed.weight.size(0)",
     "with model.no_sync():\n        model(x).backward()\n    return [p.grad for p in model.parameters()]",
     "with x.no_sync():\n        x.grad",
+    "for p in model.parameters():\n        torch.distributed.broadcast(p.to_local(), src=0)",
+    "return torch.tensor([p.norm().item() for p in x])",
+    "return torch.distributions.Bernoulli(x.new_full(model.out.weight.size(), 0.5))",
     "x.register_comm_hook(None, x)",
 ]
 
@@ -64,6 +67,14 @@ FOUND = [
     ("FM421", Level.MANUAL, "mask = torch.zeros_like(model.out.weight.grad)\n    mask[x] = torch.ones_like(mask[x])"),
     ("FM421", Level.MANUAL, "grad = model.inputs().weight.grad\n    mask = torch.zeros_like(grad)\n    mask[x] = 1"),
     ("FM421", Level.MANUAL, "for p in model.parameters():\n        mask = p.detach() > 0\n        (mask * p)[0] = 1"),
+    ("FM427", Level.MANUAL, "for p in model.parameters():\n        torch.distributed.broadcast(p.data, src=0)"),
+    ("FM427", Level.MANUAL, "return torch.tensor([p.detach().norm() for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
+    (
+        "FM427",
+        Level.MANUAL,
+        "p = model.out.weight.grad\n    torch.distributions.Bernoulli(p.new_full(p.size(), 0.5)).sample()",
+    ),
     ("FM308", Level.MANUAL, f"return [v for v in model.state_dict() if isinstance(v, {SHARDED_TENSOR})]"),
     ("FM422", Level.REVIEW, "return sum(p.numel() for p in model.parameters() if p.requires_grad)"),
     ("FM422", Level.REVIEW, "for n, p in model.named_parameters():\n        print(n, p.shape)"),
