@@ -66,6 +66,25 @@ def test_annotation(text: str) -> None:
     )
 
 
+OWN_WORDS = [
+    ("def ask(net: torch.nn.Module, model: FSDP): ...", "def ask(net: torch.nn.Module, model: torch.nn.Module): ..."),
+    ("def ask(model: Union[torch.nn.Module, FSDP]): ...", "def ask(model: torch.nn.Module): ..."),
+    ("def ask(model: FSDP | torch.nn.Module): ...", "def ask(model: torch.nn.Module): ..."),
+    (
+        "def ask(m: Union[torch.nn.Module, FSDP, int]): ...",
+        "def ask(m: Union[torch.nn.Module, torch.nn.Module, int]): ...",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "expected"), OWN_WORDS)
+def test_annotation_in_the_words_of_the_file(before: str, expected: str) -> None:
+    head = "from typing import Union\n\nimport torch\n"
+    result = rewrite(head + HEAD + before + WRAP.format("FSDP"))
+    assert expected in result.text
+    assert "torch.nn as nn" not in result.text
+
+
 def test_annotation_of_what_a_unit_alone_has() -> None:
     """`nn.Module` has no `set_requires_gradient_sync`; the class itself is asked for by its name."""
     text = (

@@ -44,6 +44,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.module_type import beside_module, module_type
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
@@ -65,15 +66,11 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
         return Fix([others], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     if _is_module_annotation(found, ctx):
-        nn = ctx.named(Import("torch.nn", alias="nn"), found)
         message = "annotation becomes nn.Module: fully_shard works in place"
-        other = _beside_module(found, ctx)
-        if other is not None:
-            return Fix(
-                [Edit(*ctx.span(other[0]), ctx.quote(other[1]))], [finding(CODE, Level.REWRITTEN, ctx, found, message)]
-            )
-        changed = Edit(*ctx.bare_span(found), f"{nn.local}.Module")
-        return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [nn])
+        written, imports = module_type(found, ctx)
+        same = beside_module(found, ctx)
+        changed = Edit(*ctx.bare_span(found), written) if same is None else Edit(*ctx.span(same), written)
+        return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, found, message)], imports)
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
     return Fix(
         edits=[Edit(*ctx.bare_span(found), item.local)],
@@ -194,15 +191,6 @@ def _is_module_annotation(node: Reference, ctx: Context) -> bool:
         return True
     uses = [ctx.parent(use) for use in ctx.uses(parameter)]
     return not any(isinstance(use, cst.Attribute) and use.attr.value in _OF_UNITS for use in uses)
-
-
-def _beside_module(node: Reference, ctx: Context) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    """For `nn.Module | FSDP`: all of it, and the `nn.Module` that it becomes."""
-    both = ctx.parent(node)
-    if not isinstance(both, cst.BinaryOperation):
-        return None
-    other = both.left if both.right is node else both.right
-    return (both, other) if ctx.dotted(other) == "torch.nn.Module" else None
 
 
 _OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
