@@ -95,13 +95,21 @@ def watched(recorder: Recorder, program: Callable[[], object]) -> None:
             recorder.finish(
                 "exception",
                 type=type(error).__name__,
-                message=str(error)[:2000],
+                message=_message(error),
                 traceback=text[-8000:],
                 ours=is_ours(error),
             )
             sys.stderr.write(text)
     peers = 1 if recorder.settings.dry_run_world is not None else recorder.world
     leave(recorder.settings.out, peers if code == 0 else 0, 0 if recorder.stopping else code)
+
+
+def _message(error: BaseException) -> str:
+    """A program's exception may raise again when it is asked for its words, in whatever way."""
+    try:
+        return str(error)[:2000]
+    except Exception:
+        return "(its message cannot be printed)"
 
 
 def _seed(seed: int) -> None:

@@ -75,12 +75,21 @@ def _gave_up(name: str, watched: Watched) -> Failure | None:
         )
     return Failure(
         name,
-        f"rank {first.rank} of the {name} program raised {end['type']}: {end['message'].strip()}",
+        f"rank {first.rank} of the {name} program raised {end['type']}{_words(end)}",
         _cure(end["type"], end["message"], bool(end.get("ours")), name),
         first.rank,
         end["traceback"],
         _tail(watched.log),
     )
+
+
+def _words(end: dict[str, Any]) -> str:
+    """What an exception says; one that says nothing, as an assertion mostly does, is known by where it was raised."""
+    message = str(end["message"]).strip()
+    if message:
+        return f": {message}"
+    frames = re.findall(r'File "([^"]+)", line (\d+)', end["traceback"])
+    return f" in {frames[-1][0].split('/')[-1]}:{frames[-1][1]}" if frames else ""
 
 
 def _left(name: str, watched: Watched) -> Failure | None:

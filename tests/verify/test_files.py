@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import io
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -179,13 +183,15 @@ def test_a_large_tensor_is_sampled_and_its_pieces_add_up() -> None:
     )  # type: ignore[call-overload]
 
 
-def test_every_way_to_save_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The records of a probe that listens to what this process saves, in its third step."""
     import torch.distributed.checkpoint as dcp
 
     from fsdp_migrate.probe.files import Files
     from fsdp_migrate.probe.settings import Settings
 
-    heard: list[dict[str, object]] = []
+    records: list[dict[str, Any]] = []
 
     class Recorder:
         settings, world, steps_made, outside = Settings(tmp_path, scratch=tmp_path), 1, 3, None
@@ -195,24 +201,85 @@ def test_every_way_to_save_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return self
 
         def write(self, kind: str, **fields: object) -> None:
-            heard.append({"kind": kind, **fields})
+            records.append({"kind": kind, **fields})
 
-    for module, name in ((torch, "save"), (dcp, "save"), (dcp, "async_save"), (dcp.state_dict_saver, "save")):
+    places = [(torch, "save"), *((module, name) for module in (dcp, dcp.state_dict_saver) for name in DCP)]
+    for module, name in places:
         monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setitem(sys.modules, "safetensors", safetensors())
+    monkeypatch.setitem(sys.modules, "safetensors.torch", sys.modules["safetensors"].torch)
     Files(Recorder()).install()  # type: ignore[arg-type]
+    return records
+
+
+DCP = ("save", "async_save", "save_state_dict")
+
+
+def safetensors() -> Any:
+    """A stand-in: the library is no dependency of the tests."""
+    package, module = ModuleType("safetensors"), ModuleType("safetensors.torch")
+    package.__spec__ = importlib.machinery.ModuleSpec("safetensors", None)
+    package.torch = module  # type: ignore[attr-defined]
+    module.save_file = lambda tensors, filename, metadata=None: Path(filename).write_text(str(metadata))  # type: ignore[attr-defined]
+    return package
+
+
+def places(heard: list[dict[str, Any]]) -> list[tuple[object, object, object]]:
+    return [(record["format"], record["path"], record["step"]) for record in heard]
+
+
+def keys(record: dict[str, Any]) -> list[str]:
+    return [entry["key"] for entry in record["entries"]]
+
+
+def test_torch_save_is_heard(heard: list[dict[str, Any]], tmp_path: Path) -> None:
     torch.save(state(), tmp_path / "a.pt")
     with (tmp_path / "b.pt").open("wb") as file:
         torch.save(state(), file)
     torch.save(state(), io.BytesIO())
+    assert places(heard) == [("torch", "a.pt", 3), ("torch", "b.pt", 3), ("torch", "(a stream)", 3)]
+
+
+def test_a_distributed_checkpoint_is_heard_once(heard: list[dict[str, Any]], tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
     dcp.save({"model": torch.nn.Linear(2, 2)}, checkpoint_id=tmp_path / "c")
-    assert [(record["format"], record["path"], record["step"]) for record in heard] == [
-        ("torch", "a.pt", 3),
-        ("torch", "b.pt", 3),
-        ("torch", "(a stream)", 3),
-        ("dcp", "c", 3),
-    ]
-    keys = [entry["key"] for entry in heard[3]["entries"]]  # type: ignore[attr-defined]
-    assert keys == ["model.weight", "model.bias"]
+    dcp.save({"model": {"w": torch.ones(1)}}, storage_writer=dcp.FileSystemWriter(tmp_path / "d"))
+    assert places(heard) == [("dcp", "c", 3), ("dcp", "d", 3)]
+    assert [keys(record) for record in heard] == [["model.weight", "model.bias"], ["model.w"]]
+
+
+@pytest.mark.dist
+def test_an_asynchronous_checkpoint_is_heard_as_it_was_when_it_was_asked_for(
+    heard: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The program changes its weights while the file is written."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
+    weight = torch.ones(4)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        saving = dcp.async_save({"w": weight}, checkpoint_id=str(tmp_path / "c"))
+        weight.zero_()
+        saving.result()
+        read = {"w": torch.empty(4)}
+        dcp.load(read, checkpoint_id=str(tmp_path / "c"))
+    finally:
+        dist.destroy_process_group()
+    assert places(heard) == [("dcp", "c", 3)]
+    assert heard[0]["entries"][0]["parts"][0]["sum"] == 4.0
+    assert read["w"].tolist() == [1.0] * 4
+
+
+def test_safetensors_are_heard(heard: list[dict[str, Any]], tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"w": torch.ones(3), "b": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    save_file(filename=str(tmp_path / "more.safetensors"), tensors={"w": torch.ones(3)})
+    assert places(heard) == [("safetensors", "model.safetensors", 3), ("safetensors", "more.safetensors", 3)]
+    assert keys(heard[0]) == ["w", "b"]
+    assert (tmp_path / "model.safetensors").read_text() == "{'format': 'pt'}"
 
 
 SAVED = {

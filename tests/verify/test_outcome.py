@@ -77,6 +77,14 @@ def test_a_run_that_the_memory_killer_ended_is_not_tried_again() -> None:
     assert not worth_a_retry(watched(rank(0, lost), rank(1), log=ABORTED.replace("-6", "-9")))
 
 
+def test_an_exception_without_words_is_known_by_its_place() -> None:
+    trace = 'File "/a/run.py", line 3, in <module>\nFile "/a/dataset.py", line 70, in get\nAssertionError\n'
+    raised = ended("exception", type="AssertionError", message="", traceback=trace, ours=False)
+    found = outcome("original", watched(rank(0, raised), rank(1)), 2)
+    assert isinstance(found, Failure)
+    assert found.message == "rank 0 of the original program raised AssertionError in dataset.py:70"
+
+
 def test_a_run_in_which_a_rank_raised_is_not_tried_again() -> None:
     raised = ended("exception", type="ValueError", message="no", traceback="")
     assert not worth_a_retry(watched(rank(0, raised), rank(1), log=ABORTED))
