@@ -18,6 +18,7 @@ import torch
 from fsdp_migrate.probe.dry_run import pretend_world
 from fsdp_migrate.probe.hooks import install
 from fsdp_migrate.probe.outside import Outside
+from fsdp_migrate.probe.own_copy import import_from
 from fsdp_migrate.probe.passing import is_ours, passed_on
 from fsdp_migrate.probe.process import dump_stacks_on_signal
 from fsdp_migrate.probe.recorder import Recorder
@@ -33,6 +34,7 @@ def run_program(settings: Settings, target: Target) -> None:
     As a rank it does not return.
     """
     sys.argv = [target.name, *target.args]
+    import_from(settings.scratch, settings.trees)
     if settings.dry_run_world is not None:
         pretend_world(settings.dry_run_world)
     rank, world = _place(settings)

@@ -26,6 +26,7 @@ class Settings:
     save_init: Path | None = None
     load_init: Path | None = None
     scratch: Path | None = None
+    trees: tuple[Path, ...] = ()
     processes: int = 1
     dry_run_world: int | None = None
     seed: int | None = None
@@ -51,6 +52,7 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
     parser.add_argument("--save-init", type=Path, default=None)
     parser.add_argument("--load-init", type=Path, default=None)
     parser.add_argument("--scratch", type=Path, default=None)
+    parser.add_argument("--tree", type=Path, action="append", default=[], help="what the scratch copy stands for")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--dry-run-world", type=int, default=None)
     parser.add_argument("--seed", type=int, default=None)
@@ -67,6 +69,7 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
         save_init=given.save_init,
         load_init=given.load_init,
         scratch=given.scratch,
+        trees=tuple(given.tree),
         processes=given.processes,
         dry_run_world=given.dry_run_world,
         seed=given.seed,

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.multiprocessing
 
+from fsdp_migrate.probe.own_copy import import_from
 from fsdp_migrate.probe.passing import passed_on
 from fsdp_migrate.probe.process import die_with_parent
 from fsdp_migrate.probe.settings import Settings
@@ -46,6 +47,7 @@ def follow_spawned_ranks(settings: Settings) -> None:
 
 def _observed_rank(rank: int, settings: Settings, pickled: bytes, *args: Any) -> None:
     die_with_parent()
+    import_from(settings.scratch, settings.trees)
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(settings.processes))
     if settings.redirect:
         from fsdp_migrate.probe.redirect import redirect_cuda_to_cpu

@@ -103,7 +103,12 @@ def probe_options(request: CheckRequest, run: Run) -> list[str]:
     options = ["--out", str(run.out), "--max-steps", str(request.steps), "--device", request.device]
     if request.dry_run_world is not None:
         options += ["--dry-run-world", str(request.dry_run_world)]
-    options += ["--scratch", str(run.scratch), "--processes", str(request.world_size)]
+    options += [
+        "--scratch",
+        str(run.scratch),
+        *(word for tree in dict.fromkeys(request.trees) for word in ("--tree", str(tree))),
+    ]
+    options += ["--processes", str(request.world_size)]
     if request.seed is not None:
         options += ["--seed", str(request.seed)]
     if redirects(request):
