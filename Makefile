@@ -13,13 +13,14 @@ READY := $(VENV)/.ready
 DEMO := build/demo
 HERE := $(CURDIR)
 
-.PHONY: help test oracle lint demo ecosystem bench clean
+.PHONY: help test oracle mutants lint demo ecosystem bench clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   rewrite a program, run it before and after on 2 CPU processes, print the verdict"
 	@echo "make test   ruff, mypy and the whole test suite"
 	@echo "make oracle 3,000 generated programs are run on a stub of FSDP1: no line that used it is passed over"
+	@echo "make mutants  100 wrong migrations, made from the fixtures' right ones: each is rejected by the check that is there for it"
 	@echo "make lint   ruff and mypy only"
 	@echo "make ecosystem DIR=…  rewrite every repository of a folder, and compare with the table of BASE (a commit)"
 	@echo "make bench  how long the tool takes, against ruff, grep and a byte scan; CORPUS=DIR adds repositories"
@@ -42,6 +43,9 @@ test: lint
 
 oracle: $(READY)
 	@ORACLE=3000 $(BIN)/python -m pytest -q tests/oracle
+
+mutants: $(READY)
+	@$(BIN)/python -m tests.verify.mutants
 
 demo: $(READY)
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)

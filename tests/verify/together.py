@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.verify import CheckRequest, ParityReport
@@ -17,67 +18,87 @@ from tests.forks import Job, run
 from tests.verify.runs import RANKS, outcome_of
 
 
+@dataclass(frozen=True)
+class Pair:
+    """One comparison. The runs of the original lie in the folder `base`, which other pairs may share: `original` and
+    `floor`; those of the rewritten program in `place`: `rewritten`, and `transplanted` where that is asked for."""
+
+    request: CheckRequest
+    base: Path
+    place: Path
+
+
 def check_together(requests: Mapping[Path, CheckRequest]) -> dict[Path, ParityReport | Failure]:
-    """What each comparison says. The runs lie in the folder that is its key: `original`, `rewritten`, `floor`."""
-    _run([(home, request, which) for home, request in requests.items() for which in RUNS])
-    moved = [home for home in requests if _transplants(home, requests[home])]
-    _run([(home, requests[home], "transplanted") for home in moved])
-    return {home: _report(home, request, home in moved) for home, request in requests.items()}
+    """What each comparison says. All its runs lie in the folder that is its key."""
+    pairs = [Pair(request, home, home) for home, request in requests.items()]
+    return dict(zip(requests, check_pairs(pairs), strict=True))
 
 
-RUNS = ("original", "rewritten", "floor")
+def check_pairs(pairs: Sequence[Pair]) -> list[ParityReport | Failure]:
+    """What each comparison says."""
+    bases = {pair.base: pair for pair in pairs}
+    originals = [(pair, which) for pair in bases.values() for which in ("original", "floor")]
+    _run([*originals, *((pair, "rewritten") for pair in pairs)])
+    moved = [pair for pair in pairs if _transplants(pair)]
+    _run([(pair, "transplanted") for pair in moved])
+    return [_report(pair, pair in moved) for pair in pairs]
 
 
-def _run(planned: list[tuple[Path, CheckRequest, str]]) -> None:
+def _run(planned: list[tuple[Pair, str]]) -> None:
     """As in a check, a run in which native code ended a rank, mostly a thread of gloo's, is made once more."""
-    run([_job(request, home, which) for home, request, which in planned], RANKS)
-    crashed = [plan for plan in planned if "Fatal Python error" in _log(plan[0], plan[2]).read_text(errors="replace")]
-    for home, _, which in crashed:
-        shutil.rmtree(home / which)
+    run([_job(pair, which) for pair, which in planned], RANKS)
+    crashed = [plan for plan in planned if "Fatal Python error" in _log(*plan).read_text(errors="replace")]
+    for plan in crashed:
+        shutil.rmtree(_home(*plan))
     if crashed:
-        run([_job(request, home, which) for home, request, which in crashed], RANKS)
+        run([_job(pair, which) for pair, which in crashed], RANKS)
 
 
-def _log(home: Path, which: str) -> Path:
-    return home / which / "log"
+def _home(pair: Pair, which: str) -> Path:
+    return (pair.base if which in ("original", "floor") else pair.place) / which
 
 
-def _job(request: CheckRequest, home: Path, which: str) -> Job:
-    place = home / which
+def _log(pair: Pair, which: str) -> Path:
+    return _home(pair, which) / "log"
+
+
+def _job(pair: Pair, which: str) -> Job:
+    request, place, weights = pair.request, _home(pair, which), pair.base / "weights"
     planned = Run(
         "rewritten" if which in ("rewritten", "transplanted") else "original",
         which,
         place / "records",
         place / "scratch",
         perturb=1 if which == "floor" else None,
-        save_init=home / "weights" if which == "floor" else None,
-        load_init=home / "weights" if which == "transplanted" else None,
+        save_init=weights if which == "floor" else None,
+        load_init=weights if which == "transplanted" else None,
     )
     copy_tree(request.tree(planned.side), planned.scratch)
     words = command(request, planned)
     probe = words[words.index("fsdp_migrate.probe") - 1 :]
-    return Job(probe, str(planned.scratch / request.cwd), request.world_size, str(_log(home, which)))
+    return Job(probe, str(planned.scratch / request.cwd), request.world_size, str(_log(pair, which)))
 
 
-def _seen(home: Path, which: str, request: CheckRequest) -> Observation | Failure:
-    return outcome_of(which, home / which, request.world_size)
+def _seen(pair: Pair, which: str) -> Observation | Failure:
+    return outcome_of(which, _home(pair, which), pair.request.world_size)
 
 
-def _transplants(home: Path, request: CheckRequest) -> bool:
-    original, rewritten = _seen(home, "original", request), _seen(home, "rewritten", request)
+def _transplants(pair: Pair) -> bool:
+    original, rewritten = _seen(pair, "original"), _seen(pair, "rewritten")
     if isinstance(original, Failure) or isinstance(rewritten, Failure):
         return False
-    return wants_transplant(request.init, original, rewritten)
+    return wants_transplant(pair.request.init, original, rewritten)
 
 
-def _report(home: Path, request: CheckRequest, transplanted: bool) -> ParityReport | Failure:
+def _report(pair: Pair, transplanted: bool) -> ParityReport | Failure:
     seen: list[Observation] = []
-    for which in (*RUNS, "transplanted") if transplanted else RUNS:
-        result = _seen(home, which, request)
+    for which in ("original", "rewritten", "floor", *(["transplanted"] if transplanted else [])):
+        result = _seen(pair, which)
         if isinstance(result, Failure):
             return result
         seen.append(result)
     original, rewritten, floor, *rest = seen
+    steps = pair.request.steps
     if rest:
-        return compare_observations(Comparison(original, rest[0], (floor,), request.steps, as_found=rewritten))
-    return compare_observations(Comparison(original, rewritten, (floor,), request.steps))
+        return compare_observations(Comparison(original, rest[0], (floor,), steps, as_found=rewritten))
+    return compare_observations(Comparison(original, rewritten, (floor,), steps))
