@@ -338,6 +338,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
 def wrap(net):
+    keep(net.parts, "last.pt")
     return FSDP(net)
 
 
@@ -362,6 +363,12 @@ def test_what_may_be_wrapped_is_read_by_a_function_that_takes_any_model(statemen
     result = rewrite(ANY.format(statement=statement))
     assert result.text.endswith(f"    {after}\n")
     assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_load_in_a_function_that_nobody_calls_stays() -> None:
+    """Whole tensors are not loaded into shards without an error."""
+    text = ANY.format(statement="module.load_state_dict(path)").replace('    keep(net.parts, "last.pt")\n', "")
+    assert rewrite(text).text.endswith("    module.load_state_dict(path)\n")
 
 
 def test_what_may_be_wrapped_and_one_rank_reads() -> None:
