@@ -109,7 +109,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         return Match(node, model, method)
     if ModelKind.UNKNOWN not in held or not _may_be_wrapped(model, ctx):
         return None
-    if method == "load_state_dict" and not ctx.callers(ctx.scope(node)):
+    if method == "load_state_dict" and not ctx.callers(node):
         return None  # nobody is seen to call this, and whole tensors are not loaded into shards without an error
     return Match(node, model, method)
 
