@@ -42,7 +42,7 @@ NAMES = st.sampled_from(
     [
         "adapter.module",
         "adapter.model.module.weight",
-        "ema.module.head()",
+        "ema.module.state_dict()",
         "fsdp.FSDP",
         "fsdp.model.no_sync",
         "model_module",
@@ -65,7 +65,7 @@ def calls(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         "model.clip_grad_norm_(norm({0}, {1}))",
         "ShardedGradScaler(init_scale=scale({0}, {1}))",
         "merged(model.state_dict(), {0}, {1})",
-        "merged(other.module.tail(), {0})",
+        "merged(other.module.state_dict(), {0})",
         "getattr(model.module, name({0}))",
         "isinstance(model, FSDP) and {0}",
         "FSDP.optim_state_dict(model, optimizer({0}))",

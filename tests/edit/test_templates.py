@@ -85,8 +85,8 @@ PROGRAMS = {
         'set_model_state_dict(model, load_weights(adapter.module, prefix="student.module"), {full})',
     ),
     "a foreign model": (
-        "model.module.load_state_dict(ema.module.shadow())",
-        "set_model_state_dict(model, ema.module.shadow(), {full})",
+        "model.module.load_state_dict(ema.module.state_dict())",
+        "set_model_state_dict(model, ema.module.state_dict(), {full})",
     ),
     "an FSDP model inside": (
         "model.module.load_state_dict(other.module.state_dict())",

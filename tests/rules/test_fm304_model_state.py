@@ -348,32 +348,17 @@ def keep(part, path):
 """
 
 
-@pytest.mark.parametrize(
-    ("statement", "after"),
-    [
-        ("torch.save(module.state_dict(), path)", "torch.save(full_state_dict(module), path)"),
-        ("return module.load_state_dict(torch.load(path))", "return load_full_state_dict(module, torch.load(path))"),
-        (
-            "missing, _ = module.load_state_dict(path, strict=False)",
-            "missing, _ = load_full_state_dict(module, path, strict=False)",
-        ),
-    ],
-)
-def test_what_may_be_wrapped_is_read_by_a_function_that_takes_any_model(statement: str, after: str) -> None:
-    result = rewrite(ANY.format(statement=statement))
-    assert result.text.endswith(f"    {after}\n")
-    assert {level for _, level, _ in result.summary} == {"rewritten"}
+def test_what_may_be_wrapped_is_for_a_person() -> None:
+    """It may be a plain model as well, whose lines nobody wants changed."""
+    text = ANY.format(statement="torch.save(module.state_dict(), path)")
+    assert "torch.save(module.state_dict(), path)" in check_marked(text, "FM304", words="cannot be seen").text
 
 
-def test_load_in_a_function_that_nobody_calls_stays() -> None:
+def test_load_of_what_may_be_wrapped_stays() -> None:
     """Whole tensors are not loaded into shards without an error."""
-    text = ANY.format(statement="module.load_state_dict(path)").replace('    keep(net.parts, "last.pt")\n', "")
-    assert rewrite(text).text.endswith("    module.load_state_dict(path)\n")
-
-
-def test_what_may_be_wrapped_and_one_rank_reads() -> None:
-    text = ANY.format(statement="if torch.distributed.get_rank() == 0:\n        torch.save(module.state_dict(), path)")
-    assert "module.state_dict()" in check_marked(text, "FM304", words="one rank alone").text
+    assert rewrite(ANY.format(statement="module.load_state_dict(path)")).text.endswith(
+        "    module.load_state_dict(path)\n"
+    )
 
 
 @pytest.mark.parametrize(

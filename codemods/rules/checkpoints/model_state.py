@@ -107,20 +107,21 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     held = ctx.kinds(model)
     if ModelKind.FSDP in held or (method == "state_dict" and is_inner_module(model, node, ctx)):
         return Match(node, model, method)
-    if ModelKind.UNKNOWN not in held or not _may_be_wrapped(model, ctx):
-        return None
-    if method == "load_state_dict" and not ctx.callers(node):
-        return None  # nobody is seen to call this, and whole tensors are not loaded into shards without an error
-    return Match(node, model, method)
+    is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
+    may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
+    return Match(node, model, method) if may_be else None
 
 
 def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
-    """Whether it could be an FSDP model: shards would be saved without a word, and whole tensors not be loaded."""
+    """Whether it could be an FSDP model, whose shards would be saved without a word."""
     if not ctx.plan.migrates or not any(name.startswith(WRAPPER) for _, name in ctx.references()):
         return False
     if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx):
         return False
     return not _is_wrapped_elsewhere(model, ctx)
+
+
+_NOT_SEEN = "it cannot be seen whether this model is wrapped"
 
 
 def _is_wrapped_below(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
@@ -142,7 +143,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if ModelKind.FSDP not in held and not ctx.plan.state_dicts_at_run_time:
-        return _of_any_model(found, ctx)
+        return Fix() if is_saved_by_dcp(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     if ctx.plan.state_dicts_at_run_time or ModelKind.DDP in held:
@@ -198,21 +199,6 @@ def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, opt
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
     )
-
-
-def _of_any_model(found: Match, ctx: PlannedContext) -> Fix:
-    """What is not seen to be wrapped can be: the support module's functions take any model."""
-    if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
-        return _manual(found, ctx, "it cannot be seen whether this model is wrapped, and one rank alone reads it")
-    if found.call.args and found.method == "state_dict":
-        return _manual(found, ctx, "it cannot be seen whether this model is wrapped")
-    if found.method == "state_dict":
-        return Fix() if is_saved_by_dcp(found.call, ctx) else _through_support(found, ctx, "full_state_dict")
-    try:
-        state = loading(found.call, ctx).state
-    except NotStatic as undecided:
-        return _manual(found, ctx, str(undecided))
-    return Fix() if is_loaded_by_dcp(state, ctx) else _through_support(found, ctx, "load_full_state_dict")
 
 
 def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
