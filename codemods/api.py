@@ -211,6 +211,10 @@ class Source(Protocol):
     def indent(self) -> str:
         """One level of indentation, as most of the file has it."""
 
+    @property
+    def width(self) -> int:
+        """How long a line may be, as the project says, or the file shows."""
+
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """`[start, end)` in characters."""
 

@@ -20,6 +20,7 @@ from .plan import make_plan
 from .plan.context import PlannedModel
 from .project.imports import import_graph, programs, resolver
 from .project.source import Source
+from .project.style import configured_width
 from .pyanalysis.program import Program
 from .pyanalysis.room import room_for_trees
 
@@ -35,7 +36,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     """
     texts = {source.path: source.text for source in sources}
     graph = import_graph(tuple(texts)) if graph is None else graph
-    program = Program(texts, resolver(), LIBRARY)  # parses and indexes what is asked for
+    program = Program(texts, resolver(), LIBRARY, configured_width)  # parses and indexes what is asked for
     model = ProgramModel(program, options, programs(graph))  # analyses it, from the sources alone
     plan = make_plan(model, graph)
     planned = PlannedModel(model, plan)

@@ -11,7 +11,6 @@ from pathlib import Path
 from textwrap import shorten
 
 from codemods.api import Context, Edit, Finding, Level
-from codemods.reading.call_layout import WIDTH
 from codemods.reading.layout import statement_start
 
 from .comments import Comment, comments
@@ -34,7 +33,7 @@ def marks(file: Context, findings: Iterable[Finding]) -> Iterator[Edit]:
             continue
         made.add((first, finding.rule))
         text = f"# fsdp-migrate: {VERB}[{finding.rule}] {finding.hint or finding.message}"
-        comment = shorten(text, WIDTH - (start - first), placeholder=" ...")
+        comment = shorten(text, file.width - (start - first), placeholder=" ...")
         yield Edit(first, first, f"{file.text[first:start]}{comment}{file.newline}")
 
 

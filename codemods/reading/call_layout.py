@@ -16,9 +16,6 @@ from codemods.tables.state_dicts import CONTEXT
 from .block_layout import extra_indent
 from .layout import comments_on_top, line_end
 
-WIDTH = 100
-"""Lines that the tool writes are broken when they would be longer than this."""
-
 
 def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
     """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
@@ -33,12 +30,12 @@ def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: s
     indent = line[: len(line) - len(line.lstrip())]
     # What stands in a block that is taken away is written where it comes to stand.
     gone = sum(extra_indent(ctx, block) for block in _contexts_around(old, ctx))
-    fits = len(line) - gone + len(written) + len(rest) <= WIDTH
+    fits = len(line) - gone + len(written) + len(rest) <= ctx.width
     if fits or not arguments or "\n" in written or not _is_outermost(ctx, old):
         return text
     indent = indent[: len(indent) - gone]
     inner = f"{ctx.newline}{indent}{ctx.indent}"
-    if len(indent) + len(ctx.indent) + len(ctx.plain(arguments)) > WIDTH:
+    if len(indent) + len(ctx.indent) + len(ctx.plain(arguments)) > ctx.width:
         arguments = "".join(f"{argument},{inner}" for argument in _arguments(arguments))[: -len(inner)]
     return f"{function}({inner}{arguments}{ctx.newline}{indent}){suffix}"
 

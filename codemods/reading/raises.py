@@ -8,7 +8,6 @@ from textwrap import wrap
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, ModelKind, Raise
-from codemods.reading.call_layout import WIDTH
 from codemods.reading.class_asked import BLOCKS, LEAVES, blocks, has_left, statements_of, tests_around
 from codemods.reading.layout import insertion
 from codemods.reading.manual import is_constructor
@@ -178,7 +177,7 @@ def _lines(ctx: Context, wanted: Raise, test: str, anchor: cst.CSTNode) -> list[
     """`raise NotImplementedError(...)`, under its test, within the width of a line."""
     text = f"{_PREFIX}{wanted.code}: {wanted.why}".replace('"', "'")
     start = ctx.span(anchor)[0]
-    room = WIDTH - (start - ctx.text.rfind("\n", 0, start) - 1) - (len(ctx.indent) if test else 0)
+    room = ctx.width - (start - ctx.text.rfind("\n", 0, start) - 1) - (len(ctx.indent) if test else 0)
     lines = [f'raise NotImplementedError("{text}")']
     if len(lines[0]) > room:
         pieces = wrap(text, room - len(ctx.indent) - 3, drop_whitespace=False, break_on_hyphens=False)

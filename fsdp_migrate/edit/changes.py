@@ -100,7 +100,7 @@ def _of_group(
             wanted_here = {item for item in touched[path].imports if item.module != SUPPORT} | own.imports
             before = program.tree(path)
             assert before is not None
-            tidied[path] = tidy(before, Tree(path, own.text), wanted_here)
+            tidied[path] = tidy(before, Tree(path, own.text, before.width), wanted_here)
     # Only now is it known who needs the support module, so where it lies, and how each file imports it.
     places = support_file.places(users, {path: texts[path] for path in group if path in texts}, search)
     for path, place in places.items():
@@ -128,7 +128,7 @@ def _tidied(program: Program, path: Path, wanted: Pending) -> Tidied:
     except Overlap as overlap:
         raise Fault(path, "two changes overlap", map(wanted.edits.__getitem__, overlap.edits)) from None
     try:
-        return tidy(before, Tree(path, rendered.text), wanted.imports)
+        return tidy(before, Tree(path, rendered.text, before.width), wanted.imports)
     except cst.ParserSyntaxError as error:
         message = f"the rewritten text is not Python (line {error.raw_line})"
         raise Fault(path, message, _rules_at(wanted, rendered, error.raw_line)) from None

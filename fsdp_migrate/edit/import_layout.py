@@ -13,7 +13,6 @@ from codemods.api import SUPPORT, Edit, Import
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
 
-_WIDTH = 100
 _OWN = 3
 
 Statement = cst.Import | cst.ImportFrom
@@ -77,7 +76,7 @@ class Layout:
         modules = dict.fromkeys(item.module for item in items)
         for module in modules:
             names = sorted((_name(item) for item in items if item.module == module), key=_sort_key)
-            text = _wrapped(f"from {module} import ", names, len(indent)).replace("\n", f"\n{indent}")
+            text = _wrapped(f"from {module} import ", names, tree.width, len(indent)).replace("\n", f"\n{indent}")
             self._inserted.setdefault(offset, []).append(indent + text)
         self._filled.add(tree.parents[tree.parents[statement]])
 
@@ -97,11 +96,11 @@ class Layout:
         """A new statement at the place where the file's own order puts it; in a `try` with a second module to ask."""
         first = items[0]
         if first.name:
-            text = _wrapped(f"from {first.module} import ", sorted(_name(item) for item in items))
+            text = _wrapped(f"from {first.module} import ", sorted(_name(item) for item in items), self._tree.width)
         else:
             text = f"import {first.module}" + (f" as {first.alias}" if first.alias else "")
         if otherwise:
-            second = _wrapped(f"from {otherwise} import ", sorted(_name(item) for item in items), 4)
+            second = _wrapped(f"from {otherwise} import ", sorted(_name(item) for item in items), self._tree.width, 4)
             indented = "\n    ".join(text.split("\n")), "\n    ".join(second.split("\n"))
             text = f"try:\n    {indented[0]}\nexcept ImportError:  # started from its own folder\n    {indented[1]}"
         offset, before, after = self._place(first)
@@ -191,7 +190,7 @@ class Layout:
             return
         head = f"from {'.' * len(statement.relative)}{_module(statement)} import "
         indent = self._tree.text[self._tree.line_start(start) : start]
-        text = _wrapped(head, names, len(indent)).replace("\n", self._tree.newline + indent)
+        text = _wrapped(head, names, self._tree.width, len(indent)).replace("\n", self._tree.newline + indent)
         self._edits.append(Edit(start, end, text))
 
     def _is_one_a_line(self, statement: Statement) -> bool:
@@ -326,8 +325,8 @@ def _sort_key(name: str) -> tuple[bool, str]:
     return not name[:1].isupper(), name
 
 
-def _wrapped(head: str, names: Sequence[str], indent: int = 0) -> str:
+def _wrapped(head: str, names: Sequence[str], width: int, indent: int = 0) -> str:
     line = head + ", ".join(names)
-    if len(line) + indent <= _WIDTH:
+    if len(line) + indent <= width:
         return line
     return f"{head}(\n" + "".join(f"    {name},\n" for name in names) + ")"

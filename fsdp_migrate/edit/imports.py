@@ -52,7 +52,7 @@ class Tidied:
         if not any(_is_in_if(self.tree, statement) for statement in self.removals):
             return written
         # An `if TYPE_CHECKING:` may have gone with what it held, and then its name has lost its use.
-        again = tidy(self.before, Tree(self.tree.path, written), ())
+        again = tidy(self.before, Tree(self.tree.path, written, self.tree.width), ())
         return _write(again.tree, again.removals, ())
 
 

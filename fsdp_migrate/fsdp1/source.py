@@ -35,6 +35,10 @@ class ParsedSource:
     def indent(self) -> str:
         return self.tree.module.default_indent
 
+    @property
+    def width(self) -> int:
+        return self.tree.width
+
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         return self.tree.span(node)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -45,8 +45,16 @@ ANY_KEY = object()
 class Program:
     """The files one `rewrite` looks at together. Nothing is imported or run; parsing is on demand."""
 
-    def __init__(self, texts: Mapping[Path, str], resolve: Resolve, library: Library) -> None:
+    def __init__(
+        self,
+        texts: Mapping[Path, str],
+        resolve: Resolve,
+        library: Library,
+        width_of: Callable[[Path], int | None] = lambda path: None,
+    ) -> None:
+        """`width_of` tells how long the lines of a file may be, where its project says so."""
         self.texts = texts
+        self._width_of = width_of
         self.library = library
         self._trees: dict[Path, Tree | None] = {}
         self._mentioning: dict[tuple[str, ...], list[Tree]] = {}
@@ -172,7 +180,7 @@ class Program:
         if text is None:
             return None
         try:
-            return Tree(path, text)
+            return Tree(path, text, self._width_of(path))
         except cst.ParserSyntaxError as error:
             self.errors[path] = f"line {error.raw_line}: {error.message}"
         except TooDeep:

@@ -62,12 +62,29 @@ DEEPEST = 600
 """How many nodes may lie inside each other. In the real programs that were measured, no more than 31 do."""
 
 
+_WIDTHS = (80, 88, 100, 120)
+_USUAL = 100
+_EVIDENCE = 100
+"""With fewer lines than these, a file does not show how long its lines may be."""
+
+
+def _width_of(text: str) -> int:
+    """How long the lines of a file are, but for one in fifty."""
+    lengths = [len(line) for line in text.splitlines() if line.strip()]
+    longer = {width: sum(length > width for length in lengths) for width in _WIDTHS}
+    fitting = [width for width in _WIDTHS if longer[width] * 50 <= len(lengths)]
+    shown = fitting[0] if fitting else _WIDTHS[-1]
+    return shown if len(lengths) >= _EVIDENCE else _USUAL
+
+
 class Tree:
     """A parsed file. Raises `libcst.ParserSyntaxError` when the text is not Python, `TooDeep` when it is nested so."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path, text: str, width: int | None = None) -> None:
+        """`width` is how long a line may be, where the project says so."""
         self.path = path
         self.text = text
+        self.width = width or _width_of(text)
         self.module, self._places = parse(text)
         self._line_starts = [0] + [i + 1 for i, character in enumerate(text) if character == "\n"]
         index = _Index(self.module)

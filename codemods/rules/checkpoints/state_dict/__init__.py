@@ -58,7 +58,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
-from codemods.reading.call_layout import WIDTH, append_argument
+from codemods.reading.call_layout import append_argument
 from codemods.reading.enclosing import names_around
 from codemods.reading.layout import removal
 from codemods.reading.state_dict_settings import settings
@@ -213,7 +213,7 @@ def _is_long(ctx: Context, node: cst.Call, options: str) -> bool:
     """Whether the line would pass the limit; a body is one level further in before than after."""
     offset = ctx.span(node)[1]
     line_start = ctx.text.rfind("\n", 0, offset) + 1
-    return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > WIDTH
+    return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > ctx.width
 
 
 def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, written: Body) -> None:

@@ -13,9 +13,6 @@ from codemods.api import Context, Edit, Import, Level, Origin
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
 
-WIDTH = 100
-"""Lines longer than this are broken, one argument a line."""
-
 
 @dataclass(frozen=True, slots=True)
 class UnitSelector:
@@ -173,7 +170,7 @@ class Draft:
         """Whether a line is short enough at the place of the call."""
         start = self.file.whole_lines(self.call)[0]
         indent = len(self.file.text[start:]) - len(self.file.text[start:].lstrip(" \t"))
-        return indent + len(self.file.plain(line)) <= WIDTH
+        return indent + len(self.file.plain(line)) <= self.file.width
 
     def imported(self, module: str, name: str = "", alias: str = "") -> str:
         """Import a name and return what to write for it here."""

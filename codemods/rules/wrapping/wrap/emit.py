@@ -14,7 +14,7 @@ from codemods.reading.enclosing import enclosing
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 
-from .draft import WIDTH, Draft, UnitSelector
+from .draft import Draft, UnitSelector
 
 _WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
@@ -232,7 +232,7 @@ def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module
     function = _fully_shard(made)
     arguments = [module or made.model, *_keywords(keywords)]
     line = f"{prefix}{function}({', '.join(arguments)})"
-    if len(made.file.plain(line)) + width <= WIDTH:
+    if len(made.file.plain(line)) + width <= made.file.width:
         return line
     inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
     return f"{prefix}{function}(\n{inner}{prefix})"
