@@ -50,6 +50,7 @@ class Recorder:
         self._gradients_wait = False
         self._forwards = 0
         self._unit_forwards: Counter[int] = Counter()
+        self._recomputed = 0
         self._loss_dtypes: set[str] = set()
         self._losses: list[Tensor] = []
         self._norm_before_clip: Tensor | None = None
@@ -104,8 +105,11 @@ class Recorder:
         """
         if self._paused:
             return
-        if torch.is_grad_enabled() and self._backward_depth == 0 and self.wrapped.is_unit(module):
-            self._unit_forwards[id(module)] += 1
+        if torch.is_grad_enabled() and self.wrapped.is_unit(module):
+            if self._backward_depth == 0:
+                self._unit_forwards[id(module)] += 1
+            else:
+                self._recomputed += 1
         if not self.wrapped.is_root(module):  # a checkpointed block inside runs without gradients too
             return
         if torch.is_grad_enabled():
@@ -154,11 +158,13 @@ class Recorder:
             comm=self.comm.take(),
             forwards=self._forwards,
             unit_forwards=max(self._unit_forwards.values(), default=0),
+            recomputed=self._recomputed,
             seconds=seconds,
             peak_bytes=peak,
         )
         seen.hyper, self._carried, self._forwards = hyper, None, 0
         self._unit_forwards.clear()
+        self._recomputed = 0
         if seen.steps == 0:
             self.writer.write("state", opt=seen.number, bytes=state_bytes(optimizer))
         seen.steps += 1

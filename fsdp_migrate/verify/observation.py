@@ -95,6 +95,8 @@ class Observation:
     """Forwards of FSDP roots, with gradients, over all steps on the first rank."""
     unit_forwards: int
     """The same of the unit that is called most often in a step."""
+    recomputed: int
+    """Forwards of FSDP units inside of a backward, in the step with the most: activation checkpointing."""
     loss_dtypes: tuple[str, ...]
     """Of the tensors that backwards began with."""
     seconds: tuple[float, ...]
@@ -152,6 +154,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
         comm=tuple({kind: (c[0], c[1]) for kind, c in step["comm"].items()} for step in steps[0]),
         forwards=sum(step["forwards"] for step in steps[0]),
         unit_forwards=max((step.get("unit_forwards", 0) for step in steps[0]), default=0),
+        recomputed=max((step.get("recomputed", 0) for step in steps[0]), default=0),
         loss_dtypes=tuple(sorted({r["dtype"] for rank in ranks for r in rank.of("loss_dtype")})),
         seconds=tuple(max(step["seconds"] for step in group) for group in together),
         peaks=tuple(_largest([step["peak_bytes"] for step in group]) for group in together),

@@ -25,6 +25,7 @@ def run(
     units: tuple[Unit, ...] = (BLOCK, ROOT),
     unit_forwards: int = 1,
     gathered: int | None = None,
+    recomputed: int = 0,
 ) -> Observation:
     moved = gathers * size if gathered is None else gathered
     comm: Comm = {"all_gather": (gathers, moved), "reduce_scatter": (reductions, reductions * size)}
@@ -38,6 +39,7 @@ def run(
         losses=losses,
         forwards=4 * forwards,
         unit_forwards=unit_forwards,
+        recomputed=recomputed,
     )
 
 
@@ -65,6 +67,18 @@ def test_the_same_bytes_in_other_calls_fail_nothing() -> None:
     assert "fewer gathers" in fewer.detail
     assert (more.mark, more.warns) == (Mark.INFO, True)
     assert "more gathers" in more.detail
+
+
+def test_a_third_gather_inside_checkpointing_may_be_left_out() -> None:
+    """QLoRA: FSDP1 gathers each small unit three times, FSDP2 twice; the large ones are gathered twice by either."""
+    units = (*(replace(BLOCK, fqn=f"block.{i}", params=(f"w{i}",)) for i in range(20)), ROOT)
+    before = run(57, 24, units=units, recomputed=16)
+    fewer = row(before, run(41, 24, units=units, gathered=57 * 370))
+    assert (fewer.mark, fewer.warns) == (Mark.INFO, False)
+    assert "fewer gathers" in fewer.detail
+    assert mark(run(57, 24, units=units), run(41, 24, units=units, gathered=57 * 370)) is Mark.FAIL, "no checkpointing"
+    assert mark(before, run(40, 24, units=units, gathered=57 * 370)) is Mark.FAIL, "not even once in backward"
+    assert mark(before, run(41, 24, 200, units=units)) is Mark.FAIL, "other bytes are reduced"
 
 
 def test_a_unit_that_is_called_several_times_a_backward_is_told_apart() -> None:

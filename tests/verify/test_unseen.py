@@ -54,6 +54,7 @@ def run(api: str) -> Observation:
         comm=({"all_gather": (2, 64), "reduce_scatter": (1, 32)},) * 4,
         forwards=4,
         unit_forwards=1,
+        recomputed=0,
         loss_dtypes=("float32",),
         seconds=(0.1,) * 4,
         peaks=(None,) * 4,
