@@ -49,6 +49,7 @@ from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, R
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
+from codemods.reading.sharding import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM103"
@@ -61,6 +62,9 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
         return None
     if ctx.plan.reads_precision and node not in ctx.plan.changed:
         # Which call it reaches is not seen: it keeps the form that run time reads.
+        return None
+    if not ctx.plan.wraps and any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file)):
+        # The program is FSDP2 already, and reads it as it is.
         return None
     origin = Origin(ctx, node)
     try:
