@@ -61,7 +61,7 @@ from codemods.tables.leftovers import (
     STATIC,
     Leftover,
 )
-from codemods.tables.names import CONFIGS, SILENT_ON_FSDP2, STATE_DICT_CONFIGS, WRAPPER
+from codemods.tables.names import PLAIN_DATA, SILENT_ON_FSDP2, WRAPPER
 
 CODE = "FM100"
 
@@ -78,12 +78,7 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
 
 def is_plain_data(name: str) -> bool:
     """Whether it is an enum or a record of settings, which can be read as well by FSDP2 code."""
-    return name.split(".")[0] in CONFIGS
-
-
-def is_for_checkpoints(name: str) -> bool:
-    """Whether it is a setting of `state_dict_type`, which is told at that call."""
-    return name.split(".")[0] in STATE_DICT_CONFIGS
+    return name.split(".")[0] in PLAIN_DATA
 
 
 def plain_data(found: Sequence[tuple[cst.BaseExpression, str]], ctx: Context) -> Fix:

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from codemods.api import Finding, Level
+from codemods.tables.names import PLAIN_DATA
 from fsdp_migrate.findings import Report
 from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import Source
@@ -62,7 +63,7 @@ FSDP1 = frozenset(
 # Data, not behaviour: where nothing of a program is rewritten, these are left with the call that they belong to.
 DATA = FSDP1 - {"FullyShardedDataParallel", "ShardedGradScaler", "enable_wrap", "wrap"}
 # Records of settings, which stay torch's own where something still reads them: a note says so.
-SETTINGS = frozenset({"BackwardPrefetch", "CPUOffload", "MixedPrecision", "ShardingStrategy"})
+SETTINGS = PLAIN_DATA
 # Methods that do nothing, without a word, on an FSDP2 model.
 SILENT = frozenset({"fsdp_modules", "set_state_dict_type", "state_dict_type", "summon_full_params"})
 

@@ -107,11 +107,17 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 
 def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
-    made = (ctx.fsdp1(value) or "") if value is not None else ""
-    kind = made.removeprefix("StateDictType.")
-    if kind not in CONFIGS:
+    made = [(ctx, value)] if value is not None and ctx.fsdp1(value) is not None else []
+    if value is not None and not made:
+        made = [
+            (o.file, o.node) for o in ctx.origins(value) if isinstance(o.node, cst.BaseExpression) or o.node is None
+        ]
+    kinds = {
+        (where.fsdp1(node) or "").removeprefix("StateDictType.") if node is not None else "" for where, node in made
+    }
+    if len(kinds) != 1 or not kinds <= CONFIGS.keys():
         raise NotStatic(f"the type is `{ctx.code(value) if value is not None else 'not given'}`")
-    return kind
+    return kinds.pop()
 
 
 def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: Context) -> Mapping[str, str]:
@@ -125,12 +131,19 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
     found = dict(CONFIG_FIELDS[expected])
     for index, argument in enumerate(origin.node.args):
         name = argument.keyword.value if argument.keyword is not None else list(found)[index]
-        text = origin.file.code(argument.value)
-        seen = text in {"True", "False"} or (origin.file is ctx and ctx.same_meaning(argument.value, at))
-        if argument.star or not seen:
+        text = _constant(argument.value, origin.file)
+        if not text and origin.file is ctx and ctx.same_meaning(argument.value, at):
+            text = ctx.code(argument.value)
+        if argument.star or not text:
             raise NotStatic(f"the config's {name} is only known where it is made")
         found[name] = text
     return found
+
+
+def _constant(value: cst.BaseExpression, ctx: Context) -> str:
+    """True or False, where each origin of a value is that; else nothing."""
+    texts = {o.file.code(o.node) if o.node is not None else "" for o in ctx.origins(value)}
+    return texts.pop() if len(texts) == 1 and texts <= {"True", "False"} else ""
 
 
 def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator[cst.CSTNode]:

@@ -41,6 +41,9 @@ STATE_DICT_CONFIGS = frozenset(
     }
 )
 
+PLAIN_DATA = CONFIGS | STATE_DICT_CONFIGS | {"OptimStateKeyType"}
+"""Enums and records of settings, which FSDP2 code can read as well."""
+
 MANUAL_WRAPPING = frozenset({"enable_wrap", "wrap"})
 
 HELPERS = frozenset({"FlatParameter", "ShardedGradScaler", "OptimStateKeyType"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Import
-from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, POLICIES, STATE_DICT_CONFIGS, fsdp1_name
+from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, POLICIES, fsdp1_name
 
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.scopes import Scope
@@ -19,11 +19,11 @@ from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
 from .import_layout import Layout, Statement
 
-_VOCABULARY = POLICIES | STATE_DICT_CONFIGS | MANUAL_WRAPPING | {"OptimStateKeyType"}
+_VOCABULARY = POLICIES | MANUAL_WRAPPING
 
 
 def is_vocabulary(name: str) -> bool:
-    """Whether the support module has an FSDP1 name too: `StateDictType.FULL_STATE_DICT`."""
+    """Whether the support module has an FSDP1 name too: `transformer_auto_wrap_policy`."""
     return name.split(".")[0] in _VOCABULARY
 
 

@@ -26,7 +26,7 @@ def leftovers(file: PlannedFile, made: Collected) -> Iterator[Fix]:
     for node, name in file.references():
         if not is_left(file, node, rendered) or made.is_reported(file, node):
             continue
-        if settings_stay and (leftover.is_plain_data(name) or (leftover.is_for_checkpoints(name) and not plan.wraps)):
+        if settings_stay and leftover.is_plain_data(name):
             data.append((node, name))
         elif is_vocabulary(name) and plan.wraps and not untouched:
             yield configuration.move(node, name, file)

@@ -17,7 +17,7 @@ from codemods.api import Import
 
 # In the order that the parts of a composed file have: a definition uses only what stands before it.
 MODULES = (
-    *("api", "policies", "units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
+    *("policies", "units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
     *("model_state", "optimizer_state", "sharded_files", "state_dict_type"),
 )
 

@@ -284,13 +284,14 @@ ROWS = [
         loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
         optimizer.load_state_dict(loaded)
         """,
+        reviewed="FM100",  # torch's own StateDictType and configs stay
     ),
     Row(
         "full, while the local kind is set between checkpoints",
         _FULL_SAVE,
         _FULL_LOAD,
         after="FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)",
-        reviewed="FM301",
+        reviewed="FM301 FM100",
     ),
     Row(
         "scattered from rank 0",

@@ -45,7 +45,7 @@ NAMES_STAY = [
 def test_names_stay_as_they_were(compile_: str) -> None:
     result = rewrite(HEAD + WRAP + compile_ + "    torch.save(model.state_dict(), path)\n")
     assert result.text.endswith("    torch.save(full_state_dict(model), path)\n")
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert {f.level for f in result.findings if f.rule != "FM100"} == {Level.REWRITTEN}
 
 
 NO_MODULE = [

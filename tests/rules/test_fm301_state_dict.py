@@ -75,7 +75,7 @@ def test_what_no_options_give_comes_from_the_support_module(config: str, argumen
     head = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {config}):\n"
     result = rewrite(HEAD + head + "        s = model.state_dict()\n")
     assert result.text.endswith(f"    s = full_state_dict(model, {arguments})\n")
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert {f.level for f in result.findings if f.rule != "FM100"} == {Level.REWRITTEN}
 
 
 def test_config_that_is_made_of_local_values_elsewhere() -> None:
@@ -396,7 +396,7 @@ def test_what_is_not_seen_in_one_place_is_decided_at_run_time(statement: str) ->
         .replace("(modelp", "(model, p")
     )
     assert f"    model = fully_shard(net)\n    {after}\n" in result.text
-    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert {f.level for f in result.findings if f.rule != "FM100"} == {Level.REWRITTEN}
     assert result.support & {"state_dict_type", "set_state_dict_type", "get_state_dict_type"}
 
 
@@ -478,7 +478,7 @@ def test_local_state_dict_that_is_only_set_raises_when_it_is_used() -> None:
     assert result.text.endswith(
         f"    {setter}\n    with {FULL.removeprefix('FSDP.')}:\n        return model_state_dict(model)\n"
     )
-    (review,) = [finding for finding in result.findings if finding.level is Level.REVIEW]
+    (review,) = [f for f in result.findings if f.level is Level.REVIEW and f.rule != "FM100"]
     assert "raises" in review.message
 
 

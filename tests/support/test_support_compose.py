@@ -61,7 +61,7 @@ def test_every_function_and_class_says_why_it_exists() -> None:
 
 
 def test_nothing_of_fsdp1_is_imported() -> None:
-    gone = {"FullyShardedDataParallel", "StateDictType", "wrap"}  # torch's own settings are plain data, and stay
+    gone = {"FullyShardedDataParallel", "wrap"}  # torch's own settings are plain data, and stay
     for statement in library().imports.values():
         assert "fsdp_migrate" not in statement
         assert not gone & set(statement.replace(",", " ").split()[3:])
@@ -82,7 +82,7 @@ def test_order_of_names_does_not_matter() -> None:
     assert compose(["no_sync", "unwrap"]) == compose(["unwrap", "no_sync"])
 
 
-@pytest.mark.parametrize("names", [["unwrap"], ["StateDictType"], ["shard_model", "wrap"], sorted(available())])
+@pytest.mark.parametrize("names", [["unwrap"], ["state_dict_type"], ["shard_model", "wrap"], sorted(available())])
 def test_composed_file_is_clean(names: list[str]) -> None:
     text = compose(names)
     for command in (["check", "--isolated"], ["check"], ["format", "--check", "--isolated", "--line-length", "120"]):
@@ -111,20 +111,21 @@ def test_update_leaves_a_file_that_has_everything() -> None:
 
 
 def test_update_recomposes_a_file_nobody_touched() -> None:
-    assert update(compose(["unwrap"]), ["no_sync", "StateDictType"]) == compose(["unwrap", "no_sync", "StateDictType"])
+    more = ["no_sync", "ModuleWrapPolicy"]
+    assert update(compose(["unwrap"]), more) == compose(["unwrap", *more])
 
 
 def test_update_keeps_edits_and_additions() -> None:
     text = compose(["unwrap"]).replace("else model.module", "else model.inner") + "\n\nMINE = 1\n"
-    new = update(text, ["unwrap", "no_sync", "StateDictType"])
+    new = update(text, ["unwrap", "no_sync", "ModuleWrapPolicy"])
     compile(new, "fsdp2_support.py", "exec")
     assert "else model.inner" in new
     assert new.count("def unwrap") == 1
     assert "MINE = 1" in new
-    assert parse(new) == parse(compose(["unwrap", "no_sync", "StateDictType"]))
+    assert parse(new) == parse(compose(["unwrap", "no_sync", "ModuleWrapPolicy"]))
     assert update(new, ["no_sync"]) is new
     found = read(new)
-    assert {"nn", "Enum", "WeakSet", "contextmanager"} <= found.imports.keys()
+    assert {"nn", "WeakSet", "contextmanager"} <= found.imports.keys()
     assert new.count("from torch import nn\n") == 1
     assert new.index("from weakref") < new.index("def unwrap")
 
@@ -142,8 +143,8 @@ def test_update_of_an_empty_file() -> None:
 
 
 def test_edits_are_told_from_formatting() -> None:
-    text = compose(["unwrap", "reshard_all", "StateDictType"])
+    text = compose(["unwrap", "reshard_all", "ModuleWrapPolicy"])
     assert edited(text) == frozenset()
     assert edited(text.replace("    inner = model if", "    # mine\n    inner = (model) if")) == frozenset()
     assert edited(text.replace("else model.module", "else model.inner")) == {"unwrap"}
-    assert edited(text.replace("FULL_STATE_DICT = auto()", "FULL_STATE_DICT = 3")) == {"StateDictType"}
+    assert edited(text.replace("= set(module_classes)", "= list(module_classes)")) == {"ModuleWrapPolicy"}

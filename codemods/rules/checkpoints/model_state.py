@@ -40,8 +40,8 @@ module stand in for torch's where those would give something else:
 - A constructor call names a process group or a part of a mesh: torch broadcasts from the first rank of all, and gives
   groups with weights of their own its values.
 - The model may be none of FSDP's in a process without a process group, in which nothing can be broadcast.
-- The program sets state-dict types for code that is not seen, or the model can be a DDP model:
-  `model_state_dict(model)` decides at run time.
+- The model can be a DDP model, whose keys keep their prefix: `whole_state_dict(model)` takes any.
+- The program sets state-dict types for code that is not seen: `model_state_dict(model)` decides at run time.
 
 Torch puts the model's own DTensors into what it loads: a state dict that the program reads again, such as one for two
 models, is loaded as a `dict` of its own.
@@ -146,8 +146,12 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         return Fix() if is_saved_by_dcp(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
-    if ctx.plan.state_dicts_at_run_time or ModelKind.DDP in held:
+    if ctx.plan.state_dicts_at_run_time:
         return _through_support(found, ctx)
+    if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.call.args):
+        may_keep = found.method == "state_dict" and not may_alias(found.call, ctx)
+        name = "load_full_state_dict" if found.method == "load_state_dict" else "full_state_dict"
+        return _through_support(found, ctx, "whole_state_dict" if may_keep else name)
     try:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:

@@ -39,6 +39,11 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
     return full if keep else {}
 
 
+def whole_state_dict(model: nn.Module) -> dict[str, Any]:
+    """A model's state dict, gathered on every rank; that of a DDP model as it is, with its prefix in the keys."""
+    return {name: full_tensor(value) for name, value in model.state_dict().items()}
+
+
 def outline(value: Any) -> Any:
     """A state dict for ranks that have none: shapes of plain tensors, None for what each rank has its own part of."""
     if isinstance(value, Mapping):

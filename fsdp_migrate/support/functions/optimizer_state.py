@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
 
-from .api import OptimStateKeyType
 from .model_state import gather, outline, shard_like
 from .summon import is_first_rank
 from .training import reshard_all

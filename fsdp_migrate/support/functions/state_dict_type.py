@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-
-from .api import (
+from torch.distributed.fsdp.api import (
     FullOptimStateDictConfig,
     FullStateDictConfig,
     OptimStateDictConfig,
@@ -21,6 +20,7 @@ from .api import (
     StateDictSettings,
     StateDictType,
 )
+
 from .model_state import full_state_dict, load_full_state_dict
 from .optimizer_state import full_optim_state_dict, offload, sharded_optim_state_dict
 
