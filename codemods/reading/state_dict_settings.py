@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic
+from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dead import assignment_only_for
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD
 
@@ -107,17 +107,18 @@ def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 
 def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
-    made = [(ctx, value)] if value is not None and ctx.fsdp1(value) is not None else []
-    if value is not None and not made:
-        made = [
-            (o.file, o.node) for o in ctx.origins(value) if isinstance(o.node, cst.BaseExpression) or o.node is None
-        ]
-    kinds = {
-        (where.fsdp1(node) or "").removeprefix("StateDictType.") if node is not None else "" for where, node in made
-    }
-    if len(kinds) != 1 or not kinds <= CONFIGS.keys():
-        raise NotStatic(f"the type is `{ctx.code(value) if value is not None else 'not given'}`")
-    return kinds.pop()
+    if value is None:
+        raise NotStatic("the type is not given")
+    named = ctx.fsdp1(value)
+    kinds = {named} if named is not None else {_named(origin) for origin in ctx.origins(value)}
+    kind = kinds.pop().removeprefix("StateDictType.") if len(kinds) == 1 else ""
+    if kind not in CONFIGS:
+        raise NotStatic(f"the type is `{ctx.code(value)}`")
+    return kind
+
+
+def _named(origin: Origin) -> str:
+    return (origin.file.fsdp1(origin.node) if isinstance(origin.node, cst.BaseExpression) else None) or ""
 
 
 def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: Context) -> Mapping[str, str]:

@@ -139,6 +139,16 @@ def test_name_options_is_taken() -> None:
     assert "options=state_dict_options), options\n" in text
 
 
+def test_settings_that_one_place_makes() -> None:
+    """An attribute or a parameter is as good as a literal, where all that can be in it is seen."""
+    kept = (
+        "    rank = StateDictType.FULL_STATE_DICT\n    on = True\n    made = FullStateDictConfig(on, rank0_only=on)\n"
+    )
+    text = body(kept + "    with FSDP.state_dict_type(model, rank, made):\n        return model.state_dict()\n")
+    assert "return get_model_state_dict(model, options=" in text
+    assert "StateDictOptions(full_state_dict=True, cpu_offload=True)" in text
+
+
 def test_loading() -> None:
     inside = code(
         """

@@ -110,8 +110,8 @@ def test_arguments_without_a_counterpart(text: str, words: str) -> None:
 def test_ddp_model_keeps_the_prefix_of_its_keys() -> None:
     text = HEAD.replace("FSDP(net)", "FSDP(net) if path else torch.nn.parallel.DistributedDataParallel(net)")
     result = rewrite(text + "    model.load_state_dict(path)\n    return model.state_dict()\n")
-    assert result.text.endswith("    load_model_state_dict(model, path)\n    return model_state_dict(model)\n")
-    assert result.support == {"load_model_state_dict", "model_state_dict"}
+    assert result.text.endswith("    load_full_state_dict(model, path)\n    return whole_state_dict(model)\n")
+    assert result.support == {"load_full_state_dict", "whole_state_dict"}
 
 
 def test_another_model_inside_a_context_is_written_where_it_comes_to_stand() -> None:
@@ -251,7 +251,7 @@ def test_state_that_one_rank_reads_of_a_model_that_may_not_be_sharded(other: str
                 path.save(model.state_dict())
         """
     result = check_marked(text, "FM304", Level.MANUAL, "on one rank alone", line=8)
-    assert result.text.endswith("    if rank == 0:\n        path.save(model_state_dict(model))\n")
+    assert result.text.endswith("    if rank == 0:\n        path.save(whole_state_dict(model))\n")
     assert "raise" not in result.text
 
 

@@ -808,6 +808,7 @@ def missing_key_is_an_error() -> None:
 def state_dict_type_decides() -> None:
     model, optimizer = trained(FSDP2)
     equal(support.full_state_dict(model), support.model_state_dict(model))
+    equal(support.full_state_dict(model), support.whole_state_dict(model))
     kind = support.StateDictType.SHARDED_STATE_DICT
     with support.state_dict_type(model, kind):
         state, optim = support.model_state_dict(model), support.optim_state_dict(model, optimizer)

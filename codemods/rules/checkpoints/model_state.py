@@ -231,7 +231,8 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
     ]
     if held == {ModelKind.FSDP}:
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
-    return replace(_through_support(found, ctx), findings=asking)
+    name = "" if ctx.plan.state_dicts_at_run_time else "whole_state_dict"
+    return replace(_through_support(found, ctx, name), findings=asking)
 
 
 def _manual(found: Match, ctx: Context, reason: str) -> Fix:
