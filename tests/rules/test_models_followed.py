@@ -254,7 +254,7 @@ def test_annotation_of_a_model(annotation: str, after: str) -> None:
 def test_annotation_of_one_model_or_another() -> None:
     """What is done must be right for a DDP model too."""
     text = _ANNOTATED.format(annotation="Union[FSDP, DDP]").replace("model.clip_grad_norm_(1.0)", "model.state_dict()")
-    assert "model_state_dict(model)" in rewrite(text).text
+    assert "whole_state_dict(model)" in rewrite(text).text
 
 
 @pytest.mark.parametrize("annotation", ['"FSDPModule"', "FSDPModule"])

@@ -149,9 +149,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if ctx.plan.state_dicts_at_run_time:
         return _through_support(found, ctx)
     if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.call.args):
-        may_keep = found.method == "state_dict" and not may_alias(found.call, ctx)
-        name = "load_full_state_dict" if found.method == "load_state_dict" else "full_state_dict"
-        return _through_support(found, ctx, "whole_state_dict" if may_keep else name)
+        return _through_support(found, ctx, _for_any_model(found, ctx))
     try:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
@@ -203,6 +201,13 @@ def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, opt
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
     )
+
+
+def _for_any_model(found: Match, ctx: PlannedContext) -> str:
+    """The support module's function that takes a sharded model, a DDP model or a plain one."""
+    if found.method == "load_state_dict":
+        return "load_full_state_dict"
+    return "full_state_dict" if may_alias(found.call, ctx) else "whole_state_dict"
 
 
 def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
