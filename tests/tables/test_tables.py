@@ -165,8 +165,9 @@ def test_method_looked_up_by_name(name: str) -> None:
 @pytest.mark.parametrize("name", sorted((leftovers.STATIC | leftovers.OF_WRAPPER) - {"fsdp_modules"}))  # it has a rule
 def test_method_of_the_wrapper_on_a_model(name: str) -> None:
     result = rewrite(HEAD + f"model = FSDP(net)\nkept = model.{name}(model)\n")
-    # `optim_state_dict` alone cannot do without the optimizer.
-    rule = "FM303" if name in {*OPTIMIZER_CALLS} - {"optim_state_dict"} else leftovers.ON_MODEL.code
+    # What reads a state cannot do without the optimizer.
+    readers = {"optim_state_dict", "full_optim_state_dict", "sharded_optim_state_dict"}
+    rule = "FM303" if name in {*OPTIMIZER_CALLS} - readers else leftovers.ON_MODEL.code
     assert [finding.rule for finding in result.findings] == ["FM101", rule]
 
 
