@@ -38,13 +38,10 @@ class Layout:
     def is_top_level(self, statement: Statement) -> bool:
         return any(statement is found for _, found in self._top)
 
-    def home_of(self, module: str) -> cst.ImportFrom | None:
-        """The statement at the top of the file that imports names from this module."""
-        for _, statement in self._top:
-            if isinstance(statement, cst.ImportFrom) and not isinstance(statement.names, cst.ImportStar):
-                if _full_module(statement) == module:
-                    return statement
-        return None
+    def homes_of(self, module: str) -> list[cst.ImportFrom]:
+        """The statements at the top of the file that import names from this module."""
+        found = [each for _, each in self._top if isinstance(each, cst.ImportFrom)]
+        return [each for each in found if not isinstance(each.names, cst.ImportStar) and _full_module(each) == module]
 
     def change(self, statement: Statement, gone: Sequence[cst.ImportAlias], added: Sequence[Import]) -> None:
         """Take aliases out of a statement and put names into it; an empty one goes altogether."""

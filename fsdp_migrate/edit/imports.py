@@ -5,7 +5,7 @@ Works on the new text, so that nothing has to be known about which edit needed w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -193,7 +193,7 @@ def _inside_functions(
         return found
     homes: dict[Import, list[Statement | None]] = {}
     for item in additions:
-        if item.name and _is_for_fsdp(item) and layout.home_of(item.module) is None:
+        if item.name and _is_for_fsdp(item) and not layout.homes_of(item.module):
             uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
             homes[item] = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
     # A module that the top has to import anyway is not put off.
@@ -210,6 +210,12 @@ def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
     block = tree.parents[tree.parents[statement]]
     inside = isinstance(block, cst.IndentedBlock) and tree.scope_of[statement] is not tree.scope
     return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
+
+
+def _keeps_names(statement: cst.ImportFrom, removals: Mapping[Statement, list[cst.ImportAlias]]) -> bool:
+    """Whether something is left of a statement that names are taken out of."""
+    names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+    return len(names) > len(removals.get(statement, ()))
 
 
 def _write(
@@ -239,12 +245,14 @@ def _write(
         names.setdefault(item.module if item.name else f"import {item.module}", []).append(item)
     for statement, gone in removals.items():
         module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
-        taken = names.pop(module, []) if layout.is_top_level(statement) else []
+        kept = [other for other in layout.homes_of(module) if _keeps_names(other, removals)]
+        is_home = layout.is_top_level(statement) and (statement in kept or not kept)
+        taken = names.pop(module, []) if is_home else []
         here = inside.get(statement, [])
         layout.put_before(statement, [item for item in here if item.module != module])
         layout.change(statement, gone, [*taken, *(item for item in here if item.module == module)])
     for module, items in names.items():
-        home = layout.home_of(module)
+        home = next((each for each in layout.homes_of(module) if _keeps_names(each, removals)), None)
         if home is not None:
             layout.change(home, [], items)
         else:

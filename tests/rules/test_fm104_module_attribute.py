@@ -175,6 +175,11 @@ def test_function_that_asks_for_more_says_what_is_none() -> None:
     [
         ("m._fsdp_wrapped_module.config", "m.config"),
         ("hasattr(m, '_fsdp_wrapped_module') and m._fsdp_wrapped_module.config", "m.config"),
+        (
+            "isinstance(m, Block) or (hasattr(m, '_fsdp_wrapped_module') and "
+            "isinstance(m._fsdp_wrapped_module, Block))",
+            "isinstance(m, Block)",
+        ),
         ("getattr(m, '_fsdp_wrapped_module', m)", "getattr(m, '_fsdp_wrapped_module', m)"),
         ("m._handle.reshard(True)", "m.reshard()"),
         ("m.inner._handle.reshard()", "m.inner.reshard()"),

@@ -104,10 +104,26 @@ def _is_first_of_two(call: cst.Call, ctx: PlannedContext) -> bool:
     return asks and any(isinstance(n, cst.Attribute) and ctx.code(n) == inner for n in ctx.inside(both.right))
 
 
+def _repeated(both: cst.BooleanOperation, ctx: Context) -> Edit | None:
+    """The second half of `A or (hasattr(m, …) and A)`, where A of the inner module is A of the module."""
+    either = ctx.parent(both)
+    if not isinstance(either, cst.BooleanOperation) or not isinstance(either.operator, cst.Or):
+        return None
+    start, end = ctx.bare_span(both.right)
+    pieces, position = [], start
+    for node in ctx.inside(both.right):
+        if isinstance(node, cst.Attribute) and node.attr.value == _INNER:
+            pieces.append(ctx.text[position : ctx.span(node.value)[1]])
+            position = ctx.span(node)[1]
+    if either.right is not both or ctx.code(either.left) != "".join([*pieces, ctx.text[position:end]]):
+        return None
+    return Edit(ctx.span(either.left)[1], ctx.span(both)[1], "")
+
+
 def edit(found: Match, ctx: Context) -> Fix:
     if found.name == _INNER:
         both = cst.ensure_type(ctx.parent(found.call), cst.BooleanOperation)
-        gone = Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
+        gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
         return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, found.call, "there is no wrapper to ask for")])
     if ModelKind.FSDP not in found.held:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])

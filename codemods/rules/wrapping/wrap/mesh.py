@@ -124,8 +124,15 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
     """`fully_shard` asks for names of two dimensions."""
     for origin in origins:
         call = cst.ensure_type(origin.node, cst.Call)
-        end = origin.file.span(call.args[-1].value)[1]
-        draft.edits.append((origin.file, Edit(end, end, f", mesh_dim_names={_NAMES}")))
+        ctx, added = origin.file, f", mesh_dim_names={_NAMES}"
+        start, end = ctx.span(call.args[0])[0], ctx.span(call.args[-1].value)[1]
+        first, last = ctx.whole_lines(call)
+        line = ctx.text[first:last].rstrip()
+        if len(line.splitlines()) == 1 and len(line) + len(added) > ctx.width:
+            indent = ctx.newline + line[: len(line) - len(line.lstrip())]
+            draft.edits.append((ctx, Edit(start, start, indent + ctx.indent)))
+            added += indent
+        draft.edits.append((ctx, Edit(end, end, added)))
         draft.definitions.add(call)
         draft.keeps.discard(call)  # what reads it reads the same mesh
 

@@ -98,7 +98,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
-    if any(where.dotted(call.func) in _CONTAINERS for where, call in made.built.made):
+    if any(where.dotted(call.func) in _CONTAINERS for where, call in _made_here(made)):
         raise NotStatic("the model is a container without a forward, which fully_shard refuses")
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
@@ -130,6 +130,14 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
     reduce_unused(made)
+
+
+def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:
+    """The calls that make the model: in the function of the wrap where some are, since a helper that loads any model
+    returns those of other programs too.
+    """
+    own = made.file.scope(made.call)
+    return [each for each in made.built.made if each[0].scope(each[1]) is own] or made.built.made
 
 
 def draft_factory(ctx: Context, call: cst.Call) -> Draft:
