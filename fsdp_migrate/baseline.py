@@ -75,12 +75,19 @@ def tree_of(script: Path, folder: Path) -> Tree:
     path, folder = real(script), real(folder)
     files = program_files([path])
     top = project_root(path)
-    parents = [file.parent for file in files if file.is_relative_to(top)]
-    root = Path(os.path.commonpath([path.parent, *parents]))
+    parents = [_above_packages(file.parent, top) for file in (path, *files) if file.is_relative_to(top)]
+    root = Path(os.path.commonpath(parents))
     if folder.is_relative_to(top):
         root = Path(os.path.commonpath([root, folder]))
     cwd = folder.relative_to(root) if folder.is_relative_to(root) else Path()
     return Tree(root, path.relative_to(root), cwd, files)
+
+
+def _above_packages(folder: Path, top: Path) -> Path:
+    """The folder that a file of `folder` is imported from: a run must be able to import the package from its copy."""
+    while folder != top and (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
 
 
 def _from_kept(tree: Tree, scratch: Path) -> Sides | None:

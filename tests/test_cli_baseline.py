@@ -143,6 +143,17 @@ def test_the_tree_holds_the_program_and_the_current_folder(project: Path) -> Non
     assert (wide.root, wide.script, wide.cwd) == (project, Path("jobs/run.py"), Path("jobs"))
 
 
+def test_a_script_inside_of_a_package_brings_the_folder_that_holds_the_package(project: Path) -> None:
+    """An editable install names that folder: a run must find the package in its own copy."""
+    package = project / "src" / "pkg"
+    (package / "utils").mkdir(parents=True)
+    for folder in (package, package / "utils"):
+        (folder / "__init__.py").touch()
+    (package / "finetune.py").write_text("from pkg.utils import wrap\n")
+    tree = tree_of(package / "finetune.py", package)
+    assert (tree.root, tree.script, tree.cwd) == (project / "src", Path("pkg/finetune.py"), Path("pkg"))
+
+
 def test_the_verifier_finds_both_scripts(project: Path) -> None:
     (project / "lib" / "wrap.py").write_text(FSDP1)
     sides = chosen(project)
