@@ -113,16 +113,19 @@ def fsdp2_groups(root: nn.Module) -> Iterator[tuple[str, Any]]:
                 yield clean(name), group
 
 
-def module_names(root: nn.Module) -> dict[int, str]:
-    """Cleaned name of each module under `root`, by id."""
-    return {id(module): clean(name) for name, module in root.named_modules()}
+def module_names(root: nn.Module) -> dict[int, list[str]]:
+    """Cleaned names of each module under `root`, by id: T5's embedding is a module of three names."""
+    names: dict[int, list[str]] = {}
+    for name, module in root.named_modules(remove_duplicate=False):
+        names.setdefault(id(module), []).append(clean(name))
+    return names
 
 
-def fsdp2_names(fsdp_param: Any, names: dict[int, str]) -> tuple[str, ...]:
+def fsdp2_names(fsdp_param: Any, names: dict[int, list[str]]) -> tuple[str, ...]:
     """Every name of one FSDP2 parameter, the shared ones too, sorted."""
     info = fsdp_param._module_info
     places = [(info.module, info.param_name), *zip(info.shared_modules, info.shared_param_names, strict=True)]
-    return tuple(sorted(join(names.get(id(module), "?"), name) for module, name in places))
+    return tuple(sorted(join(prefix, name) for module, name in places for prefix in names.get(id(module), ["?"])))
 
 
 def fsdp2_sharded(fsdp_param: Any) -> DTensor:
@@ -181,7 +184,7 @@ def _fsdp1_unit(root: int, name: str, handle: Any) -> Unit:
     )
 
 
-def _fsdp2_unit(root: int, name: str, group: Any, names: dict[int, str]) -> Unit:
+def _fsdp2_unit(root: int, name: str, group: Any, names: dict[int, list[str]]) -> Unit:
     sharded = [fsdp2_sharded(fsdp_param) for fsdp_param in group.fsdp_params]
     padded = [fsdp_param.padded_sharded_param_size.numel() for fsdp_param in group.fsdp_params]
     storage = {tensor.dtype for tensor in sharded}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from fsdp_migrate.probe.settings import parse
 from fsdp_migrate.probe.sketch import WIDTH, sketch
 from fsdp_migrate.probe.start import one_ulp, perturb
 from fsdp_migrate.probe.transplant import load_weights, save_weights
+from fsdp_migrate.probe.units import fsdp2_names, module_names
 from fsdp_migrate.probe.views import Piece
 
 
@@ -143,3 +145,15 @@ def test_the_programs_own_options_are_left_alone() -> None:
     assert target.name == "pkg.train"
     assert target.as_module
     assert target.args == ("--out", "mine", "-m")
+
+
+def test_a_module_of_several_names_has_all_of_them() -> None:
+    """T5's embedding is one module in three places, and its weight that of the head too."""
+    root, inner = torch.nn.Module(), torch.nn.Module()
+    root.shared, root.decoder, root.head = torch.nn.Embedding(3, 2), inner, torch.nn.Linear(2, 3)
+    inner.embed = root.shared
+    info = SimpleNamespace(
+        module=root.shared, param_name="weight", shared_modules=[root.head], shared_param_names=["weight"]
+    )
+    found = fsdp2_names(SimpleNamespace(_module_info=info), module_names(root))
+    assert found == ("decoder.embed.weight", "head.weight", "shared.weight")

@@ -69,7 +69,7 @@ WRAPPING = (
         "drop",
         put("fully_shard(model, **REST)", "model"),
         "S1",
-        ("quickstart", "mixed_precision", "own_list"),
+        ("quickstart", "lambda_lora"),
     ),
     Mistake(
         "replicated, not sharded",
@@ -116,13 +116,6 @@ WRAPPING = (
         ("mixed_precision", "own_list", "batch_norm"),
     ),
     Mistake(
-        "mixed precision of the units only",
-        "drop",
-        put("fully_shard(model, mp_policy=B, **REST)", "fully_shard(model, **REST)"),
-        "S2",
-        ("mixed_precision", "own_list"),
-    ),
-    Mistake(
         "mixed precision from nowhere",
         "swap",
         put("fully_shard(A, **REST)", f"fully_shard(A, mp_policy={BF16}, **REST)"),
@@ -154,7 +147,7 @@ OPTIMIZERS = (
         "rescale",
         put("torch.optim.AdamW(A, lr=B, **REST)", "torch.optim.AdamW(A, lr=1.01 * B, **REST)"),
         "H0",
-        ("quickstart", "mixed_precision", "resumable_trainer"),
+        ("quickstart", "mixed_precision", "resumable_trainer", "own_list", "units_by_size"),
     ),
     Mistake(
         "learning rate negated",
@@ -205,7 +198,7 @@ LOOP = (
         "drop",
         put("A.zero_grad(**REST)", "None"),
         "G1",
-        ("quickstart", "mixed_precision", "own_list", "resumable_trainer"),
+        ("quickstart", "mixed_precision", "own_list", "resumable_trainer", "batch_norm", "units_by_size"),
     ),
     Mistake(
         "gradients cleared before the step",
@@ -280,7 +273,11 @@ LOOP = (
         ("accumulation", "resumable_trainer"),
     ),
     Mistake(
-        "loss doubled", "rescale", put("A.backward()", "(A * 2).backward()"), "N1", ("quickstart", "mixed_precision")
+        "loss doubled",
+        "rescale",
+        put("A.backward()", "(A * 2).backward()"),
+        "N1",
+        ("quickstart", "mixed_precision", "units_by_size"),
     ),
     Mistake("loss negated", "negate", put("A.backward()", "(-A).backward()"), "N1", ("own_list", "checkpoint")),
     Mistake("loss not divided", "drop", put("A / args.accumulate", "A"), "N1", ("accumulation",)),
