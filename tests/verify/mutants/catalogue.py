@@ -313,7 +313,14 @@ WEIGHTS = (
         "rank",
         put("dist.broadcast(A, src=0)", "dist.broadcast(A, src=1)"),
         "N0",
-        ("own_list", "meta_rank0"),
+        ("own_list",),
+    ),
+    Mistake(
+        "values of another rank of the group",
+        "rank",
+        put("dist.broadcast(A, group_src=0, **REST)", "dist.broadcast(A, group_src=1, **REST)"),
+        "N0",
+        ("meta_rank0",),
     ),
 )
 FILES = (
@@ -334,7 +341,7 @@ FILES = (
     Mistake(
         "the optimizer's own state dict",
         "format",
-        put("full_optim_state_dict(A, B, **REST)", "B.state_dict()"),
+        put("get_optimizer_state_dict(A, B, **REST)", "B.state_dict()"),
         "F",
         ("checkpoint",),
     ),
