@@ -323,6 +323,9 @@ class Context(Source, Protocol):
     def mentions_elsewhere(self, word: str) -> bool:
         """Whether another file of the program holds this identifier."""
 
+    def is_read_elsewhere(self, name: str) -> bool:
+        """Whether another file can read what this one binds to a name at its top."""
+
     def files(self, word: str) -> Iterable[Context]:
         """The files of the program that hold this identifier, this one among them."""
 

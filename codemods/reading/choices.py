@@ -207,7 +207,7 @@ def _uses(ctx: Context, statement: cst.Assign | cst.AnnAssign) -> Sequence[Place
     if several or not isinstance(target, cst.Name):
         return None
     at_top = isinstance(ctx.scope(statement), cst.Module)
-    if isinstance(ctx.scope(statement), cst.ClassDef) or (at_top and ctx.mentions_elsewhere(target.value)):
+    if isinstance(ctx.scope(statement), cst.ClassDef) or (at_top and ctx.is_read_elsewhere(target.value)):
         return None
     return [(ctx, use) for use in ctx.uses(statement)]
 

@@ -20,6 +20,6 @@ def assignment_only_for(ctx: Context, made: cst.CSTNode, expected: Callable[[cst
         return None
     uses = ctx.uses(assignment)
     at_top = isinstance(ctx.scope(statement), cst.Module)
-    if at_top and any(ctx.mentions_elsewhere(use.value) for use in uses):
+    if at_top and any(ctx.is_read_elsewhere(use.value) for use in uses):
         return None
     return statement if uses and all(expected(use) for use in uses) else None

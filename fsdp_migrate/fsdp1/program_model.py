@@ -44,9 +44,14 @@ class ProgramModel:
         program: Program,
         options: Options | None = None,
         groups: Iterable[Collection[Path]] = (),
+        imported: Collection[Path] | None = None,
     ) -> None:
-        """`groups` are the files that belong together; what one of them says is nothing to another."""
+        """`groups` are the files that belong together; what one of them says is nothing to another.
+
+        `imported` are those that others import, where that is known.
+        """
         self.program = program
+        self._imported = imported
         self._groups = {path: frozenset(group) for group in groups for path in group}
         self.options = options or Options()
         self.values = Values(program, self._is_model)
@@ -62,6 +67,11 @@ class ProgramModel:
         if group is None or self.program.mentions(*_IMPORTS_BY_NAME, within=group):
             return self.program.texts
         return group
+
+    def is_imported(self, path: Path) -> bool:
+        """Whether another file can import this one."""
+        by_name = self.program.mentions(*_IMPORTS_BY_NAME, within=self._groups.get(path))
+        return self._imported is None or path in self._imported or by_name
 
     def _is_model(self, made: values.Origin) -> bool:
         file = self.file(made.tree)
@@ -287,6 +297,9 @@ class FileContext(ParsedSource):
 
     def mentions_elsewhere(self, word: str) -> bool:
         return self._program.mentions(word, within=frozenset(self._together) - {self.path})
+
+    def is_read_elsewhere(self, name: str) -> bool:
+        return self.mentions_elsewhere(name) and self._facts.is_imported(self.path)
 
 
 def _origin(made: values.Origin, file: FileContext) -> Origin:

@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_transformed, code, contract, rewrite
+from ..helpers import check_transformed, code, contract, rewrite, rewrite_files
 
 IMPORTS = """\
 from functools import partial
@@ -651,3 +651,20 @@ def test_comments_in_a_policy_that_a_function_returns_stay_there() -> None:
     text = IMPORTS + f"\n\ndef policy():\n    return {COMMENTED}\n"
     text = rewrite(text + "\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=policy())\n").text
     assert "def policy():\n    # Head,  # stays whole\n    # only these\n    return (Block,)\n" in text
+
+
+def test_policy_of_a_script_goes_with_its_wrap_though_another_file_has_one_of_the_same_name() -> None:
+    script = (
+        "import helper\n"
+        "from helper import Block, Net\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n"
+        "blocks_policy = ModuleWrapPolicy({Block})\n"
+        "model = FSDP(Net(), auto_wrap_policy=blocks_policy)\n"
+    )
+    classes = "class Block(nn.Module):\n    pass\n\n\nclass Net(nn.Module):\n    pass\n"
+    other = f"from torch import nn\n\nblocks_policy = None\n\n\n{classes}"
+    result = rewrite_files({"train.py": script, "helper.py": other})
+    assert "policy" not in result.after["train.py"]
+    imported = rewrite_files({"train.py": script, "helper.py": other, "more.py": "from train import blocks_policy\n"})
+    assert "blocks_policy = " in imported.after["train.py"]

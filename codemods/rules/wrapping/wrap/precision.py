@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
-from codemods.reading.choices import written
+from codemods.reading.choices import lookup, written
 from codemods.reading.precision import (
     SAVED_BUFFERS,
     Fields,
@@ -210,7 +210,15 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
 def _is_dtype(ctx: Context, value: cst.BaseExpression) -> bool:
     """Whether it is seen to be a dtype, and so not None."""
     nodes = [(origin.file, origin.node) for origin in ctx.origins(value)]
-    return all(isinstance(n, cst.BaseExpression) and (w.dotted(n) or "").startswith("torch.") for w, n in nodes)
+    return all(isinstance(node, cst.BaseExpression) and _names_dtype(where, node) for where, node in nodes)
+
+
+def _names_dtype(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether it is a dtype of torch, or one of a dict of them."""
+    found = lookup(ctx, node)
+    if found is not None:
+        return all(_is_dtype(where, value) for where, value in found.values)
+    return (ctx.dotted(node) or "").startswith("torch.")
 
 
 def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft) -> None:
