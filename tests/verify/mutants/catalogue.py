@@ -241,7 +241,7 @@ LOOP = (
         "clipping lost",
         "drop",
         put("torch.nn.utils.clip_grad_norm_(A, B)", "torch.nn.utils.clip_grad_norm_(A, 1e9)"),
-        "N3",
+        "N4n",
         ("resumable_trainer",),
     ),
     Mistake(
@@ -255,7 +255,7 @@ LOOP = (
         "synchronisation negated",
         "negate",
         put("A.set_requires_gradient_sync(B)", "A.set_requires_gradient_sync(not B)"),
-        "S3",
+        "N2",
         ("accumulation", "resumable_trainer"),
     ),
     Mistake(
