@@ -420,3 +420,17 @@ def shard(model, half):
     result = rewrite(text)
     assert "model.buffers()" in result.text
     assert not [f for f in result.findings if "no constructor call is seen" in f.message]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "def main(model, low):\n    return apply(model, wrap)\n",
+        "def main(model, low):\n    for layer in model.layers:\n        wrap(layer, low)\n    wrap(model, low)\n",
+    ],
+)
+def test_function_that_wraps_each_unit_does_not_cast_the_inputs_of_inner_ones(use: str) -> None:
+    head = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+    wrap = "def wrap(module, precision=None):\n    return FSDP(module, mixed_precision=precision)\n\n\n"
+    assert "shard_model" in rewrite(head + wrap + use).support
+    assert "shard_model" not in rewrite(head + wrap + "def main(model, low):\n    return wrap(model, low)\n").support

@@ -14,6 +14,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import lookup, written
+from codemods.reading.parts import may_wrap_a_part
 from codemods.reading.precision import (
     SAVED_BUFFERS,
     Fields,
@@ -74,7 +75,7 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     """A `MixedPrecision`, or None, that only run time knows: its fields are read."""
     if draft.file.mentions("_module_classes_to_ignore"):
         raise NotStatic("mixed_precision with _module_classes_to_ignore")
-    if draft.selector is None and draft.file.wrapping.is_several:
+    if draft.selector is None and may_wrap_a_part(draft.file, draft.call):
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
     draft.reads_precision = True
     function = draft.imported(SUPPORT, "unit_mp_policy")
@@ -193,7 +194,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_root = cast_root or cast_units
     if not cast_root:
         raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
-    if draft.selector is None and not cast_units and draft.file.wrapping.is_several:
+    if draft.selector is None and not cast_units and may_wrap_a_part(draft.file, draft.call):
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
     if draft.selector is None or cast_units:
         draft.common_kwargs["mp_policy"] = policy

@@ -1,0 +1,31 @@
+"""Whether a constructor call may wrap a part of a model that is wrapped as well."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context
+
+from .enclosing import enclosing
+
+_REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
+
+
+def may_wrap_a_part(ctx: Context, call: cst.Call) -> bool:
+    """Whether there are other constructor calls, or this one runs for several modules."""
+    return ctx.wrapping.is_several or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+
+
+def _is_repeated(ctx: Context, call: cst.Call) -> bool:
+    """Whether the call, or one of its function, stands in a loop."""
+    calls = [(ctx, call), *ctx.callers(call)]
+    return any(enclosing(where, each, *_REPEATED) is not None for where, each in calls)
+
+
+def _is_passed_on(ctx: Context, call: cst.Call) -> bool:
+    """Whether something else calls the function of the call: it is given to it as a value."""
+    function = enclosing(ctx, call, cst.FunctionDef, cst.Lambda)
+    if not isinstance(function, cst.FunctionDef):
+        return function is not None
+    names = ctx.references_to(function)
+    return any(isinstance(where.parent(name), cst.Arg) for where, name in names)
