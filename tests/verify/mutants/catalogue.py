@@ -336,22 +336,24 @@ FILES = (
         "format",
         put("get_model_state_dict(A, **REST)", "A.state_dict()"),
         "F",
-        ("checkpoint", "helpers_package", "resumable_trainer"),
+        ("helpers_package", "resumable_trainer", "lora_units"),
     ),
     Mistake(
         "the optimizer's own state dict",
         "format",
         put("get_optimizer_state_dict(A, B, **REST)", "B.state_dict()"),
         "F",
-        ("checkpoint",),
+        ("resumable_trainer", "shared_kwargs"),
     ),
-    Mistake("another format", "format", put("torch.save(A, B)", SAVE_DCP), "F", ("checkpoint",)),
+    Mistake(
+        "another format", "format", put("torch.save(A, B)", SAVE_DCP), "F", ("helpers_package", "resumable_trainer")
+    ),
     Mistake(
         "saved by another rank",
         "rank",
         put("dist.get_rank() == 0", "dist.get_rank() == 1"),
         "F",
-        ("checkpoint", "resumable_trainer", "helpers_package"),
+        ("resumable_trainer", "helpers_package"),
     ),
     Mistake("saved by every rank", "rank", put("dist.get_rank() == 0", "True"), "F", ("checkpoint",)),
     Mistake(
@@ -382,7 +384,7 @@ FILES = (
         "F",
         ("resumable_trainer", "checkpoint"),
     ),
-    Mistake("nothing saved", "drop", put("torch.save(A, B)", "None"), "F", ("checkpoint", "helpers_package")),
+    Mistake("nothing saved", "drop", put("torch.save(A, B)", "None"), "F", ("helpers_package", "resumable_trainer")),
     Mistake("weights not loaded", "drop", put("set_model_state_dict(A, **REST)", "None"), "N4", ("checkpoint",)),
     Mistake("optimizer not loaded", "drop", put("load_optimizer(**REST)", "None"), "N4", ("checkpoint",)),
 )
