@@ -42,3 +42,31 @@ def test_settings_that_stay_are_no_work_that_is_left() -> None:
 def test_a_definition_alone_still_wants_the_script_that_wraps() -> None:
     alone = rewrite("from torch.distributed.fsdp import MixedPrecision\n\nPOLICY = MixedPrecision(None, None)\n")
     assert [finding.level for finding in alone.findings] == [Level.MANUAL]
+
+
+LOCAL = code(
+    """
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import StateDictType
+
+
+    def save(model, writer, kind):
+        if kind == StateDictType.LOCAL_STATE_DICT:
+            with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
+                dcp.save(model.state_dict(), storage_writer=writer)
+
+
+    def main(net, writer, kind):
+        model = FSDP(net, device_id=torch.cuda.current_device())
+        save(model, writer, kind)
+    """
+)
+
+
+def test_what_was_left_to_a_person_does_not_ask_for_a_script_that_was_named() -> None:
+    again = run_files(rewrite(LOCAL).after)
+    hints = {finding.hint for finding in again.findings if finding.level is Level.MANUAL}
+    assert hints
+    assert not any("name the script" in hint for hint in hints)
