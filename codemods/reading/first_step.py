@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.words import last_name, words
-from codemods.tables.optimizers import BOUND
 
 _DEPTH = 4
 """How many functions and callers are followed."""
@@ -22,7 +20,7 @@ def may_be_before_first_step(read: cst.Call, optimizer: cst.BaseExpression, ctx:
 
 def _steps_before(node: cst.CSTNode, made: Collection[int], ctx: Context, depth: int) -> bool:
     """Callers that are not seen are supposed to train first."""
-    if any(_steps(call, ctx, depth) for call in _run_before(node, ctx)):
+    if any(_steps(call, made, ctx, depth) for call in _run_before(node, ctx)):
         return True
     scope = ctx.scope(node)
     if isinstance(scope, cst.Module) or any(id(call) in made for call in ctx.calls(scope)):
@@ -46,17 +44,21 @@ def _run_before(node: cst.CSTNode, ctx: Context) -> Iterator[cst.Call]:
             yield call
 
 
-def _steps(call: cst.Call, ctx: Context, depth: int) -> bool:
-    """`optimizer.step()`, a function that has one, and whatever is handed an optimizer and cannot be followed."""
+def _steps(call: cst.Call, made: Collection[int], ctx: Context, depth: int) -> bool:
+    """`optimizer.step()`, a function that has one, and whatever is handed the optimizer and cannot be followed."""
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "step":
         return True
     runs = ctx.runs(call)
     if not runs:
         is_library = (ctx.dotted(call.func) or "").startswith("torch.") or ctx.fsdp1(call.func) is not None
-        return not is_library and any(words(last_name(argument.value)) & BOUND for argument in call.args)
+        return not is_library and any(_is_one_of(argument.value, made, ctx) for argument in call.args)
     return depth > 0 and any(
-        _steps(inner, where, depth - 1)
+        _steps(inner, made, where, depth - 1)
         for where, function in runs
         for inner in where.inside(function.body)
         if isinstance(inner, cst.Call)
     )
+
+
+def _is_one_of(value: cst.BaseExpression, made: Collection[int], ctx: Context) -> bool:
+    return any(id(origin.node) in made for origin in ctx.origins(value))

@@ -7,11 +7,19 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.tables.names import WRAPPER
 
 
 def others(ctx: Context, word: str) -> Iterator[Context]:
     """The other files of the program that hold this identifier."""
     return (other for other in ctx.files(word) if other.path != ctx.path)
+
+
+def imports_wrapper(ctx: Context) -> bool:
+    """Whether a file deals with FSDP1: it imports the class, or names it through a module."""
+    if any(name.startswith(WRAPPER) for _, name in ctx.references()):
+        return True
+    return any(alias.evaluated_name == WRAPPER for alias in ctx.nodes(cst.ImportAlias))
 
 
 def passes(ctx: Context, keyword: str, value: str) -> bool:

@@ -18,6 +18,7 @@ from string import ascii_lowercase
 
 Files = dict[str, str]
 WRAPPER = "FullyShardedDataParallel"
+_DOTTED = f"torch.distributed.fsdp.{WRAPPER}"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _OWN_NAMES = frozenset({"module", "submodule", "layer", "mesh", "mp_policy", "options", "policy", "unit_classes"})
 """Names that the tool gives where the program does not: with the user's out of the way, its choice is another one."""
@@ -31,6 +32,7 @@ class Mutant:
     back: dict[str, str]
 
     def undone(self, text: str) -> str:
+        text = text.replace(_DOTTED, "FSDP")
         return re.sub(r"\b\w+\b", lambda found: self.back.get(found[0], found[0]), text)
 
 
@@ -50,12 +52,20 @@ def _commented(text: str, random: Random) -> str:
         above = lines[line - 2] if line > 1 else ""
         if random.random() < 0.5 and not above.endswith("\\"):
             indent = lines[line - 1][: len(lines[line - 1]) - len(lines[line - 1].lstrip())]
-            lines.insert(line - 1, f"{indent}# A word about the line below.")
+            lines.insert(
+                line - 1,
+                f"{indent}# FSDP(model) under no_sync(), as FullyShardedDataParallel and model.module have it.",
+            )
     return "\n".join(lines)
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
     return (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+
+
+def layout(files: Files, random: Random) -> Mutant:
+    """Other quotes, line breaks and blank lines, and no comments: as `ast` writes a program."""
+    return Mutant({name: ast.unparse(ast.parse(text)) + "\n" for name, text in files.items()}, {})
 
 
 def local_names(files: Files, random: Random) -> Mutant:
@@ -170,7 +180,8 @@ def alias_of_the_class(files: Files, random: Random) -> Mutant:
 
 
 def _imports_wrapper(node: ast.ImportFrom) -> bool:
-    return any(alias.name == WRAPPER for alias in node.names)
+    of_torch = (node.module or "").startswith("torch.distributed.fsdp")
+    return of_torch and any(alias.name == WRAPPER for alias in node.names)
 
 
 def module_of_the_class(files: Files, random: Random) -> Mutant:
@@ -184,8 +195,7 @@ def module_of_the_class(files: Files, random: Random) -> Mutant:
         for node in sorted(loaded, key=lambda n: (n.lineno, n.col_offset), reverse=True):
             line = lines[node.lineno - 1]
             if imported and line[node.col_offset : node.col_offset + 4] == "FSDP":
-                dotted = f"torch.distributed.fsdp.{WRAPPER}"
-                lines[node.lineno - 1] = line[: node.col_offset] + dotted + line[node.col_offset + 4 :]
+                lines[node.lineno - 1] = line[: node.col_offset] + _DOTTED + line[node.col_offset + 4 :]
         whole = "\n".join(lines)
         if whole != text:
             after = max(
@@ -232,7 +242,9 @@ def _moved(name: str, files: Files, random: Random) -> Files | None:
 def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
-    return _stored(node)
+    inner = [each for each in ast.walk(node) if isinstance(each, (ast.Import, ast.ImportFrom))]
+    imported = {(alias.asname or alias.name).partition(".")[0] for each in inner for alias in each.names}
+    return _stored(node) | imported
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -241,6 +253,7 @@ def _names(node: ast.AST) -> set[str]:
 
 MUTATIONS: tuple[Mutation, ...] = (
     comments,
+    layout,
     local_names,
     order_of_functions,
     alias_of_the_class,

@@ -72,7 +72,8 @@ from codemods.reading.model_loading import loading
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.process_groups import has_group_of_its_own
-from codemods.tables.names import SUMMON, WRAPPER
+from codemods.reading.program import imports_wrapper
+from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
 
 CODE = "FM304"
@@ -114,7 +115,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
 
 def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
-    if not ctx.plan.migrates or not any(name.startswith(WRAPPER) for _, name in ctx.references()):
+    if not ctx.plan.migrates or not imports_wrapper(ctx):
         return False
     if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx):
         return False
