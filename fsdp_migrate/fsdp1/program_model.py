@@ -15,13 +15,13 @@ import libcst as cst
 from codemods.api import Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 
-from ..pyanalysis import values
 from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
 from ..pyanalysis.conditions import Conditions
 from ..pyanalysis.definitions import last_name
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.order import Order
+from ..pyanalysis.origin import Origin as Made
 from ..pyanalysis.program import Program
 from ..pyanalysis.scopes import Binding, Binds, Scope
 from ..pyanalysis.symbols import Outside
@@ -73,7 +73,7 @@ class ProgramModel:
         by_name = self.program.mentions(*_IMPORTS_BY_NAME, within=self._groups.get(path))
         return self._imported is None or path in self._imported or by_name
 
-    def _is_model(self, made: values.Origin) -> bool:
+    def _is_model(self, made: Made) -> bool:
         file = self.file(made.tree)
         if isinstance(made.node, cst.Call) and file.fsdp1(made.node.func) == "wrap":
             return True  # whether anything is wrapped in the program may be what is being asked
@@ -302,7 +302,7 @@ class FileContext(ParsedSource):
         return self.mentions_elsewhere(name) and self._facts.is_imported(self.path)
 
 
-def _origin(made: values.Origin, file: FileContext) -> Origin:
+def _origin(made: Made, file: FileContext) -> Origin:
     """As the rule API has it: what `*args` takes is no expression that a rule could read."""
     is_starred = isinstance(made.node, cst.Param) and bool(made.node.star)
     return Origin(file, None if is_starred else made.node, made.reason)

@@ -29,19 +29,13 @@ class Callers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self._program = values.program
-        self._callers: dict[Function, list[CallSite]] = {}
         self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, cst.BaseExpression]]]] = {}
+        self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
-    def of(self, tree: Tree, function: Function) -> list[CallSite]:
+    def of(self, tree: Tree, function: Function) -> Sequence[CallSite]:
         """The program's calls of a function."""
-        if function not in self._callers:
-            with self._values.whole() as is_whole:
-                found = list(self._find(tree, function))
-            if not is_whole():
-                return found
-            self._callers[function] = found
-        return self._callers[function]
+        return self._values.ask(("callers", function), lambda: self._find(tree, function))
 
     def passed(self, tree: Tree, function: Function, parameter: cst.Param) -> Iterator[Part | None]:
         """What the program's calls pass for a parameter, its default where they leave it out; None when unclear."""
@@ -50,7 +44,7 @@ class Callers:
             yield from self._values.objects.stored_through(tree, function)
         for where, call, bound in self.of(tree, function):
             if bound and name == first_parameter(function):
-                yield self._receiver(where, call)
+                yield from self._receiver(where, call)
                 continue
             positional = parameters(function, bound)
             value = argument_for(call, positional, name)
@@ -84,13 +78,16 @@ class Callers:
                 if is_mine and (by_keyword or index >= skipped) and key in {None, at}:
                     yield where, argument.value
 
-    def _receiver(self, tree: Tree, call: cst.Call) -> Part | None:
+    def _receiver(self, tree: Tree, call: cst.Call) -> Iterator[Part | None]:
         """What `self` is in a call of a method; of `__init__`, the new object."""
-        if any(isinstance(origin.node, cst.ClassDef) for origin in self._values.origins(tree, call.func)):
-            return Part(tree, call)
-        if not isinstance(call.func, cst.Attribute) or is_super(call.func.value):
-            return None
-        return Part(tree, call.func.value)
+        if self._makes_object(tree, call):
+            yield Part(tree, call)
+        if not self._values.solver.decide(lambda: self._makes_object(tree, call), True):
+            is_method = isinstance(call.func, cst.Attribute) and not is_super(call.func.value)
+            yield Part(tree, cst.ensure_type(call.func, cst.Attribute).value) if is_method else None
+
+    def _makes_object(self, tree: Tree, call: cst.Call) -> bool:
+        return any(isinstance(origin.node, cst.ClassDef) for origin in self._values.origins(tree, call.func))
 
     def _unpacked(self, tree: Tree, call: cst.Call, positional: list[str], name: str) -> Iterator[Part]:
         """`f(*given)`, `f(**given)`."""
@@ -127,8 +124,11 @@ class Callers:
         if not isinstance(target, cst.Attribute) or first_parameter(function) == "cls":
             return True
         # `Base.__init__(self, net)`: the class passes no object.
-        receiver = self._values.origins(tree, target.value)
-        return not (receiver and all(isinstance(origin.node, cst.ClassDef) for origin in receiver))
+        return self._values.solver.decide(lambda: not self._is_class(tree, target.value), True)
+
+    def _is_class(self, tree: Tree, receiver: cst.BaseExpression) -> bool:
+        made = self._values.origins(tree, receiver)
+        return bool(made) and all(isinstance(origin.node, cst.ClassDef) for origin in made)
 
     def _referring(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> Sequence[Tree]:
         """The files that can hold the function as a value. Of a method, only its own: its name is everywhere."""
@@ -186,15 +186,41 @@ class Callers:
                     yield where, call
 
     def _targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
+        """The functions of the program that a call can run."""
+        key = (callee, self._values.level)
+        if key not in self._found:
+            found, is_whole = self._values.solver.is_whole(
+                lambda: self._values.test(
+                    lambda: self._all_targets(tree, callee), lambda: self._plain_targets(tree, callee)
+                )
+            )
+            if not is_whole:
+                return found
+            self._found[key] = found
+        return self._found[key]
+
+    def _plain_targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
+        if isinstance(callee, cst.Attribute) and self._values.program.symbols.of(tree, callee) is None:
+            if not is_super(callee.value) and not self._values.objects.is_self(tree, callee.value):
+                return list(self.only_method(callee.attr.value))
+        return self._seen_targets(tree, callee)
+
+    def _all_targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
+        found = self._seen_targets(tree, callee)
+        if isinstance(callee, cst.Attribute) and self._values.solver.decide(
+            lambda: not self._seen_targets(tree, callee), False
+        ):
+            # The receiver is not known: a method name that only one class of the program defines is enough.
+            return [*found, *self.only_method(callee.attr.value)]
+        return found
+
+    def _seen_targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
         found: list[tuple[Tree, Function]] = list(self._values.functions(tree, callee))
         for origin in self._values.origins(tree, callee):
-            if isinstance(origin.node, cst.ClassDef) and not found:
+            if isinstance(origin.node, cst.ClassDef):
                 found.extend(self._values.objects.methods(origin.tree, origin.node, "__init__"))
             elif isinstance(origin.node, cst.Lambda):
                 found.append((origin.tree, origin.node))
-        if not found and isinstance(callee, cst.Attribute):
-            # The receiver is not known: a method name that only one class of the program defines is enough.
-            found.extend(self.only_method(callee.attr.value))
         return found
 
     def only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from .containers import constant
+from .origin import Origin
 from .tree import Tree
-from .values import Origin, Values
+from .values import Values
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}

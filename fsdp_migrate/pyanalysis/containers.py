@@ -6,7 +6,7 @@ that makes them, and what is in them is not told apart at all, but for constant 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +19,7 @@ from .scopes import EACH, Path
 from .tree import Tree
 
 if TYPE_CHECKING:
+    from .origin import Origin
     from .values import Values
 
 _DISPLAYS = (cst.List, cst.Tuple, cst.Set)
@@ -63,14 +64,14 @@ class Containers:
         self._program = values.program
         self._stores: dict[tuple[str, object], list[_Store]] = {}
         self._stores_of: dict[Tree, list[_Store]] = {}
-        self._open: set[tuple[cst.CSTNode, object]] = set()
+        self._nodes_of: dict[tuple[cst.BaseExpression, int], tuple[tuple[Origin, ...], frozenset[cst.CSTNode]]] = {}
 
     def items(self, tree: Tree, container: cst.BaseExpression, key: object = None, path: Path = ()) -> Iterator[Part]:
         """What `container[key]` can be, and the part of it; no key: under any. Other constant keys are left out."""
         made = self._made(tree, container)
         for where, node in made:
             yield from self._once(where, node, key, path)
-        mine = {node for _, node in made}
+        mine = self._nodes(tree, container)
         for store in self._stores_named(last_name(container), ANY_KEY if key is None else key):
             if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):
                 yield from self._stored(store, key, path)
@@ -80,7 +81,7 @@ class Containers:
         made = self._made(tree, iterable)
         for where, node in made:
             yield from self._once(where, node, EACH, path, turns=True)
-        mine = {node for _, node in made}
+        mine = self._nodes(tree, iterable)
         for store in self._stores_named(last_name(iterable), None):
             if not store.has_key and store.adds is not _Adds.ITEMS and self._is_same(tree, iterable, mine, store):
                 yield from self._stored(store, None, path)
@@ -95,16 +96,12 @@ class Containers:
         found = self._values.origins(tree, container)
         return [(o.tree, o.node) for o in found if isinstance(o.node, (cst.BaseExpression, cst.Param))]
 
-    def _once(self, tree: Tree, node: cst.CSTNode, key: object, path: Path, turns: bool = False) -> Iterator[Part]:
+    def _once(self, tree: Tree, node: cst.CSTNode, key: object, path: Path, turns: bool = False) -> Iterable[Part]:
         """`items = list(items)`: what is in it is found in what it was before."""
-        asked = (node, (key, path, turns))
-        if asked in self._open:
-            return
-        self._open.add(asked)
-        try:
-            yield from self._turns_of(tree, node, path) if turns else self._items_of(tree, node, key, path)
-        finally:
-            self._open.discard(asked)
+        return self._values.ask(
+            ("items", node, key, path, turns),
+            lambda: self._turns_of(tree, node, path) if turns else self._items_of(tree, node, key, path),
+        )
 
     def _turns_of(self, tree: Tree, node: cst.CSTNode, path: Path) -> Iterator[Part]:
         if isinstance(node, cst.Call):
@@ -204,17 +201,13 @@ class Containers:
         if store.adds is _Adds.VALUE:
             yield Part(store.tree, store.value, path)
             return
-        asked = (store.value, (key, path, store.adds))
-        if asked in self._open:  # `a.extend(b)`, and `b.extend(a)`
-            return
-        self._open.add(asked)
-        try:
-            if store.adds is _Adds.EACH:
-                yield from self.turns(store.tree, store.value, path)
-            else:
-                yield from self.items(store.tree, store.value, key, path)
-        finally:
-            self._open.discard(asked)
+        is_each = store.adds is _Adds.EACH  # `a.extend(b)`, and `b.extend(a)`
+        yield from self._values.ask(
+            ("stored", store.value, key, path, store.adds),
+            lambda: (
+                self.turns(store.tree, store.value, path) if is_each else self.items(store.tree, store.value, key, path)
+            ),
+        )
 
     def _library_name(self, tree: Tree, node: cst.CSTNode) -> str | None:
         return self._program.symbols.dotted(tree, node.func) if isinstance(node, cst.Call) else None
@@ -241,13 +234,24 @@ class Containers:
             self._stores_of[tree] = list(_stores_in(tree))
         return self._stores_of[tree]
 
-    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: set[cst.CSTNode], store: _Store) -> bool:
+    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: frozenset[cst.CSTNode], store: _Store) -> bool:
         if isinstance(container, cst.Name) and isinstance(store.container, cst.Name) and store.tree is tree:
             name = container.value
             scope = tree.scope_of[container].lookup(name) if name == store.container.value else None
             if scope is not None and scope is tree.scope_of[store.container].lookup(name):
                 return True
-        return bool(made) and any(node in made for _, node in self._made(store.tree, store.container))
+        return bool(made) and self._values.test(
+            lambda: not made.isdisjoint(self._nodes(store.tree, store.container)), lambda: False
+        )
+
+    def _nodes(self, tree: Tree, container: cst.BaseExpression) -> frozenset[cst.CSTNode]:
+        """The places that make a container."""
+        found = self._values.origins(tree, container)
+        known = self._nodes_of.get((container, self._values.level))
+        if known is None or known[0] is not found:
+            nodes = frozenset(o.node for o in found if isinstance(o.node, (cst.BaseExpression, cst.Param)))
+            known = self._nodes_of[container, self._values.level] = (found, nodes)
+        return known[1]
 
 
 def _stores_in(tree: Tree) -> Iterator[_Store]:

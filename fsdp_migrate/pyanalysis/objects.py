@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -20,9 +21,23 @@ from .stores import AttributeStore, stores_in
 from .tree import Tree
 
 if TYPE_CHECKING:
-    from .values import Origin, Values
+    from .values import Values
 
 Class = tuple[Tree, cst.ClassDef]
+Method = tuple[Tree, cst.FunctionDef]
+
+
+class _Is(Enum):
+    """What a place in the text is for an expression."""
+
+    SELF = "it can be any object of the class, in a method of which it stands"
+    CLASS = "it can be the class"
+    OBJECT = "it can be an object of the class that is made at one of its sites"
+    SITE = "it can be made there"
+    UNKNOWN = "it can be something that is not seen"
+
+
+Fact = tuple[Tree, cst.CSTNode, _Is]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +48,12 @@ class Seen:
     sites: frozenset[cst.CSTNode]
     """Where they are made."""
     is_any: bool
-    """Any object of the classes: `self`."""
+    """Any object of the classes: `self`, or the class itself."""
+    is_self: bool
     is_unknown: bool
     """Or something that is not seen."""
     calls: tuple[tuple[Tree, cst.Call], ...] = ()
     """The sites that are calls."""
-
-    def joined(self, other: Seen) -> Seen:
-        return Seen(
-            (*self.classes, *other.classes),
-            self.sites | other.sites,
-            self.is_any or other.is_any,
-            self.is_unknown or other.is_unknown,
-            (*self.calls, *other.calls),
-        )
 
 
 class Objects:
@@ -58,32 +65,29 @@ class Objects:
         self._bases: dict[cst.ClassDef, list[Class]] = {}
         self._families: dict[cst.ClassDef, list[Class]] = {}
         self._stores: dict[Tree, Mapping[str | None, list[AttributeStore]]] = {}
+        self._seen: dict[tuple[cst.BaseExpression, int], tuple[tuple[Fact, ...], Seen]] = {}
+        self._setting: dict[tuple[str, bool, tuple[Class, ...]], list[AttributeStore]] = {}
 
-    def attribute(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode) -> Iterator[Origin | None]:
-        """What `owner.name` can be where `at` stands; None once more can be set that is not seen."""
+    def attribute(
+        self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode
+    ) -> Iterator[tuple[Part | Method, bool]]:
+        """What `owner.name` can be where `at` stands, and whether nothing unseen is to be expected beside it."""
         method = next((n for n in tree.ancestors(at) if isinstance(n, cst.FunctionDef)), None)
         seen = self.seen(tree, owner)
-        found = False
         for where, klass in seen.classes:
-            for origin in self._of_class(where, klass, name):
-                found = True
-                yield origin
+            yield from ((made, True) for made in self._of_class(where, klass, name))
             for part in self._fields(where, klass, name, seen):
-                if isinstance(part.node, cst.Dict) or _is_dict(part.node):  # one object for all, that stores go into
-                    found = True
-                    yield from self._values.of_part(part)
-                elif self._holds_model(part):
-                    yield from self._values.of_part(part)
-        for part in self._replaced(seen, name):
-            yield from self._values.of_part(part)
+                is_dict = isinstance(part.node, cst.Dict) or _is_dict(
+                    part.node
+                )  # one object for all, that stores go into
+                if is_dict or self._holds_model(part):
+                    yield part, is_dict
+        yield from ((part, False) for part in self._replaced(seen, name))
         for store in self._candidates(seen, name):
             certain = self._certainty(tree, seen, method, store, name)
             part = Part(store.tree, store.value, store.path)
             if certain or (certain is not None and self._holds_model(part)):
-                found = found or bool(seen.classes)
-                yield from self._values.of_part(part)
-        if not found:
-            yield None
+                yield part, bool(seen.classes)
 
     def _replaced(self, seen: Seen, name: str) -> Iterator[Part]:
         """`dataclasses.replace(state, net=model)`, `SimpleNamespace(net=model)`."""
@@ -94,33 +98,41 @@ class Objects:
 
     def seen(self, tree: Tree, receiver: cst.BaseExpression) -> Seen:
         """The objects that the receiver of an attribute can be."""
+        facts = self._facts(tree, receiver)
+        known = self._seen.get((receiver, self._values.level))
+        if known is None or known[0] is not facts:
+            known = self._seen[receiver, self._values.level] = (facts, _joined(facts))
+        return known[1]
+
+    def _facts(self, tree: Tree, receiver: cst.BaseExpression) -> tuple[Fact, ...]:
+        return self._values.ask(("seen", receiver), lambda: self._find_facts(tree, receiver))
+
+    def _find_facts(self, tree: Tree, receiver: cst.BaseExpression) -> Iterator[Fact]:
         owner = self._class_around(tree, receiver)
         if owner is not None:
-            return Seen(((tree, owner),), frozenset(), is_any=True, is_unknown=False)
-        classes: dict[Class, None] = {}
-        sites: set[cst.CSTNode] = set()
-        is_any, origins = False, self._values.origins(tree, receiver)
-        is_unknown = not origins
+            yield tree, owner, _Is.SELF
+            return
+        origins, decisive = self._values.solver.both(lambda: list(self._values.origins(tree, receiver)))
+        if decisive == []:
+            yield tree, receiver, _Is.UNKNOWN
         for origin in origins:
             if isinstance(origin.node, cst.ClassDef):
-                classes[origin.tree, origin.node] = None
-                is_any = True
+                yield origin.tree, origin.node, _Is.CLASS
             elif origin.node is None or isinstance(origin.node, (cst.Param, cst.Subscript)):
-                is_unknown = True
+                yield tree, receiver, _Is.UNKNOWN
             else:
-                sites.add(origin.node)
-                made = self._classes_made(origin.tree, origin.node)
-                classes.update(dict.fromkeys(made))
-                if isinstance(origin.node, cst.Call) and not made:
-                    is_unknown |= self._program.symbols.dotted(origin.tree, origin.node.func) is None
-        found = Seen(tuple(classes), frozenset(sites), is_any, is_unknown, self._calls_in(origins))
-        for where, call in found.calls:
-            if self._program.symbols.dotted(where, call.func) == "dataclasses.replace" and call.args:
-                found = found.joined(self.seen(where, call.args[0].value))
-        return found
+                yield origin.tree, origin.node, _Is.SITE
+                if isinstance(origin.node, cst.Call):
+                    yield from self._made_by(origin.tree, origin.node)
 
-    def _calls_in(self, origins: Iterable[Origin]) -> tuple[tuple[Tree, cst.Call], ...]:
-        return tuple((origin.tree, origin.node) for origin in origins if isinstance(origin.node, cst.Call))
+    def _made_by(self, tree: Tree, call: cst.Call) -> Iterator[Fact]:
+        made, decisive = self._values.solver.both(lambda: self._classes_made(tree, call))
+        yield from ((where, owner, _Is.OBJECT) for where, owner in made)
+        library = self._program.symbols.dotted(tree, call.func)
+        if library is None and decisive == []:
+            yield tree, call, _Is.UNKNOWN
+        if library == "dataclasses.replace" and call.args:
+            yield from self._facts(tree, call.args[0].value)
 
     def parent_method(self, tree: Tree, at: cst.CSTNode, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """`super().name` in a method."""
@@ -134,7 +146,7 @@ class Objects:
         owner, name = class_of(tree, setter), setter.name.value
         if owner is None:
             return
-        mine = Seen(((tree, owner),), frozenset(), is_any=True, is_unknown=False)
+        mine = _joined([(tree, owner, _Is.SELF)])
         for store in self._candidates(mine, name):
             if self._certainty(tree, mine, None, store, name) is not None:
                 yield Part(store.tree, store.value, store.path)
@@ -172,12 +184,12 @@ class Objects:
     def is_self(self, tree: Tree, expression: cst.BaseExpression) -> bool:
         return self._class_around(tree, expression) is not None
 
-    def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Origin]:
+    def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
         for where, found in self.methods(tree, owner, name):
-            if not is_property(found):
-                yield self._values.made(where, found)
-            for returned in returns(where, found) if is_property(found) else ():
-                yield from self._values.origins(where, returned)
+            if is_property(found):
+                yield from (Part(where, returned) for returned in returns(where, found))
+            else:
+                yield where, found
 
     def _fields(self, tree: Tree, owner: cst.ClassDef, name: str, seen: Seen) -> Iterator[Part]:
         """`net: Module` in the body of a class, and what its generated constructor is given for it."""
@@ -194,7 +206,17 @@ class Objects:
             if value is not None and (seen.is_any or call in seen.sites):
                 yield Part(where, value)
 
-    def _candidates(self, seen: Seen, name: str) -> Iterator[AttributeStore]:
+    def _candidates(self, seen: Seen, name: str) -> list[AttributeStore]:
+        """The stores that can be for an attribute of this name."""
+        key = (name, seen.is_unknown, seen.classes)
+        if key not in self._setting:
+            found, is_whole = self._values.solver.is_whole(lambda: list(self._find_candidates(seen, name)))
+            if not is_whole:
+                return found
+            self._setting[key] = found
+        return self._setting[key]
+
+    def _find_candidates(self, seen: Seen, name: str) -> Iterator[AttributeStore]:
         trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
         trees += self._program.setting(name)
         trees += self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
@@ -213,14 +235,18 @@ class Objects:
         names = self._names(store)
         if names is not None and name not in names:
             return None
-        other = self.seen(store.tree, store.owner)
-        if other.is_any and seen.is_any and method is not None and self._is_overridden(seen, other, method):
+        other = self._values.test(lambda: self.seen(store.tree, store.owner), lambda: self._seen_plainly(store))
+        if other.is_self and seen.is_self and method is not None and self._is_overridden(seen, other, method):
             return None
         if seen.sites & other.sites or ((seen.is_any or other.is_any) and self._are_related(seen, other)):
             return names is not None
         if names is None:
             return None  # whose it is, and which: it would be every attribute of the program
         return False if seen.is_unknown or other.is_unknown else None
+
+    def _seen_plainly(self, store: AttributeStore) -> Seen:
+        owner = self._class_around(store.tree, store.owner)
+        return _joined([(store.tree, owner or store.owner, _Is.SELF if owner is not None else _Is.UNKNOWN)])
 
     def _is_overridden(self, seen: Seen, other: Seen, method: cst.FunctionDef) -> bool:
         """Whether objects for which the store runs never run the method of the use."""
@@ -231,7 +257,13 @@ class Objects:
         """The names that a store can be for; None: any."""
         if isinstance(store.key, str):
             return {store.key}
-        made = [origin.node for origin in self._values.origins(store.tree, store.key)]
+        key = store.key
+        return self._values.test(
+            lambda: self._values.solver.decide(lambda: self._names_computed(store.tree, key), set()), set
+        )
+
+    def _names_computed(self, tree: Tree, key: cst.BaseExpression) -> set[str] | None:
+        made = [origin.node for origin in self._values.origins(tree, key)]
         found = {str(node.evaluated_value) for node in made if isinstance(node, cst.SimpleString)}
         # What a loop binds is never known to be all: what is seen of it has to do.
         is_known = found and all(node is None or isinstance(node, cst.SimpleString) for node in made)
@@ -242,41 +274,64 @@ class Objects:
         return any(owner in mine for _, owner in other.classes)
 
     def _holds_model(self, part: Part) -> bool:
-        return any(map(self._values.is_model, self._values.of_part(part)))
+        return self._values.test(lambda: self._can_be_model(part), lambda: False)
+
+    def _can_be_model(self, part: Part) -> bool:
+        held = [self._values.is_model(origin) for origin in self._values.of_part(part)]
+        return any(held)
 
     def family(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """A class, the program's classes it inherits from, and those that inherit from it."""
         if owner in self._families:
             return self._families[owner]
-        with self._values.whole() as is_whole:
-            found = [(tree, owner), *self.bases(tree, owner)]
-            names = [owner.name.value]
-            for name in names:  # grows: who inherits from an heir may never name the owner
-                for where in self._program.inheriting(name):
-                    for other in where.nodes(cst.ClassDef):
-                        if (where, other) not in found and any(base is owner for _, base in self.bases(where, other)):
-                            found.append((where, other))
-                            names.append(other.name.value)
-        if is_whole():
+        found, is_whole = self._values.solver.is_whole(lambda: self._find_family(tree, owner))
+        if is_whole:
             self._families[owner] = found
+        return found
+
+    def _find_family(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
+        found = [(tree, owner), *self.bases(tree, owner)]
+        names = [owner.name.value]
+        for name in names:  # grows: who inherits from an heir may never name the owner
+            for where in self._program.inheriting(name):
+                for other in where.nodes(cst.ClassDef):
+                    if (where, other) not in found and any(base is owner for _, base in self.bases(where, other)):
+                        found.append((where, other))
+                        names.append(other.name.value)
         return found
 
     def bases(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The program's classes that a class inherits from, nearest first."""
         if owner in self._bases:
             return self._bases[owner]
-        with self._values.whole() as is_whole, self._values.once(owner) as is_first:
-            found = list(self._find_bases(tree, owner)) if is_first else []
-        if is_whole():
+        found, decisive = self._values.plainly(
+            lambda: self._values.solver.both(lambda: list(self._find_bases(tree, owner, {owner})))
+        )
+        if found is decisive:
             self._bases[owner] = found
-        return found
+        return decisive or []
 
-    def _find_bases(self, tree: Tree, owner: cst.ClassDef) -> Iterator[Class]:
+    def _find_bases(self, tree: Tree, owner: cst.ClassDef, known: set[cst.ClassDef]) -> Iterator[Class]:
         for argument in owner.bases:
             for origin in self._values.origins(tree, argument.value):
-                if isinstance(origin.node, cst.ClassDef):
+                if isinstance(origin.node, cst.ClassDef) and origin.node not in known:
+                    known.add(origin.node)
                     yield origin.tree, origin.node
-                    yield from self.bases(origin.tree, origin.node)
+                    yield from self._find_bases(origin.tree, origin.node, known)
+
+
+def _joined(facts: Iterable[Fact]) -> Seen:
+    classes: dict[Class, None] = {}
+    sites: dict[cst.CSTNode, Tree] = {}
+    kinds = {kind for _, _, kind in facts}
+    for tree, node, kind in facts:
+        if kind is _Is.SITE:
+            sites[node] = tree
+        elif isinstance(node, cst.ClassDef):
+            classes[tree, node] = None
+    calls = tuple((tree, node) for node, tree in sites.items() if isinstance(node, cst.Call))
+    is_any = not kinds.isdisjoint({_Is.SELF, _Is.CLASS})
+    return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls)
 
 
 def _is_dict(node: cst.CSTNode) -> bool:

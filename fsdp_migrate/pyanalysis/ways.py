@@ -1,0 +1,295 @@
+"""The ways that lead to a value, one for each kind of expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from .annotations import annotated_classes
+from .callers import Function
+from .containers import Part, constant
+from .definitions import is_context_manager, is_generator, is_super, returns, yields
+from .flow import comprehension
+from .origin import Origin
+from .scopes import EACH, REST, Binding, Binds, Path
+from .stores import table_owner
+from .symbols import Defined, Outside, OwnModule
+from .tree import Tree
+
+if TYPE_CHECKING:
+    from .values import Values
+
+_SAME_MODULE = frozenset(
+    {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"}
+)
+"""`nn.Module` methods that return the module they are called on."""
+_MAPPING = frozenset({"items", "keys", "pop", "update", "values"})
+"""Methods of a `ModuleDict`, whose items are attributes as well."""
+_TAKES_OUT = frozenset({"get", "pop", "popleft", "setdefault"})
+"""Methods of containers that give one of the items."""
+
+_CONTAINERS = (cst.BaseList, cst.BaseDict, cst.BaseSet, cst.Tuple, cst.BinaryOperation)
+
+
+class Ways:
+    """Answers for one program: where an expression leads in one step, and from there on."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._program = values.program
+
+    def of_part(self, tree: Tree, expression: cst.BaseExpression, path: Path) -> Iterator[Origin]:
+        """A part of the value: what is put there, and more that is not seen, but for the elements of a tuple."""
+        step, rest = path[0], path[1:]
+        if step is REST:
+            yield from (
+                origin for origin in self._values.origins(tree, expression) if isinstance(origin.node, _CONTAINERS)
+            )
+            yield Origin(tree, None, f"the rest of `{tree.code(expression)}`")
+            return
+        if step is EACH:
+            for part in self._values.containers.turns(tree, expression, rest):
+                yield from self._values.of_part(part)
+            yield Origin(tree, None, f"what `{tree.code(expression)}` gives is not followed")
+            return
+        is_written_out = True
+        for origin in self._values.origins(tree, expression):
+            element = _element(origin.node, step)
+            if element is not None:
+                yield from self._values.origins(origin.tree, element, rest)
+            else:
+                is_written_out = False
+                yield Origin(tree, None, "an element of a value that is made elsewhere")
+        if not is_written_out:
+            for part in self._values.containers.items(tree, expression, step, rest):
+                yield from self._values.of_part(part)
+
+    def of_whole(self, tree: Tree, expression: cst.BaseExpression) -> Iterator[Origin]:
+        if isinstance(expression, cst.Name):
+            yield from self._of_name(tree, expression)
+        elif isinstance(expression, cst.Attribute):
+            yield from self._of_attribute(tree, expression)
+        elif isinstance(expression, cst.Call):
+            yield from self._of_call(tree, expression)
+        elif isinstance(expression, cst.Subscript):
+            yield from self._of_subscript(tree, expression)
+        elif isinstance(expression, cst.IfExp):
+            yield from self._values.origins(tree, expression.body)
+            yield from self._values.origins(tree, expression.orelse)
+        elif isinstance(expression, cst.BooleanOperation):
+            yield from self._values.origins(tree, expression.left)
+            yield from self._values.origins(tree, expression.right)
+        elif isinstance(expression, cst.NamedExpr):
+            yield from self._values.origins(tree, expression.value)
+        else:
+            yield Origin(tree, expression)
+
+    def _of_name(self, tree: Tree, name: cst.Name) -> Iterator[Origin]:
+        own = comprehension(tree, name)
+        if own is not None:
+            yield from self._of_binding(tree, own)
+            return
+        symbol = self._program.symbols.of(tree, name)
+        if symbol is None or isinstance(symbol, Outside):
+            yield Origin(tree, name)
+        elif isinstance(symbol, Defined):
+            bindings = self._values.bindings(tree, name, symbol)
+            for binding in bindings:
+                yield from self._of_binding(symbol.tree, binding)
+        else:
+            yield Origin(tree, None, f"`{name.value}` is a module")
+
+    def _of_binding(self, tree: Tree, binding: Binding) -> Iterator[Origin]:
+        if binding.how is Binds.VALUE and binding.value is not None:
+            yield from self._values.origins(tree, binding.value, binding.path)
+        elif binding.how is Binds.ENTERED and binding.value is not None:
+            yield from self._entered(tree, binding.value)
+        elif binding.how is Binds.DEFINITION:
+            yield Origin(tree, binding.node)
+        elif binding.how is Binds.PARAMETER:
+            yield from self._of_parameter(tree, cst.ensure_type(binding.node, cst.Param))
+        else:
+            if isinstance(binding.node, cst.AugAssign) and isinstance(binding.node.target, cst.Name):
+                before = self._values.origins(tree, binding.node.target)
+                yield from (origin for origin in before if isinstance(origin.node, _CONTAINERS))
+            yield Origin(tree, None, f"`{binding.name}` is set in a way that is not followed")
+
+    def _entered(self, tree: Tree, manager: cst.BaseExpression) -> Iterator[Origin]:
+        """`with manager as x`."""
+        for origin in self._values.origins(tree, manager):
+            given, decisive = self._values.solver.both(partial(self._given_on_entry, origin))
+            for where, value in given:
+                yield from self._values.origins(where, value)
+            if decisive == []:
+                yield Origin(tree, None, "a context manager gives it")
+
+    def _given_on_entry(self, manager: Origin) -> list[tuple[Tree, cst.BaseExpression]]:
+        call = manager.node
+        if not isinstance(call, cst.Call):
+            return []
+        makers = [made for made in self._values.functions(manager.tree, call.func) if is_context_manager(made[1])]
+        entering = self._values.objects.methods_of(manager.tree, call, "__enter__")
+        given = [(where, value) for where, function in makers for value in yields(where, function)]
+        return given + [(where, value) for where, function in entering for value in returns(where, function)]
+
+    def _of_subscript(self, tree: Tree, expression: cst.Subscript) -> Iterator[Origin]:
+        """`models["actor"]`: what is put there, and the subscript itself, since more can be put there unseen."""
+        index = expression.slice[0].slice if len(expression.slice) == 1 else None
+        if isinstance(index, cst.Index):
+            key = constant(index.value)
+            owner = table_owner(expression.value)
+            if owner is not None and isinstance(key, str):
+                yield from self._read(tree, owner, key, expression)
+                return
+            for part in self._values.containers.items(tree, expression.value, key):
+                yield from self._values.of_part(part)
+            for origin in self._values.origins(tree, expression.value):
+                made = self._values.objects.methods_of(origin.tree, origin.node, "__getitem__") if origin.node else ()
+                for where, method in made:
+                    for returned in returns(where, method):
+                        yield from self._values.origins(where, returned)
+        yield Origin(tree, expression)
+
+    def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MODULE:
+            yield from self._values.origins(tree, call.func.value)
+            return
+        library = self._program.symbols.dotted(tree, call.func)
+        if library == "torch.compile" and call.args:
+            yield from self._values.origins(tree, call.args[0].value)
+            return
+        if library == "copy.copy" and call.args:
+            yield from self._values.origins(tree, call.args[0].value)
+            return
+        called, decisive = self._values.solver.both(lambda: self._called(tree, call))
+        if decisive == []:
+            yield from self._of_unseen_call(tree, call)
+        for where, function in called:
+            if isinstance(function, cst.Lambda):
+                yield from self._values.origins(where, function.body)
+                continue
+            if is_generator(where, function):
+                yield Origin(tree, call)
+            for returned in returns(where, function):
+                yield from self._values.origins(where, returned)
+
+    def _called(self, tree: Tree, call: cst.Call) -> list[tuple[Tree, Function]]:
+        made = self._values.origins(tree, call.func)
+        lambdas: list[tuple[Tree, Function]] = [(o.tree, o.node) for o in made if isinstance(o.node, cst.Lambda)]
+        return [*lambdas, *self._values.functions(tree, call.func)]
+
+    def _of_unseen_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
+        """A call of what is not the program's: of a container's method, of a builtin, or of anything."""
+        values = [argument.value for argument in call.args]
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _TAKES_OUT:
+            key = constant(values[0]) if values else None
+            for part in self._values.containers.items(tree, call.func.value, key):
+                yield from self._values.of_part(part)
+        elif isinstance(call.func, cst.Name) and call.func.value == "next" and values:
+            for part in self._values.containers.turns(tree, values[0]):
+                yield from self._values.of_part(part)
+        elif isinstance(call.func, cst.Name) and call.func.value == "getattr" and len(values) > 1:
+            name = constant(values[1])
+            if isinstance(name, str):
+                yield from (origin for origin in self._read(tree, values[0], name, call) if origin.node is not None)
+        yield Origin(tree, call)
+
+    def _of_parameter(self, tree: Tree, parameter: cst.Param) -> Iterator[Origin]:
+        function = tree.scope_of[parameter].node
+        if not isinstance(function, Function):
+            yield Origin(tree, None, f"`{parameter.name.value}` is a parameter")
+            return
+        if parameter in (function.params.star_arg, function.params.star_kwarg):
+            yield Origin(tree, parameter, f"`{parameter.name.value}` takes what no other parameter does")
+            return
+        passed, decisive = self._values.solver.both(
+            lambda: list(self._values.callers.passed(tree, function, parameter))
+        )
+        library, classes = self._program.library, annotated_classes(self._program.symbols, tree, parameter)
+        models = [name for name in classes if library.is_model_class(name)]
+        if models:
+            yield Origin(tree, parameter)
+        elif any(map(library.is_beside, classes)):
+            yield Origin(tree, parameter)
+            return
+        if decisive == [] and (not models or models != classes):
+            name = f"`{function.name.value}`" if isinstance(function, cst.FunctionDef) else "a lambda"
+            yield Origin(tree, None, f"`{parameter.name.value}` is a parameter of {name}")
+        for part in passed:
+            if part is None:
+                yield Origin(tree, None, f"`{parameter.name.value}` is passed in a way that is not followed")
+            else:
+                yield from self._values.of_part(part)
+
+    def _of_attribute(self, tree: Tree, expression: cst.Attribute) -> Iterator[Origin]:
+        symbol = self._program.symbols.of(tree, expression)
+        if isinstance(symbol, Outside):
+            yield Origin(tree, expression)
+            return
+        if isinstance(symbol, Defined):
+            for binding in symbol.scope.bindings[symbol.name]:
+                yield from self._of_binding(symbol.tree, binding)
+            return
+        if isinstance(symbol, OwnModule):
+            yield Origin(tree, None, "a module")
+            return
+        name = expression.attr.value
+        if is_super(expression.value):
+            found, decisive = self._values.solver.both(
+                lambda: self._values.objects.parent_method(tree, expression, name)
+            )
+            yield from (Origin(where, method) for where, method in found)
+            if decisive == []:
+                yield Origin(tree, None, f"`super().{name}` is not the program's own")
+            return
+        if name in self._program.library.inner:
+            wrapped, decisive_ones = self._values.solver.both(lambda: self._wrapped(tree, expression.value))
+            if wrapped:
+                yield from self._values.origins(tree, expression.value)
+            if decisive_ones != []:
+                return
+        yield from self._read(tree, expression.value, name, expression)
+
+    def _read(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.BaseExpression) -> Iterator[Origin]:
+        """`owner.name`."""
+        sources, decisive = self._values.solver.both(
+            lambda: list(self._values.objects.attribute(tree, owner, name, at))
+        )
+        for source, _ in sources:
+            yield from self._values.of_part(source) if isinstance(source, Part) else [Origin(*source)]
+        if decisive is None or any(is_all for _, is_all in decisive):
+            return
+        items, decisive_items = self._values.solver.both(lambda: self._items(tree, owner, name))
+        for part in items:
+            yield from self._values.of_part(part)
+        if decisive_items == []:
+            read = at if isinstance(at, cst.Attribute) else None
+            yield Origin(tree, None, f"`{tree.code(at)}` is an attribute that run time sets", read)
+
+    def _items(self, tree: Tree, owner: cst.BaseExpression, name: str) -> list[Part]:
+        """The items of a `ModuleDict` are attributes as well."""
+        if name in _MAPPING or not self._values.containers.is_module_dict(tree, owner):
+            return []
+        return list(self._values.containers.items(tree, owner, name))
+
+    def _wrapped(self, tree: Tree, expression: cst.BaseExpression) -> list[Origin]:
+        return [origin for origin in self._values.origins(tree, expression) if self._is_wrapper(origin)]
+
+    def _is_wrapper(self, origin: Origin) -> bool:
+        if not isinstance(origin.node, cst.Call):
+            return False
+        return self._program.library.is_wrapper(self._program.symbols.dotted(origin.tree, origin.node.func) or "")
+
+
+def _element(node: cst.CSTNode | None, step: object) -> cst.BaseExpression | None:
+    """The element of a tuple or list that is written out."""
+    if not isinstance(node, (cst.Tuple, cst.List)) or not isinstance(step, int):
+        return None
+    if any(isinstance(element, cst.StarredElement) for element in node.elements):
+        return None
+    if not -len(node.elements) <= step < len(node.elements):
+        return None
+    return node.elements[step].value
