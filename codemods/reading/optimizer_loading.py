@@ -12,7 +12,8 @@ from codemods.reading.dcp_format import is_loaded_by_dcp
 from codemods.reading.enclosing import enclosing
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import Given
-from codemods.reading.state_dict_settings import Settings, context_of, settings
+from codemods.reading.state_dict_setting import setting_of
+from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import DCP_READERS
 
 STATES = ("optim_state_dict", "full_optim_state_dict", "sharded_optim_state_dict")
@@ -103,7 +104,7 @@ def is_on_first_rank_only(call: cst.Call, name: str, state: cst.BaseExpression, 
 
 def _settings(call: cst.Call, ctx: Context) -> Settings | None:
     """Those of the context around a call."""
-    context = context_of(call, ctx)
+    context = setting_of(call, ctx)
     try:
         return settings(context, ctx) if context is not None else None
     except NotStatic:

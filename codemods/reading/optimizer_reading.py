@@ -12,7 +12,8 @@ from codemods.reading.dcp_format import is_saved_by_dcp, may_alias, save_of
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.process_groups import has_group_of_its_own, is_default
-from codemods.reading.state_dict_settings import context_of, default, settings
+from codemods.reading.state_dict_setting import setting_of
+from codemods.reading.state_dict_settings import default, settings
 from codemods.tables.state_dicts import CONFIG_FIELDS
 
 READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
@@ -68,7 +69,7 @@ def config_of(call: cst.Call, name: str, given: Given, ctx: Context) -> Mapping[
         return {"offload_to_cpu": "True", "rank0_only": rank0_only}
     if name == "sharded_optim_state_dict":
         return CONFIG_FIELDS["ShardedOptimStateDictConfig"]
-    context = context_of(call, ctx)
+    context = setting_of(call, ctx)
     if context is None:
         return default(given["model"].value).optim_config
     chosen = settings(context, ctx)

@@ -9,7 +9,8 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dead import assignment_only_for
-from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD
+from codemods.reading.one_rank import is_read_on_first_rank
+from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD, SET
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
 
@@ -59,6 +60,13 @@ class Settings:
         function = "full_optim_state_dict" if self.is_full else "sharded_optim_state_dict"
         given = {name: text for name, text in self.optim_config.items() if text != "True" and name != "_use_dtensor"}
         return function, "".join(f", {name}={given[name]}" for name in sorted(given, reverse=True))
+
+
+def reading_options(read: cst.Call, chosen: Settings, ctx: Context) -> str | None:
+    """The same for one call: what the first rank alone looks at, it alone needs to have."""
+    if chosen.reading is None and is_read_on_first_rank(read, ctx):
+        return "full_state_dict=True, cpu_offload=True"
+    return chosen.reading
 
 
 def context_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -159,4 +167,4 @@ def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator
 def _is_context_argument(use: cst.Name, ctx: Context) -> bool:
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT
+    return isinstance(call, cst.Call) and ctx.fsdp1(call.func) in {CONTEXT, SET}

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 CONTEXT = "FullyShardedDataParallel.state_dict_type"
 
-SETTINGS = frozenset({"FullyShardedDataParallel.get_state_dict_type", "FullyShardedDataParallel.set_state_dict_type"})
+SET = "FullyShardedDataParallel.set_state_dict_type"
+
+SETTINGS = frozenset({"FullyShardedDataParallel.get_state_dict_type", SET})
 """What sets or reads the type for good, and not for a block."""
 
 DCP = "torch.distributed.checkpoint.state_dict"

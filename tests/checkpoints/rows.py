@@ -291,7 +291,27 @@ ROWS = [
         _FULL_SAVE,
         _FULL_LOAD,
         after="FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)",
-        reviewed="FM301 FM100",
+    ),
+    Row(
+        "set above what is read",
+        """
+        FSDP.set_state_dict_type(
+            model,
+            StateDictType.FULL_STATE_DICT,
+            FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
+            FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
+        )
+        state, optim_state = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+        if rank == 0:
+            torch.save({"model": state, "optimizer": optim_state}, path)
+        """,
+        """
+        saved = torch.load(path)
+        FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+        model.load_state_dict(saved["model"])
+        loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+        optimizer.load_state_dict(loaded)
+        """,
     ),
     Row(
         "scattered from rank 0",

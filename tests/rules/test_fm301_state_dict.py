@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from codemods.api import Level
@@ -484,10 +486,8 @@ def test_local_state_dict_around_the_optimizer_alone_goes(statements: str, after
 
 def test_local_state_dict_that_is_only_set_raises_when_it_is_used() -> None:
     setter = "set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
-    result = rewrite(HEAD + f"    FSDP.{setter}\n    with {FULL}:\n        return model.state_dict()\n")
-    assert result.text.endswith(
-        f"    {setter}\n    with {FULL.removeprefix('FSDP.')}:\n        return model_state_dict(model)\n"
-    )
+    result = rewrite(HEAD + f"    FSDP.{setter}\n    return model.state_dict()\n")
+    assert result.text.endswith(f"    {setter}\n    return model_state_dict(model)\n")
     (review,) = [f for f in result.findings if f.level is Level.REVIEW and f.rule != "FM100"]
     assert "raises" in review.message
 
@@ -508,3 +508,47 @@ def test_what_is_loaded_has_a_line_of_its_own() -> None:
     text = body(f"    with {FULL}:\n        model.load_state_dict(\n            rank.load(path)\n        )\n")
     assert text.startswith("    set_model_state_dict(\n        model,\n        rank.load(path),\n        options=")
     assert text.endswith("),\n    )\n")
+
+
+SET = """\
+    FSDP.set_state_dict_type(
+        model,
+        StateDictType.FULL_STATE_DICT,
+        FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
+        FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
+    )
+"""
+READ = "    state = model.state_dict()\n    optim_state = FSDP.optim_state_dict(model, optimizer)\n"
+
+
+def test_kind_that_is_set_above_what_is_read() -> None:
+    head = HEAD.replace("FullStateDictConfig,", "FullStateDictConfig, FullOptimStateDictConfig,")
+    result = rewrite(head + SET + READ)
+    options = "options=StateDictOptions(full_state_dict=True, cpu_offload=True)"
+    assert meaning(result.text.split("fully_shard(net)\n")[1]) == meaning(
+        f"state = get_model_state_dict(model, {options})\n"
+        f"optim_state = get_optimizer_state_dict(model, optimizer, {options})"
+    )
+    assert result.support == set()
+    assert {f.level for f in result.findings} == {Level.REWRITTEN}
+
+
+SEEN_ELSEWHERE = [
+    SET + READ + "    return path.other(model), rank.state_dict()\n",
+    "    if rank:\n" + textwrap.indent(SET, "    ") + READ,
+    READ + SET,
+    SET.replace("    FSDP", "    before = FSDP", 1) + READ,
+    "    for _ in path:\n" + textwrap.indent(READ, "    ") + textwrap.indent(SET, "    "),
+]
+
+
+@pytest.mark.parametrize("inside", SEEN_ELSEWHERE)
+def test_kind_that_is_not_set_above_everything_that_is_read(inside: str) -> None:
+    head = HEAD.replace("FullStateDictConfig,", "FullStateDictConfig, FullOptimStateDictConfig,")
+    assert "set_state_dict_type" in rewrite(head + inside).support
+
+
+def test_local_kind_that_nothing_reads_goes() -> None:
+    local = "    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)\n"
+    text = body(f"{local}    with {FULL}:\n        s = model.state_dict()\n")
+    assert text == "    s = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n"

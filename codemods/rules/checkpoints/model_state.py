@@ -73,8 +73,10 @@ from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
+from codemods.reading.state_dict_setting import set_above
+from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
 from codemods.tables.names import SUMMON
-from codemods.tables.state_dicts import CONTEXT, DCP, FULL_LOAD
+from codemods.tables.state_dicts import CONTEXT, DCP
 
 CODE = "FM304"
 
@@ -162,10 +164,17 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
         raise NotStatic("it takes arguments that the new function does not have")
     if ctx.wrapping.compiles(ctx.path):
         return _compiled(found, ctx, is_saved_by_dcp(found.call, ctx), "full_state_dict")
-    options = "" if is_saved_by_dcp(found.call, ctx) else "full_state_dict=True"
-    if options and may_alias(found.call, ctx):
-        return _through_support(found, ctx, "full_state_dict")
+    chosen = _settings(found, ctx)
+    options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
+    if options is None or (options == "full_state_dict=True" and may_alias(found.call, ctx)):
+        return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
     return _rewritten(found, ctx, "get_model_state_dict", "", options)
+
+
+def _settings(found: Match, ctx: PlannedContext) -> Settings:
+    """Those of the `set_state_dict_type` above, or what FSDP1 does without one."""
+    above = set_above(found.call, ctx)
+    return settings(above, ctx) if above is not None else default(found.model)
 
 
 def _load(found: Match, ctx: PlannedContext) -> Fix:
@@ -177,7 +186,7 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, ctx, "load_full_state_dict")
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
-    full = "" if is_loaded_by_dcp(load.state, ctx) else FULL_LOAD
+    full = "" if is_loaded_by_dcp(load.state, ctx) else _settings(found, ctx).loading
     is_certain = ctx.kinds(found.model) == {ModelKind.FSDP}
     if full and (has_group_of_its_own(ctx, found.model) or (not is_certain and may_run_alone(ctx))):
         return _through_support(found, ctx, "load_full_state_dict")
@@ -211,12 +220,12 @@ def _for_any_model(found: Match, ctx: PlannedContext) -> str:
     return "full_state_dict" if may_alias(found.call, ctx) else "whole_state_dict"
 
 
-def _through_support(found: Match, ctx: PlannedContext, name: str = "") -> Fix:
+def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: str = "") -> Fix:
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     item = ctx.named(Import(SUPPORT, name), found.call)
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.call.args)]
-    text = call_text(ctx, found.call, item.local, ", ".join(arguments))
+    text = call_text(ctx, found.call, item.local, ", ".join(arguments) + more)
     return Fix(
         edits=[Edit(*ctx.bare_span(found.call), text)],
         findings=[

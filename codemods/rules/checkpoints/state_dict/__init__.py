@@ -50,27 +50,23 @@ finds missing keys. Where the program compiles a model or a part of one, functio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
-from codemods.reading.enclosing import names_around
+from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
+from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
 
 CODE = "FM301"
-
-_OTHER = re.compile(r"(optim|sched|scaler|loader|sampler)\w*\W*$", re.IGNORECASE)
-"""What is named like this is no model, whatever it is."""
-
 
 _HINT = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
 
@@ -87,13 +83,30 @@ def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     Then what `state_dict()` returns is decided at run time everywhere in the program.
     """
     if ctx.fsdp1(call.func) != CONTEXT:
-        return None
+        return _set_in_sight(call, ctx)
     if _is_local(call, ctx):
         return _local(call, ctx)
     try:
         return _rewrite(call, ctx)
     except NotStatic:
         return None
+
+
+def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """Taken away where each state dict that it holds for is seen, and none of another kind is met by it."""
+    if not is_set_in_sight(call, ctx) or ctx.wrapping.compiles(ctx.path):
+        return None
+    reads = [each for each in ctx.nodes(cst.Call) if depends_on_setting(each, ctx) and setting_of(each, ctx) is call]
+    try:
+        dead = settings(call, ctx).dead if reads else ()
+    except NotStatic:
+        return None
+    line = enclosing(ctx, call, cst.SimpleStatementLine)
+    message = "set_state_dict_type goes: what is read and loaded says itself of which kind it is"
+    return Fix(
+        [removal(ctx, statement) for statement in (line, *dead) if statement is not None],
+        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+    )
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
@@ -123,7 +136,7 @@ def _is_around_no_model(call: cst.Call, ctx: Context) -> bool:
     inside = [(ctx, inner) for inner in _calls(body)]
     below = [(where, inner) for _, each in inside for where, run in ctx.runs(each) for inner in _calls(run.body)]
     return not any(
-        (where.fsdp1(inner.func) or "").startswith(PREFIX) or _depends_on_context(inner, where)
+        (where.fsdp1(inner.func) or "").startswith(PREFIX) or depends_on_setting(inner, where)
         for where, inner in (*inside, *below)
     )
 
@@ -221,7 +234,7 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
     name = ctx.code(model)
     for call in _calls(block.body):
         for where, function in ctx.runs(call):
-            if any(_depends_on_context(inner, where) for inner in _calls(function.body)):
+            if any(depends_on_setting(inner, where) for inner in _calls(function.body)):
                 raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
         holder = ctx.parent(node)
@@ -233,17 +246,6 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
         user = ctx.parent(holder)
         if not isinstance(user, cst.Call) or not (ctx.fsdp1(user.func) or "").startswith(PREFIX):
             raise NotStatic(f"its body passes `{name}` to other code")
-
-
-def _depends_on_context(call: cst.Call, ctx: Context) -> bool:
-    """Whether what a call returns or loads can depend on the kind of state dict that is set."""
-    if ctx.fsdp1(call.func) == f"{PREFIX}optim_state_dict":
-        return True
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in {"state_dict", "load_state_dict"}:
-        return False
-    owner = call.func.value
-    held = ctx.kinds(owner)
-    return ModelKind.FSDP in held or (ModelKind.UNKNOWN in held and not _OTHER.search(ctx.code(owner)))
 
 
 def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:

@@ -14,7 +14,7 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_a
 from codemods.reading.model_loading import loading
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.process_groups import has_group_of_its_own
-from codemods.reading.state_dict_settings import Settings
+from codemods.reading.state_dict_settings import Settings, reading_options
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 
 PREFIX = "FullyShardedDataParallel."
@@ -70,7 +70,7 @@ def _rewrite_method(
     model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
     start, end = ctx.bare_span(node)
     if method == "state_dict" and not node.args:
-        options = "" if is_saved_by_dcp(node, ctx) else chosen.reading
+        options = "" if is_saved_by_dcp(node, ctx) else reading_options(node, chosen, ctx)
         if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
         if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:

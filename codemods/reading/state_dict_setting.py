@@ -1,0 +1,74 @@
+"""Which call sets the kind of state dict that is read or loaded at a place."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.optimizer_calls import function_of
+from codemods.reading.state_dict_settings import context_of
+from codemods.reading.words import last_name, words
+from codemods.tables.state_dicts import SET
+
+_METHODS = ("state_dict", "load_state_dict")
+_STATIC = ("optim_state_dict", "optim_state_dict_to_load")
+_OTHER = frozenset({"optim", "optimizer", "optimizers", "opt", "sched", "scheduler", "schedulers"})
+_OTHER |= {"scaler", "loader", "loaders", "dataloader", "sampler"}
+"""What is named like this is no model, whatever it is."""
+
+
+def setting_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    """The `state_dict_type` around a node, or the `set_state_dict_type` that always ran before in its function."""
+    return context_of(node, ctx) or set_above(node, ctx)
+
+
+def set_above(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    """The last `set_state_dict_type` above a node that no condition parts from it."""
+    start = ctx.span(node)[0]
+    calls = ctx.calls(ctx.scope(node))
+    sets = [call for call in calls if ctx.fsdp1(call.func) == SET]
+    above = [call for call in sets if ctx.span(call)[1] <= start]
+    last = above[-1] if above else None
+    line = enclosing(ctx, last, cst.SimpleStatementLine) if last is not None else None
+    block = ctx.parent(line) if line is not None else None
+    if last is None or block is None or not contains(ctx, block, node):
+        return None
+    between = [call for call in calls if ctx.span(last)[1] <= ctx.span(call)[0] and ctx.span(call)[1] <= start]
+    again = [outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.While))]
+    loops = [loop for loop in again if not contains(ctx, loop, last)]
+    is_set_below = any(contains(ctx, loop, call) for loop in loops for call in sets)
+    return None if is_set_below or any(_sets(call, ctx) for call in between) else last
+
+
+def _sets(call: cst.Call, ctx: Context) -> bool:
+    """Whether a function that a call runs sets a kind itself."""
+    return any(where.fsdp1(inner.func) == SET for where, run in ctx.runs(call) for inner in where.calls(run))
+
+
+def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
+    """Whether every state dict of a model of the program is read and loaded where its kind is seen."""
+    if not isinstance(ctx.parent(call), cst.Expr):
+        return False
+    for where, function in ctx.attributes(*_METHODS, *_STATIC):
+        read = where.parent(function)
+        if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
+            continue
+        setting = setting_of(read, where)
+        model = function.value if function.attr.value in _METHODS else read.args[0].value if read.args else None
+        if setting is None or model is None or not setting.args:
+            return False
+        if where.code(setting.args[0].value) != where.code(model):
+            return False
+    return True
+
+
+def depends_on_setting(call: cst.Call, ctx: Context) -> bool:
+    """Whether what a call returns or loads can depend on the kind of state dict that is set."""
+    if function_of(call, ctx) in _STATIC:
+        return True
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _METHODS:
+        return False
+    owner = call.func.value
+    held = ctx.kinds(owner)
+    return ModelKind.FSDP in held or (ModelKind.UNKNOWN in held and not words(last_name(owner)) & _OTHER)
