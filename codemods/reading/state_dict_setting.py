@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, ModelKind
+from codemods.api import Context, ModelKind, NotStatic
 from codemods.reading.enclosing import contains, enclosing
-from codemods.reading.optimizer_calls import function_of
-from codemods.reading.state_dict_settings import context_of
+from codemods.reading.optimizer_calls import arguments_of, function_of
+from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.reading.words import last_name, words
 from codemods.tables.state_dicts import SET
 
 _METHODS = ("state_dict", "load_state_dict")
 _STATIC = ("optim_state_dict", "optim_state_dict_to_load")
+_LOADERS = frozenset({"load_state_dict", "optim_state_dict_to_load"})
 _OTHER = frozenset({"optim", "optimizer", "optimizers", "opt", "sched", "scheduler", "schedulers"})
 _OTHER |= {"scaler", "loader", "loaders", "dataloader", "sampler"}
 """What is named like this is no model, whatever it is."""
@@ -47,7 +48,7 @@ def _sets(call: cst.Call, ctx: Context) -> bool:
 
 
 def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
-    """Whether every state dict of a model of the program is read and loaded where its kind is seen."""
+    """Whether every state dict of the program's models that a setting can hold for is read where that is seen."""
     if not isinstance(ctx.parent(call), cst.Expr):
         return False
     for where, function in ctx.attributes(*_METHODS, *_STATIC):
@@ -55,12 +56,47 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
         if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
             continue
         setting = setting_of(read, where)
-        model = function.value if function.attr.value in _METHODS else read.args[0].value if read.args else None
-        if setting is None or model is None or not setting.args:
+        if setting is None and not _is_the_same_without(read, where, call, ctx):
             return False
-        if where.code(setting.args[0].value) != where.code(model):
+        if setting is not None and where.code(setting.args[0].value) != _model_of(read, function, where):
             return False
     return True
+
+
+def _is_the_same_without(read: cst.Call, where: Context, call: cst.Call, ctx: Context) -> bool:
+    """Whether a read comes before a setting, or is one that this setting changes nothing for."""
+    if where is ctx and ctx.scope(read) is ctx.scope(call) and ctx.span(read)[1] <= ctx.span(call)[0]:
+        loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
+        return not any(contains(ctx, loop, read) for loop in loops) and _runs_once(call, ctx)
+    try:
+        chosen = settings(call, ctx)
+    except NotStatic:
+        return False
+    usual = default(chosen.model)
+    is_load = isinstance(read.func, cst.Attribute) and read.func.attr.value in _LOADERS
+    return chosen.is_full and (is_load or (chosen.config, chosen.optim_config) == (usual.config, usual.optim_config))
+
+
+def _runs_once(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a node stands in the file itself, or in a function that is only a file itself calls: `main()`."""
+    if isinstance(ctx.scope(node), cst.Module):
+        return True
+    callers = ctx.callers(node)
+    return len(callers) == 1 and all(
+        isinstance(where.scope(call), cst.Module)
+        and not any(isinstance(outer, (cst.For, cst.While)) for outer in where.ancestors(call))
+        for where, call in callers
+    )
+
+
+def _model_of(read: cst.Call, function: cst.Attribute, ctx: Context) -> str:
+    if function.attr.value in _METHODS:
+        return ctx.code(function.value)
+    try:
+        given = arguments_of(read, function.attr.value, ctx)
+    except NotStatic:
+        return ctx.code(read.args[0].value) if read.args else ""
+    return ctx.code(given["model"].value) if "model" in given else ""
 
 
 def depends_on_setting(call: cst.Call, ctx: Context) -> bool:

@@ -382,6 +382,7 @@ optimizer.load_state_dict(sharded)
         sharded = FSDP.shard_full_optim_state_dict(named, model, optim=optimizer)
         optimizer.load_state_dict(sharded)
         """,
+        reviewed="FM100",  # torch's own OptimStateKeyType stays
     ),
     Row("DCP", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP, one_rank=True),
     Row(

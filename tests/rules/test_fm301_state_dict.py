@@ -552,3 +552,17 @@ def test_local_kind_that_nothing_reads_goes() -> None:
     local = "    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)\n"
     text = body(f"{local}    with {FULL}:\n        s = model.state_dict()\n")
     assert text == "    s = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n"
+
+
+BEFORE_AND_BELOW = [
+    SET + READ + "\n\ndef load(model, path):\n    FSDP(model).load_state_dict(path)\n",
+    "    model.state_dict()\n" + SET + READ.splitlines(True)[0] + "\n\nuse(1, 2, 3, 4)\n",
+    "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n"
+    "\n\ndef read(model, path):\n    model = FSDP(model)\n    return model.state_dict()\n",
+]
+
+
+@pytest.mark.parametrize("inside", BEFORE_AND_BELOW)
+def test_kind_that_changes_nothing_for_what_is_not_below_it(inside: str) -> None:
+    head = HEAD.replace("FullStateDictConfig,", "FullStateDictConfig, FullOptimStateDictConfig,")
+    assert rewrite(head + inside).support == set()

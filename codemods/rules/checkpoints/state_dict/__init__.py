@@ -94,9 +94,11 @@ def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     """Taken away where each state dict that it holds for is seen, and none of another kind is met by it."""
-    if not is_set_in_sight(call, ctx) or ctx.wrapping.compiles(ctx.path):
+    if not is_set_in_sight(call, ctx):
         return None
     reads = [each for each in ctx.nodes(cst.Call) if depends_on_setting(each, ctx) and setting_of(each, ctx) is call]
+    if reads and ctx.wrapping.compiles(ctx.path):
+        return None
     try:
         dead = settings(call, ctx).dead if reads else ()
     except NotStatic:
