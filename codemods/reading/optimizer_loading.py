@@ -49,6 +49,19 @@ def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
     return _checked(load, holder, statement, given, ctx) if _follows(statement, holder, ctx) else None
 
 
+def is_unused(call: cst.Call, ctx: Context) -> bool:
+    """Whether a local name is bound to the result of a call on names alone, and nothing reads it."""
+    holder = ctx.parent(call)
+    if not isinstance(holder, cst.Assign) or len(holder.targets) != 1 or isinstance(ctx.scope(call), cst.Module):
+        return False
+    if not isinstance(holder.targets[0].target, cst.Name) or ctx.uses(holder):
+        return False
+    line = ctx.parent(holder)
+    is_alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
+    loads = any(argument.keyword is not None and argument.keyword.value == "load_directly" for argument in call.args)
+    return is_alone and not loads and all(isinstance(each.value, (cst.Name, cst.Attribute)) for each in call.args)
+
+
 def _load(argument: cst.CSTNode | None, ctx: Context) -> cst.Call | None:
     """`optimizer.load_state_dict(…)`, a statement of its own, by its only argument."""
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None

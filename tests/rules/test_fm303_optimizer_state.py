@@ -433,11 +433,13 @@ def test_arguments_below_one_another_are_moved_along() -> None:
 """
     )
     inside = "".join(f"    {line}\n" for line in ALIGNED.splitlines()[:3])
-    text = rewrite(HEAD + "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n" + inside).text
+    context = "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+    text = rewrite(f"{HEAD}{context}{inside}    return loaded\n").text
     assert text.endswith(
         "    loaded = optim_state_dict_to_load(model=model,\n"
         "                                      optim=optimizer,\n"
         "                                      optim_state_dict=rank)\n"
+        "    return loaded\n"
     )
 
 
@@ -451,3 +453,17 @@ def test_static_method_called_on_a_model() -> None:
 def test_method_of_that_name_on_something_else_stays() -> None:
     text = "    return saved.optim_state_dict_to_load(model, optimizer, saved)\n"
     assert rewrite(HEAD + text).text.endswith(text)
+
+
+def test_result_that_nothing_uses() -> None:
+    """A mistake that a recipe of torch's spread: the state is made ready, and never given to the optimizer."""
+    text = (
+        "    full = torch.load(saved)\n    sharded = FSDP.scatter_full_optim_state_dict(full, model)\n    print(rank)\n"
+    )
+    result = rewrite(HEAD + text)
+    assert result.text.endswith("    full = torch.load(saved)\n    print(rank)\n")
+    assert result.support == set()
+    (found,) = [f for f in result.findings if f.level is Level.REVIEW]
+    assert "never loaded" in found.message
+    used = rewrite(HEAD + text.replace("print(rank)", "return sharded"))
+    assert used.support == {"scatter_full_optim_state_dict"}

@@ -80,7 +80,10 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import enclosing
+from codemods.reading.layout import removal
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
+from codemods.reading.optimizer_loading import is_unused
 from codemods.reading.optimizer_reading import READERS, has_own_group
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -98,6 +101,8 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     name = function_of(call, ctx) or ""
+    if name not in READERS and is_unused(call, ctx):
+        return _unused(call, ctx)
     try:
         written = _rewrite(call, name, ctx)
     except NotStatic as undecided:
@@ -107,6 +112,15 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)])
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
     return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
+
+
+def _unused(call: cst.Call, ctx: PlannedContext) -> Fix:
+    """The call had no effect but what it returned."""
+    message = f"{ctx.code(call.func)} goes: what it returns is not used, so this never loaded the optimizer's state"
+    hint = "set_optimizer_state_dict(model, optimizer, state, options=...) of torch loads it"
+    line = enclosing(ctx, call, cst.SimpleStatementLine)
+    edits = [removal(ctx, line)] if line is not None else []
+    return Fix(edits, [finding(CODE, Level.REVIEW, ctx, call, message, hint)])
 
 
 def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
