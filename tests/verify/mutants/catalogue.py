@@ -62,7 +62,7 @@ WRAPPING = (
         "drop",
         put("fully_shard(A, **REST)", "None", ast.For),
         "S1",
-        ("quickstart", "mixed_precision", "own_list", "batch_norm", "checkpoint"),
+        ("quickstart", "mixed_precision", "own_list", "checkpoint"),
     ),
     Mistake(
         "root not sharded",
