@@ -14,7 +14,7 @@ from codemods.plan import PlannedContext
 from codemods.tables.state_dicts import CONTEXT
 
 from .block_layout import extra_indent
-from .layout import comments_on_top, line_end
+from .layout import comments_on_top, insertion, line_end, statement_start
 
 
 def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
@@ -48,6 +48,16 @@ def space_behind(ctx: PlannedContext, argument: cst.Arg) -> str:
         return " "
     gone = sum(extra_indent(ctx, block) for block in _contexts_around(argument, ctx))
     return ctx.newline + line[: len(line) - gone]
+
+
+def line_above(ctx: PlannedContext, node: cst.CSTNode, line: str) -> Edit:
+    """A line above the statement of a node, where that comes to stand once the block around it is taken away."""
+    gone = sum(extra_indent(ctx, block) for block in _contexts_around(node, ctx))
+    if not gone:
+        return insertion(ctx, node, [line])
+    start, first = statement_start(ctx, node)
+    indent = ctx.text[first:start]
+    return Edit(start, start, f"{line}{ctx.newline}{indent[: len(indent) - gone]}")
 
 
 def quoted_argument(ctx: Context, argument: cst.Arg) -> str:

@@ -566,3 +566,32 @@ BEFORE_AND_BELOW = [
 def test_kind_that_changes_nothing_for_what_is_not_below_it(inside: str) -> None:
     head = HEAD.replace("FullStateDictConfig,", "FullStateDictConfig, FullOptimStateDictConfig,")
     assert rewrite(head + inside).support == set()
+
+
+def test_line_above_a_call_goes_with_the_block_that_is_taken_away() -> None:
+    text = rewrite(
+        code(
+            """
+            import torch
+            from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, StateDictType
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+            def save(net, optimizer_of, batch):
+                model = FSDP(net)
+                optimizer = torch.optim.SGD(model.parameters())
+                with torch.no_grad():
+                    model(batch)
+                with FSDP.state_dict_type(
+                    model,
+                    StateDictType.FULL_STATE_DICT,
+                    FullStateDictConfig(offload_to_cpu=True, rank0_only=True),
+                    FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True),
+                ):
+                    optim_state = FSDP.optim_state_dict(model, optimizer)
+                    model_state = model.state_dict()
+                torch.save([optim_state, model_state], "x.pt")
+            """
+        )
+    ).text
+    assert "\n    reshard_all(model)\n    optim_state = " in text

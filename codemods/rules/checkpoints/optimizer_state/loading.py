@@ -6,11 +6,11 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text
+from codemods.reading.call_layout import call_text, line_above
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.reading.forwards import reads_after_forward
-from codemods.reading.layout import comments_in, insertion, removal
+from codemods.reading.layout import comments_in, removal
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, loading_of
 from codemods.reading.optimizer_reading import READERS
@@ -50,7 +50,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     edits = [Edit(*ctx.bare_span(found.replaced), written)]
     if reads_after_forward(call, model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
-        edits.append(insertion(ctx, call, [f"{imports[-1].local}({ctx.code(model)})"]))
+        edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(model)})"))
     if found.gone is not None:
         edits.append(removal(ctx, found.gone))
     return Written(function.name, edits, imports)

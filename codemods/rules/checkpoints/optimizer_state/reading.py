@@ -8,10 +8,9 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text, quoted_argument
+from codemods.reading.call_layout import call_text, line_above, quoted_argument
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.first_step import may_be_before_first_step
-from codemods.reading.layout import insertion
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_reading import config_of, options_in_context, options_of
 from codemods.reading.state_dict_settings import context_of
@@ -41,7 +40,7 @@ def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         edits = renamed(call, imports[0].local, given, left_out, more, ctx)
     if not _reshards_before(call, given, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
-        edits.append(insertion(ctx, call, [f"{imports[-1].local}({ctx.code(given['model'].value)})"]))
+        edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(given['model'].value)})"))
     return Written(function.name, edits, imports)
 
 
