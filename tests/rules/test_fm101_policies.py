@@ -668,3 +668,28 @@ def test_policy_of_a_script_goes_with_its_wrap_though_another_file_has_one_of_th
     assert "policy" not in result.after["train.py"]
     imported = rewrite_files({"train.py": script, "helper.py": other, "more.py": "from train import blocks_policy\n"})
     assert "blocks_policy = " in imported.after["train.py"]
+
+
+def test_what_tools_are_told_of_a_line_goes_with_it() -> None:
+    text = rewrite(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+            def wrap(model, policy):
+                return FSDP(
+                    model,
+                    # as large as a block
+                    auto_wrap_policy=(
+                        policy if policy.is_set else None
+                    ),
+                    use_orig_params=True,
+                    device_id=0,  # type: ignore[arg-type]  # noqa
+                )
+            """
+        )
+    ).text
+    assert "type: ignore" not in text
+    assert "    # as large as a block\n" in text
+    assert "    wrap_policy = (policy if policy.is_set else None)\n" in text

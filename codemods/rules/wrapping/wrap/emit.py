@@ -19,6 +19,9 @@ from .draft import Draft, UnitSelector
 _WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
 
+_PRAGMAS = ("noqa", "pragma:", "pylint:", "pyright:", "type: ignore")
+"""What tools are told of a line, which says nothing without it."""
+
 _CONDITIONAL = (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)
 
 
@@ -193,7 +196,8 @@ def kept_comments(made: Draft) -> list[str]:
             above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
             skipped.update(above)
     tokens = tokenize.generate_tokens(io.StringIO(code).readline)
-    return [t.string for t in tokens if t.type == tokenize.COMMENT and t.start[0] - 1 not in skipped]
+    comments = [t.string for t in tokens if t.type == tokenize.COMMENT and t.start[0] - 1 not in skipped]
+    return [text for text in comments if not text.lstrip("# ").startswith(_PRAGMAS)]
 
 
 def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:

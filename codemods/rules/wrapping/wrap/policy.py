@@ -78,7 +78,7 @@ def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Dr
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
         name = draft.fresh("policy", "wrap_policy")
-        draft.before.append(f"{name} = {text}")
+        draft.before.append(f"{name} = {written(draft.file, value, {})}")
         text = name
     seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
     _ask(text, bool(seen) and all(_is_policy(origin) for origin in seen), draft)
