@@ -47,6 +47,7 @@ from codemods.rules.wrapping import (
     fsdp_units,
     manual_wrap,
     module_attribute,
+    node_groups,
     optimizer_order,
     policy_definition,
     precision_definition,
@@ -59,6 +60,7 @@ __all__ = ["FSDP2_LINT", "HAZARDS", "RULES", "SKIPPED"]
 RULES: tuple[Rule[Any], ...] = (
     wrap.RULE,
     manual_wrap.RULE,
+    node_groups.RULE,
     optimizer_order.RULE,
     class_layout.RULE,
     apply_after.RULE,

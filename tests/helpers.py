@@ -318,7 +318,8 @@ def _unused_imports(text: str) -> frozenset[str]:
         for alias in node.names
         if alias.name != "*"
     }
-    return frozenset(imported - names - strings)
+    quoted = {word for string in strings if " " not in string for word in re.findall(r"\w+", string)}
+    return frozenset(imported - names - quoted)
 
 
 def _is_dotted(node: ast.expr) -> bool:

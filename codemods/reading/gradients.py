@@ -110,7 +110,8 @@ def _is_squared(gradient: cst.Attribute, ctx: Context) -> bool:
 
 
 def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
-    return all(_TWO.fullmatch("".join(ctx.code(argument).rstrip(", ").split())) for argument in arguments)
+    orders = [each for each in arguments if each.keyword is None or each.keyword.value != "dtype"]
+    return all(_TWO.fullmatch("".join(ctx.code(argument).rstrip(", ").split())) for argument in orders)
 
 
 def _made_of_gradients(function: cst.FunctionDef, ctx: Context, follow: bool = True) -> set[str]:

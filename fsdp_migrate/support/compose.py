@@ -18,7 +18,7 @@ from codemods.api import Import
 # In the order that the parts of a composed file have: a definition uses only what stands before it.
 MODULES = (
     *("policies", "units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
-    *("model_state", "optimizer_state", "sharded_files", "state_dict_type"),
+    *("model_state", "local_state", "optimizer_state", "sharded_files", "state_dict_type"),
 )
 
 DOCSTRING = '''"""What this program used of FSDP1, on FSDP2 (`fully_shard`).

@@ -15,8 +15,7 @@ IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, S
 FILES = {
     "a/train.py": IMPORT + "from lib import wrap\n\nmodel = wrap(net)\nFSDP.set_state_dict_type(model, mode)\n",
     "a/lib.py": IMPORT + "def wrap(net, **options):\n    return FSDP(net, **options)\n",
-    "b/train.py": IMPORT
-    + "model = FSDP(net)\nwith FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n    model.state_dict()\n",
+    "b/train.py": IMPORT + "model = FSDP(net)\nFSDP.register_comm_hook(model, None, hook)\n",
 }
 
 
@@ -42,7 +41,7 @@ def test_way_of_each_place_is_told_with_its_reason(page: str) -> None:
 
 def test_what_needs_a_person_is_a_box_to_tick_with_the_cure(page: str) -> None:
     second = page.split("### `b/train.py`")[1]
-    assert "- [ ] `b/train.py:5` FM301 LOCAL_STATE_DICT" in second
+    assert "- [ ] `b/train.py:5` FM211 gradients go through a hook" in second
     assert second.index("Needs you") < second.index("Rewritten")
 
 

@@ -51,6 +51,8 @@ SQUARES = [
     "total = torch.tensor(total)\ndist.all_reduce(total, op=dist.ReduceOp.SUM)",
     "norms = []\nfor p in model.parameters():\n    norms.append(torch.linalg.vector_norm(p.grad, 2.0) ** 2)\n"
     "total = torch.stack(norms).sum()\ndist.all_reduce(total)",
+    "total = torch.zeros(1)\nfor p in model.parameters():\n    total += p.grad.norm(dtype=torch.float32) ** 2\n"
+    "dist.all_reduce(total)",
     "total = sum(p.grad.float().pow(2).sum() for p in model.parameters())\ndist.all_reduce(total)",
     "total = torch.norm(torch.stack([torch.norm(p.grad.detach()) for p in model.parameters()])) ** 2\n"
     "dist.all_reduce(total, dist.ReduceOp.SUM)",

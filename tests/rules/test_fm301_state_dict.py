@@ -461,35 +461,67 @@ def test_other_objects_have_state_dicts_too() -> None:
     assert rewrite(text).text.endswith(f"    schedule = Schedule()\n{wanted}")
 
 
-def test_local_state_dict_needs_a_person() -> None:
-    text = HEAD + "    with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):\n        model.state_dict()\n"
-    check_marked(text, "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
+_LOCAL = "FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
 
 
 @pytest.mark.parametrize(
     ("statements", "after"),
     [
-        ("torch.save(optimizer.state_dict(), path)", "torch.save(optimizer.state_dict(), path)"),
+        ("optimizer.save(optimizer.state_dict(), path)", "optimizer.save(optimizer.state_dict(), path)"),
+        ("optimizer.save(model.state_dict(), path)", "optimizer.save(model.state_dict(), path)"),
         (
-            "name = path.format(1)\n        optimizer.load_state_dict(torch.load(name))",
-            "name = path.format(1)\n    optimizer.load_state_dict(torch.load(name))",
+            "name = path.format(1)\n        optimizer.load_state_dict(path.load(name))",
+            "name = path.format(1)\n    load_local_optim_state_dict(model, optimizer, path.load(name))",
+        ),
+        ("model.load_state_dict(path.load(1))", "load_local_state_dict(model, path.load(1))"),
+        (
+            "return model.load_state_dict(path, strict=False), optimizer.load_state_dict(path)",
+            "return load_local_state_dict(model, path, strict=False),"
+            " load_local_optim_state_dict(model, optimizer, path)",
         ),
     ],
 )
-def test_local_state_dict_around_the_optimizer_alone_goes(statements: str, after: str) -> None:
-    local = "FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
-    text = HEAD + f"    optimizer = torch.optim.AdamW(model.parameters())\n    with {local}:\n        {statements}\n"
-    result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1))
-    assert result.text.endswith(f"    optimizer = torch.optim.AdamW(model.parameters())\n    {after}\n")
+def test_local_state_dict_is_what_each_rank_has(statements: str, after: str) -> None:
+    made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
+    result = rewrite(
+        (HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n").replace(
+            "from torch", "import torch\nfrom torch", 1
+        )
+    )
+    assert result.text.endswith(f"{made}    {after}\n")
     assert {level for _, level, _ in result.summary} == {"rewritten", "review"}
 
 
-def test_local_state_dict_that_is_only_set_raises_when_it_is_used() -> None:
+def test_optimizer_of_a_rank_that_is_loaded_outside_of_the_context() -> None:
+    """Loading never asked for the context."""
+    body = (
+        f"    optimizer.load_state_dict(path.load())\n    with {_LOCAL}:\n        path.save(optimizer.state_dict())\n"
+    )
+    text = rewrite(HEAD + "    optimizer = path.optimizer(model)\n" + body + body.split("\n", 1)[1]).text
+    assert text.count("load_local_optim_state_dict(model, optimizer, path.load())") == 1
+    assert "LOCAL_STATE_DICT" not in text
+
+
+def test_optimizer_in_a_context_for_another_model() -> None:
+    """The context changed nothing for it: the model is the one that the optimizer was made for."""
+    other = "    other = FSDP(path.net)\n    optimizer = path.optimizer(model.parameters())\n"
+    body = f"    with {_LOCAL.replace('model,', 'other,')}:\n        optimizer.load_state_dict(path.load())\n"
+    assert "load_local_optim_state_dict(model, optimizer, path.load())" in rewrite(HEAD + other + body).text
+
+
+@pytest.mark.parametrize(
+    "statement", ["path.save(model)", "FSDP.optim_state_dict(model, path)", "path.model.state_dict()"]
+)
+def test_local_state_dict_for_what_is_not_seen_needs_a_person(statement: str) -> None:
+    check_marked(HEAD + f"    with {_LOCAL}:\n        {statement}\n", "FM301", Level.MANUAL, "LOCAL_STATE_DICT")
+
+
+def test_local_state_dict_that_is_only_set() -> None:
     setter = "set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
     result = rewrite(HEAD + f"    FSDP.{setter}\n    return model.state_dict()\n")
     assert result.text.endswith(f"    {setter}\n    return model_state_dict(model)\n")
     (review,) = [f for f in result.findings if f.level is Level.REVIEW and f.rule != "FM100"]
-    assert "raises" in review.message
+    assert "do not load" in review.message
 
 
 def test_names_that_mean_something_else_there() -> None:

@@ -559,10 +559,20 @@ def test_class_in_a_string_that_is_evaluated_is_reported() -> None:
     assert [(each.rule, each.line) for each in result.findings if each.level is Level.MANUAL] == [("FM109", 5)]
 
 
-def test_annotation_in_quotes_keeps_its_import() -> None:
+def test_annotation_in_quotes_becomes_that_of_a_module() -> None:
     result = rewrite(
         "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
         'def wrap(net) -> "FSDP":\n    return FSDP(net)\n'
+    )
+    assert "FullyShardedDataParallel" not in result.text
+    assert "import torch.nn as nn\n" in result.text
+    assert 'def wrap(net) -> "nn.Module":' in result.text
+
+
+def test_annotation_in_quotes_keeps_its_import() -> None:
+    result = rewrite(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        'def wrap(net) -> "list[FSDP]":\n    return [FSDP(net)]\n'
     )
     assert "import FullyShardedDataParallel as FSDP" in result.text
     assert [each.level for each in result.findings] == [Level.REVIEW, Level.REWRITTEN]

@@ -827,12 +827,8 @@ def state_dict_type_decides() -> None:
     assert before.state_dict_type is support.StateDictType.FULL_STATE_DICT
     assert bool(support.model_state_dict(model)) == bool(support.optim_state_dict(model, optimizer)) == first
     support.set_state_dict_type(model, support.StateDictType.LOCAL_STATE_DICT)
-    for refused in (
-        lambda: support.model_state_dict(model),
-        lambda: support.load_model_state_dict(model, state),
-        lambda: support.optim_state_dict(model, optimizer),
-    ):
-        raises(NotImplementedError, refused, "SHARDED_STATE_DICT")
+    support.load_model_state_dict(model, support.model_state_dict(model))
+    raises(NotImplementedError, lambda: support.optim_state_dict(model, optimizer), "LOCAL_STATE_DICT")
     with support.state_dict_type(model, kind):
         assert isinstance(support.model_state_dict(model)["inp.weight"], DTensor)
 
@@ -901,9 +897,58 @@ def optimizer_files_by_parameter_ids_are_refused() -> None:
             raises(ValueError, lambda old=old, o=optimizer: o.load_state_dict(old.state_dict()), "size")
 
 
+def local_files_go_on() -> None:
+    """What each rank of FSDP1 saved as LOCAL_STATE_DICT, and of its optimizer, and what each rank of FSDP2 saves."""
+    kind = fsdp1.StateDictType.LOCAL_STATE_DICT
+    for orig in (True, False):
+        old = trained(FSDP1, use_orig_params=orig)
+        with FSDP.state_dict_type(old[0], kind):
+            file = io.BytesIO()
+            torch.save((old[0].state_dict(), old[1].state_dict()), file)
+        file.seek(0)
+        model_state, optim_state = torch.load(file, weights_only=False)
+        new = trained(FSDP2, steps=1)
+        support.load_local_state_dict(new[0], model_state)
+        support.load_local_optim_state_dict(*new, optim_state)
+        again = io.BytesIO()
+        torch.save((new[0].state_dict(), new[1].state_dict()), again)
+        expected = continue_training(*old, seed=1)
+        equal(expected, continue_training(*new, seed=1))
+        again.seek(0)
+        model_state, optim_state = torch.load(again)
+        other = trained(FSDP2, steps=1)
+        support.load_local_state_dict(other[0], model_state)
+        support.load_local_optim_state_dict(*other, optim_state)
+        equal(expected, continue_training(*other, seed=1))
+
+
+@check()
+def local_files_of_two_ranks_go_on() -> None:
+    local_files_go_on()
+
+
+@check(world=4)
+def local_files_of_four_ranks_go_on() -> None:
+    local_files_go_on()
+
+
+@check(world=4)
+def optimizer_files_of_replicas_go_on() -> None:
+    """Of the optimizer alone: FSDP1 refuses LOCAL_STATE_DICT over a device mesh."""
+    pairs = []
+    for v, steps in ((FSDP1, 2), (FSDP2, 1)):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        hybrid = v.ShardingStrategy.HYBRID_SHARD
+        pairs.append(trained(v, steps, sharding_strategy=hybrid, device_mesh=mesh))
+    old, new = pairs
+    support.load_full_state_dict(new[0], fsdp1_full(*old)[0])
+    support.load_local_optim_state_dict(*new, old[1].state_dict())
+    equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
+
+
 @check()
 def local_state_dicts_hold_flat_slices() -> None:
-    """What FM301 refuses: under a parameter's name lies a slice of it, and without use_orig_params no name at all."""
+    """Under a parameter's name lies a slice of it, and without use_orig_params no name at all."""
     kind = fsdp1.StateDictType.LOCAL_STATE_DICT
     named, flat = (wrapped(FSDP1, use_orig_params=orig) for orig in (True, False))
     with FSDP.state_dict_type(named, kind), FSDP.state_dict_type(flat, kind):

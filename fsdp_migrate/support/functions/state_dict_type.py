@@ -42,7 +42,7 @@ def set_state_dict_type(
 ) -> StateDictSettings:
     """FSDP1's `FSDP.set_state_dict_type`, for `model_state_dict` and its like. Returns the settings so far.
 
-    `LOCAL_STATE_DICT` can be set, but nothing be saved or loaded as that.
+    `LOCAL_STATE_DICT` is each rank's part, as FSDP2 has it; FSDP1's own files are read by `load_local_state_dict`.
     """
     before = get_state_dict_type(model)
     full = state_dict_type is StateDictType.FULL_STATE_DICT
@@ -71,13 +71,7 @@ def state_dict_type(
 
 def is_full(model: nn.Module) -> bool:
     """Whether checkpoints of a model are gathered ones."""
-    kind = get_state_dict_type(model).state_dict_type
-    if kind is StateDictType.LOCAL_STATE_DICT:
-        raise NotImplementedError(
-            "FSDP2 has no flat parameters to save as LOCAL_STATE_DICT: use SHARDED_STATE_DICT, and convert old "
-            "checkpoints with an FSDP1 script that loads LOCAL and saves SHARDED"
-        )
-    return kind is StateDictType.FULL_STATE_DICT
+    return get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT
 
 
 def model_state_dict(model: nn.Module) -> dict[str, Any]:
@@ -100,6 +94,8 @@ def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], stric
 def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
     """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
     config = get_state_dict_type(model).optim_state_dict_config
+    if get_state_dict_type(model).state_dict_type is StateDictType.LOCAL_STATE_DICT:
+        raise NotImplementedError("FSDP1 had no LOCAL_STATE_DICT of optimizers either")
     if is_full(model):
         rank0_only = getattr(config, "rank0_only", False)
         return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu)

@@ -42,7 +42,9 @@ Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded fr
 finds missing keys. Where the program compiles a model or a part of one, functions of the support module keep the
 `_orig_mod.` in the names, which torch's own take out. Where the body hands the model to other code, which may call
 `state_dict()` in turn, the context stays, as one of the support module. `FSDP.set_state_dict_type(model, ...)` goes
-where all that it holds for is read or loaded below it, in the same function.
+where all that it holds for is read or loaded below it, in the same function. A context of LOCAL_STATE_DICT goes:
+FSDP2's own state dict is each rank's part. What is loaded there goes through the support module, which also reads the
+flat pieces that FSDP1 saved (torch 2.13, 2 and 4 ranks, with use_orig_params and without).
 
 ## References
 
@@ -55,7 +57,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Raise, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
@@ -66,10 +68,10 @@ from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
+from .local import HINT as LOCAL_HINT
+from .local import block_of, calls_in, is_local, local, names_model
 
 CODE = "FM301"
-
-_HINT = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -85,8 +87,8 @@ def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     """
     if ctx.fsdp1(call.func) != CONTEXT:
         return _set_in_sight(call, ctx)
-    if _is_local(call, ctx):
-        return _local(call, ctx)
+    if is_local(call, ctx):
+        return local(call, ctx)
     try:
         return _rewrite(call, ctx)
     except NotStatic:
@@ -115,51 +117,13 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     if ctx.plan.state_dicts is not None:
         return ctx.plan.state_dicts[call]
-    if _is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT:
-        return _local(call, ctx)
+    if is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT and not names_model(call, ctx):
+        return local(call, ctx)
     return _at_run_time(call, ctx)
 
 
-def _is_local(call: cst.Call, ctx: Context) -> bool:
-    return any(ctx.fsdp1(argument.value) == "StateDictType.LOCAL_STATE_DICT" for argument in call.args)
-
-
-def _local(call: cst.Call, ctx: Context) -> Fix:
-    return _without_model(call, ctx) if _is_around_no_model(call, ctx) else _without_counterpart(call, ctx)
-
-
-def _is_around_no_model(call: cst.Call, ctx: Context) -> bool:
-    """Whether nothing in the context deals in the model's state: `optimizer.state_dict()` was never touched by it."""
-    try:
-        body = _block(call, ctx).body
-    except NotStatic:
-        return False
-    if not call.args or any(ctx.code(node) == ctx.code(call.args[0].value) for node in _names(body)):
-        return False
-    inside = [(ctx, inner) for inner in _calls(body)]
-    below = [(where, inner) for _, each in inside for where, run in ctx.runs(each) for inner in _calls(run.body)]
-    return not any(
-        (where.fsdp1(inner.func) or "").startswith(PREFIX) or depends_on_setting(inner, where)
-        for where, inner in (*inside, *below)
-    )
-
-
-def _without_model(call: cst.Call, ctx: Context) -> Fix:
-    """A file a rank, which loads again on as many ranks; one that FSDP1 wrote holds pieces of flat parameters."""
-    message = "LOCAL_STATE_DICT is set around no model, and goes; each rank saves and loads its part as before"
-    hint = "go on from files that the rewritten program saved: an optimizer's file of FSDP1 does not load into FSDP2"
-    return Fix(replace_head(ctx, _block(call, ctx)), [finding(CODE, Level.REVIEW, ctx, call, message, hint)])
-
-
-def _without_counterpart(call: cst.Call, ctx: Context) -> Fix:
-    """Left as it is the call would be a silent no-op: reaching it raises instead."""
-    message = "LOCAL_STATE_DICT has no counterpart in FSDP2"
-    stopped = Raise(call, CODE, message, call.args[0].value)
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, _HINT)], raises=[stopped])
-
-
 def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
-    block = _block(call, ctx)
+    block = block_of(call, ctx)
     chosen = settings(call, ctx)
     written = rewrite_calls(block, chosen, ctx)
     _check_rest(block, chosen.model, ctx, written)
@@ -169,16 +133,6 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
         findings=[finding(CODE, Level.REWRITTEN, ctx, call, message)],
         imports=sorted(written.imports),
     )
-
-
-def _block(call: cst.Call, ctx: Context) -> cst.With:
-    item = ctx.parent(call)
-    block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
-    if not isinstance(block, cst.With) or not isinstance(block.body, cst.IndentedBlock):
-        raise NotStatic("it is not entered by a `with` of its own")
-    if len(block.items) != 1 or block.items[0].asname is not None:
-        raise NotStatic("it shares its `with`")
-    return block
 
 
 def _edits(written: Body, ctx: PlannedContext, block: cst.With) -> list[Edit]:
@@ -209,7 +163,7 @@ def _is_named_above(options: str, block: cst.With, ctx: PlannedContext) -> bool:
     for sibling in reversed([statement for statement in siblings if ctx.span(statement)[0] < ctx.span(block)[0]]):
         call = sibling.items[0].item if isinstance(sibling, cst.With) else None
         if isinstance(sibling, cst.With) and isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT:
-            if _is_local(call, ctx):
+            if is_local(call, ctx):
                 return False
             above = _shared_options(rewrite_calls(sibling, settings(call, ctx), ctx), ctx)
             if above is not None:
@@ -235,9 +189,9 @@ def _is_long(ctx: Context, node: cst.Call, options: str) -> bool:
 def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, written: Body) -> None:
     """No other code may see the model inside the context: it could call `state_dict()` in turn."""
     name = ctx.code(model)
-    for call in _calls(block.body):
+    for call in calls_in(block.body):
         for where, function in ctx.runs(call):
-            if any(depends_on_setting(inner, where) for inner in _calls(function.body)):
+            if any(depends_on_setting(inner, where) for inner in calls_in(function.body)):
                 raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
         holder = ctx.parent(node)
@@ -249,13 +203,6 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
         user = ctx.parent(holder)
         if not isinstance(user, cst.Call) or not (ctx.fsdp1(user.func) or "").startswith(PREFIX):
             raise NotStatic(f"its body passes `{name}` to other code")
-
-
-def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
-    if isinstance(node, cst.Call):
-        yield node
-    for child in node.children:
-        yield from _calls(child)
 
 
 def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
@@ -272,9 +219,9 @@ def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
     edits = [Edit(*ctx.bare_span(call.func), item.local)]
     message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
     level, hint = Level.REWRITTEN, ""
-    if _is_local(call, ctx):
-        level, hint = Level.REVIEW, _HINT
-        message += "; FSDP2 has no LOCAL_STATE_DICT, and what is saved or loaded while it is set raises"
+    if is_local(call, ctx):
+        level, hint = Level.REVIEW, LOCAL_HINT
+        message += "; LOCAL_STATE_DICT is each rank's part of FSDP2's own, and files of FSDP1 of this kind do not load"
     return Fix(edits, [finding(CODE, level, ctx, call, message, hint)], [item])
 
 

@@ -1,0 +1,159 @@
+"""`LOCAL_STATE_DICT`: each rank saves and loads its part, which on FSDP2 is what `state_dict()` gives by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, finding
+from codemods.plan import PlannedContext
+from codemods.reading.block_layout import replace_head
+from codemods.reading.call_layout import call_text, quoted_argument
+from codemods.reading.state_dict_setting import depends_on_setting
+from codemods.tables.state_dicts import CONTEXT
+
+from .calls import PREFIX
+
+CODE = "FM301"
+
+HINT = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
+_KIND = "StateDictType.LOCAL_STATE_DICT"
+_LOAD = "load_state_dict"
+
+
+def is_local(call: cst.Call, ctx: Context) -> bool:
+    return any(ctx.fsdp1(argument.value) == _KIND for argument in call.args)
+
+
+def local(call: cst.Call, ctx: PlannedContext) -> Fix:
+    """What becomes of a context of this kind."""
+    try:
+        return _by_rank(call, ctx)
+    except NotStatic as undecided:
+        return _without_counterpart(call, ctx, str(undecided))
+
+
+def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
+    if isinstance(node, cst.Call):
+        yield node
+    for child in node.children:
+        yield from calls_in(child)
+
+
+def block_of(call: cst.Call, ctx: Context) -> cst.With:
+    """The `with` that enters nothing but this context."""
+    item = ctx.parent(call)
+    block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(block, cst.With) or not isinstance(block.body, cst.IndentedBlock):
+        raise NotStatic("it is not entered by a `with` of its own")
+    if len(block.items) != 1 or block.items[0].asname is not None:
+        raise NotStatic("it shares its `with`")
+    return block
+
+
+def names_model(call: cst.Call, ctx: Context) -> bool:
+    """Whether the body does anything with the model."""
+    model = ctx.code(call.args[0].value)
+    named = (node for node in ctx.inside(block_of(call, ctx).body) if isinstance(node, (cst.Name, cst.Attribute)))
+    return any(ctx.code(node) == model for node in named)
+
+
+def _by_rank(call: cst.Call, ctx: PlannedContext) -> Fix:
+    """FSDP2's own state dict, of the model and of the optimizer, is each rank's part of it."""
+    block = block_of(call, ctx)
+    if any(argument.star or ctx.fsdp1(argument.value) != _KIND for argument in call.args[1:]):
+        raise NotStatic("it has settings of its own")
+    model = call.args[0].value
+    loads = list(_loads(block, model, ctx))
+    loads += _loads_beside(call, block, ctx)
+    item = [Import(SUPPORT, _function(load, model, ctx)) for load in loads]
+    named = [ctx.named(each, load) for each, load in zip(item, loads, strict=True)]
+    edits = [
+        Edit(*ctx.bare_span(load), _loaded(load, each.local, model, ctx))
+        for each, load in zip(named, loads, strict=True)
+    ]
+    message = "LOCAL_STATE_DICT goes: each rank saves and loads its part as before, and files of FSDP1 load too"
+    hint = "load them on as many ranks as saved them; FSDP1 does not load what the rewritten program saves"
+    return Fix([*replace_head(ctx, block), *edits], [finding(CODE, Level.REVIEW, ctx, call, message, hint)], named)
+
+
+def _loads(block: cst.With, model: cst.BaseExpression, ctx: Context) -> Iterator[cst.Call]:
+    """The calls in the body that load a file of a rank. Raises NotStatic for what is not seen through."""
+    for inner in calls_in(block.body):
+        owner = inner.func.value if isinstance(inner.func, cst.Attribute) else None
+        is_of_model = owner is not None and ctx.code(owner) == ctx.code(model)
+        if (ctx.fsdp1(inner.func) or "").startswith(PREFIX):
+            raise NotStatic(f"its body calls `{ctx.code(inner.func)}`")
+        below = [(where, each) for where, run in ctx.runs(inner) for each in calls_in(run.body)]
+        if any(depends_on_setting(each, where) for where, each in below):
+            raise NotStatic(f"its body calls `{ctx.code(inner.func)}`, which deals in state dicts itself")
+        if depends_on_setting(inner, ctx) and not is_of_model:
+            raise NotStatic(f"its body calls `{ctx.code(inner.func)}` of something else")
+        if any(ctx.code(argument.value) == ctx.code(model) for argument in inner.args):
+            raise NotStatic(f"its body passes `{ctx.code(model)}` to other code")
+        if owner is not None and _is_load(inner) and (is_of_model or _model_of(owner, inner, ctx) is not None):
+            yield inner
+
+
+def _loads_beside(call: cst.Call, block: cst.With, ctx: Context) -> Iterator[cst.Call]:
+    """Where the same function loads, outside of such contexts, the optimizer whose state is saved in this one."""
+    scope = ctx.scope(call)
+    functions = [each.func for each in calls_in(block.body) if not each.args]
+    saved = {ctx.code(f.value) for f in functions if isinstance(f, cst.Attribute) and f.attr.value == "state_dict"}
+    before = [
+        other
+        for other in ctx.calls(scope)
+        if ctx.fsdp1(other.func) == CONTEXT and is_local(other, ctx) and ctx.span(other)[0] < ctx.span(call)[0]
+    ]
+    if before:
+        return
+    for load in ctx.calls(scope):
+        owner = load.func.value if isinstance(load.func, cst.Attribute) else None
+        if owner is None or not _is_load(load) or ctx.code(owner) not in saved:
+            continue
+        is_inside = any(isinstance(outer, cst.With) and _enters(outer, ctx) for outer in ctx.ancestors(load))
+        if not is_inside and _model_of(owner, load, ctx) is not None:
+            yield load
+
+
+def _enters(block: cst.With, ctx: Context) -> bool:
+    return any(isinstance(item.item, cst.Call) and ctx.fsdp1(item.item.func) == CONTEXT for item in block.items)
+
+
+def _is_load(call: cst.Call) -> bool:
+    is_one = isinstance(call.func, cst.Attribute) and call.func.attr.value == _LOAD
+    return is_one and bool(call.args) and not any(argument.star for argument in call.args)
+
+
+def _function(load: cst.Call, model: cst.BaseExpression, ctx: Context) -> str:
+    owner = cst.ensure_type(load.func, cst.Attribute).value
+    return "load_local_state_dict" if ctx.code(owner) == ctx.code(model) else "load_local_optim_state_dict"
+
+
+def _loaded(load: cst.Call, function: str, model: cst.BaseExpression, ctx: PlannedContext) -> str:
+    owner = cst.ensure_type(load.func, cst.Attribute).value
+    given = [ctx.quote(owner)]
+    if ctx.code(owner) != ctx.code(model):
+        given.insert(0, ctx.code(_model_of(owner, load, ctx) or model))
+    return call_text(ctx, load, function, ", ".join([*given, *(quoted_argument(ctx, each) for each in load.args)]))
+
+
+def _model_of(optimizer: cst.BaseExpression, load: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """The model that an optimizer was made for: the context around it can name another one, which changed nothing."""
+    for origin in ctx.origins(optimizer):
+        if not isinstance(origin.node, cst.Call) or origin.file.path != ctx.path:
+            continue
+        for node in ctx.inside(origin.node):
+            if not isinstance(node, (cst.Name, cst.Attribute)):
+                continue
+            if ModelKind.FSDP in ctx.kinds(node) and ctx.same_meaning(node, load):
+                return node
+    return None
+
+
+def _without_counterpart(call: cst.Call, ctx: Context, why: str) -> Fix:
+    """Left as it is the call would be a silent no-op: reaching it raises instead."""
+    message = f"LOCAL_STATE_DICT has no counterpart in FSDP2 here: {why}"
+    stopped = Raise(call, CODE, message, call.args[0].value)
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, HINT)], raises=[stopped])
