@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.dcp_format import may_alias
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD, SET
@@ -64,7 +65,7 @@ class Settings:
 
 def reading_options(read: cst.Call, chosen: Settings, ctx: Context) -> str | None:
     """The same for one call: what the first rank alone looks at, it alone needs to have."""
-    if chosen.reading is None and is_read_on_first_rank(read, ctx):
+    if chosen.reading is None and not may_alias(read, ctx) and is_read_on_first_rank(read, ctx):
         return "full_state_dict=True, cpu_offload=True"
     return chosen.reading
 
