@@ -44,29 +44,26 @@ def test_a_definition_alone_still_wants_the_script_that_wraps() -> None:
     assert [finding.level for finding in alone.findings] == [Level.MANUAL]
 
 
-LOCAL = code(
+LEFT = code(
     """
-    import torch
-    import torch.distributed.checkpoint as dcp
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-    from torch.distributed.fsdp import StateDictType
+    from torch.distributed.fsdp import StateDictType, fully_shard
 
 
-    def save(model, writer, kind):
-        if kind == StateDictType.LOCAL_STATE_DICT:
-            with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT):
-                dcp.save(model.state_dict(), storage_writer=writer)
+    def save(model):
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            return model.state_dict()
 
 
-    def main(net, writer, kind):
-        model = FSDP(net, device_id=torch.cuda.current_device())
-        save(model, writer, kind)
+    def main(net):
+        fully_shard(net)
+        return save(net)
     """
 )
 
 
-def test_what_was_left_to_a_person_does_not_ask_for_a_script_that_was_named() -> None:
-    again = run_files(rewrite(LOCAL).after)
-    hints = {finding.hint for finding in again.findings if finding.level is Level.MANUAL}
-    assert hints
+def test_what_is_left_in_an_fsdp2_program_does_not_ask_for_a_script_that_wraps() -> None:
+    found = run_files({"train.py": LEFT}).findings
+    hints = {finding.hint for finding in found if finding.level is Level.MANUAL}
+    assert "the model is FSDP2 already: write by hand what is left of FSDP1 here" in hints
     assert not any("name the script" in hint for hint in hints)
