@@ -116,6 +116,18 @@ def flat_parameters(
     yield from zip(ids, filter(None, units), strict=True)
 
 
+def cut_state(values: Mapping[str, Any], params: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+    """The state of each of the parameters; a rank without a piece of them had none, and takes the numbers of others."""
+    numbers = {key: None if isinstance(value, torch.Tensor) and value.dim() else value for key, value in values.items()}
+    everywhere = {key: value for each in reversed(all_ranks(params[0], numbers)) for key, value in each.items()}
+    states: list[dict[str, Any]] = [{} for _ in params]
+    for key, value in everywhere.items():
+        parts = cut(joined(params[0], values.get(key)), params) if value is None else [deepcopy(value) for _ in params]
+        for state, part in zip(states, parts, strict=True):
+            state[key] = part
+    return states
+
+
 def load_local_optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, state_dict: Mapping[str, Any]) -> None:
     """Load what this rank saved of `optim.state_dict()`, here or under FSDP1. Every rank has to call this."""
     state = state_dict["state"]
@@ -134,15 +146,3 @@ def load_local_optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, 
                 if values:
                     loaded["state"][number] = values
     optim.load_state_dict(loaded)
-
-
-def cut_state(values: Mapping[str, Any], params: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
-    """The state of each of the parameters; a rank without a piece of them had none, and takes the numbers of others."""
-    numbers = {key: None if isinstance(value, torch.Tensor) and value.dim() else value for key, value in values.items()}
-    everywhere = {key: value for each in reversed(all_ranks(params[0], numbers)) for key, value in each.items()}
-    states: list[dict[str, Any]] = [{} for _ in params]
-    for key, value in everywhere.items():
-        parts = cut(joined(params[0], values.get(key)), params) if value is None else [deepcopy(value) for _ in params]
-        for state, part in zip(states, parts, strict=True):
-            state[key] = part
-    return states
