@@ -408,7 +408,7 @@ for use, body in {
         f"norm of torch {use}",
         inside(CLIPPED, body),
         "use_orig_params=True, sharding_strategy=ShardingStrategy.NO_SHARD",
-        levels="rewritten manual",
+        levels="rewritten review",
     )
 
 # Between the backward and the step, and in front of a forward, FSDP1 used the root's weights of the last evaluation.
