@@ -189,7 +189,7 @@ OPTIMIZERS = (
         "reorder",
         move_up("torch.optim.AdamW(A, **REST)", "fully_shard(A, **REST)"),
         "H0",
-        ("quickstart", "accumulation", "mixed_precision", "lambda_lora"),
+        ("quickstart", "accumulation", "mixed_precision"),
     ),
 )
 LOOP = (
