@@ -27,7 +27,7 @@ def leaves(key: str, value: Any) -> Iterator[Entry]:
     if isinstance(value, dict):
         for name, item in value.items():
             yield from leaves(f"{key}/{name!r}", item)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):  # torch makes a list of `betas`, which everybody unpacks
         for index, item in enumerate(value):
             yield from leaves(f"{key}/{index}", item)
     elif isinstance(value, torch.Tensor):
