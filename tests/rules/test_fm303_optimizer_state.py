@@ -48,7 +48,7 @@ def test_noop(text: str) -> None:
 
 READS = [
     ("full_optim_state_dict(model, optimizer)", f"model, optimizer, {FULL_ON_RANK_0}"),
-    ("full_optim_state_dict(model, optim=optimizer)", f"model, optim=optimizer, {FULL_ON_RANK_0}"),
+    ("full_optim_state_dict(model, optim=optimizer)", f"model, optimizers=optimizer, {FULL_ON_RANK_0}"),
     ("full_optim_state_dict(model, optimizer, model.parameters())", f"model, optimizer, {FULL_ON_RANK_0}"),
     ("sharded_optim_state_dict(model, optimizer)", "model, optimizer, options=StateDictOptions(cpu_offload=True)"),
     (

@@ -33,11 +33,15 @@ def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         imports.append(ctx.named(Import(DCP, "StateDictOptions"), call))
         more = f", options={imports[-1].local}({options})"
     left_out = (*OPTIMIZER_CALLS[name].dropped, "rank0_only")
+    named = given["optim"].keyword if function.module == DCP else None  # which torch calls `optimizers`
     if more and "\n" not in ctx.code(call):
-        kept = [quoted_argument(ctx, each) for key, each in given.items() if key not in left_out]
-        edits = [Edit(*ctx.bare_span(call), call_text(ctx, call, imports[0].local, ", ".join(kept) + more))]
+        kept = {key: quoted_argument(ctx, each) for key, each in given.items() if key not in left_out}
+        if named is not None:
+            kept["optim"] = f"optimizers={ctx.quote(given['optim'].value)}"
+        edits = [Edit(*ctx.bare_span(call), call_text(ctx, call, imports[0].local, ", ".join(kept.values()) + more))]
     else:
         edits = renamed(call, imports[0].local, given, left_out, more, ctx)
+        edits += [Edit(*ctx.span(named), "optimizers")] if named is not None else []
     if not _reshards_before(call, given, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
         edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(given['model'].value)})"))
