@@ -23,6 +23,10 @@ class NotPlanned(Exception):
     """A decision was asked for that no plan holds: the call is no wrap site of the program. A fault of a rule."""
 
 
+_IN_PLACE = Fix()
+"""Of a setting that the plan says nothing about yet: each is tried as if the others went."""
+
+
 @dataclass(frozen=True)
 class WrapPlan:
     """What becomes of one wrap site."""
@@ -56,12 +60,17 @@ class Plan:
     """Where values are made that reach `shard_model` of the support module, which takes FSDP1's own."""
     sharded: frozenset[cst.ClassDef]
     """Classes whose objects a wrap site is seen to shard, and their bases."""
-    state_dicts: Mapping[cst.Call, Fix] | None = field(default_factory=dict)
-    """What becomes of each state-dict setting; None where the support module follows them all at run time."""
+    state_dicts: Mapping[cst.Call, Fix | None] = field(default_factory=dict)
+    """What becomes of each state-dict setting where it stands; None for one that the support module keeps."""
 
     @property
-    def state_dicts_at_run_time(self) -> bool:
-        return self.state_dicts is None
+    def keeps_state_dict_settings(self) -> bool:
+        """Whether the support module keeps any setting at run time, for code that does not see it."""
+        return any(fix is None for fix in self.state_dicts.values())
+
+    def keeps_setting(self, call: cst.Call) -> bool:
+        """Whether the support module keeps what this call sets."""
+        return self.state_dicts.get(call, _IN_PLACE) is None
 
     @property
     def migrates(self) -> bool:

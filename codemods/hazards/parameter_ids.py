@@ -52,7 +52,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.dcp_format import load_of, save_of
+from codemods.reading.dcp_format import load_of
+from codemods.reading.saves import save_of
 from codemods.reading.state_dict_settings import is_local
 
 CODE = "FM307"

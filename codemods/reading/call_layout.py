@@ -67,11 +67,9 @@ def quoted_argument(ctx: Context, argument: cst.Arg) -> str:
 
 def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With]:
     """The `with FSDP.state_dict_type(…):` around a node that are taken away."""
-    if ctx.plan.state_dicts_at_run_time:
-        return []
     blocks = [block for block in ctx.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
-    calls = [(block, block.items[0].item) for block in blocks]
-    return [block for block, call in calls if isinstance(call, cst.Call) and ctx.fsdp1(call.func) == CONTEXT]
+    calls = [(block, call) for block in blocks if isinstance(call := block.items[0].item, cst.Call)]
+    return [block for block, call in calls if ctx.fsdp1(call.func) == CONTEXT and not ctx.plan.keeps_setting(call)]
 
 
 def _arguments(text: str) -> list[str]:

@@ -9,6 +9,8 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.saves import save_of
+from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
 _STATIC = "FullyShardedDataParallel."
@@ -21,32 +23,6 @@ def is_saved_by_dcp(read: cst.Call, ctx: PlannedContext) -> bool:
     """Whether all that is done with a state dict is a save that can be made by all ranks together."""
     save = save_of(read, ctx) if ctx.options.saves_by_dcp else None
     return save is not None and obstacle(save, ctx) == ""
-
-
-def save_of(value: cst.BaseExpression, ctx: Context) -> cst.Call | None:
-    """The `torch.save` that is all that is done with a value."""
-    holder: cst.CSTNode | None = value
-    while isinstance(ctx.parent(holder), (cst.DictElement, cst.Dict)) if holder is not None else False:
-        holder = ctx.parent(holder) if holder is not None else None
-    parent = ctx.parent(holder) if holder is not None else None
-    if isinstance(parent, cst.Arg):
-        call = ctx.parent(parent)
-        is_save = isinstance(call, cst.Call) and ctx.dotted(call.func) == "torch.save" and call.args[0] is parent
-        return call if is_save and isinstance(call, cst.Call) else None
-    if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
-        return None
-    if not isinstance(parent.targets[0].target, cst.Name):
-        return None
-    saves = {save_of(use, ctx) for use in ctx.uses(parent)}
-    return saves.pop() if len(saves) == 1 else None
-
-
-def may_alias(read: cst.Call, ctx: Context) -> bool:
-    """Whether a full state dict can be kept whose tensors are the model's own, and go on changing with it.
-
-    They are where each rank has the whole of them, as with NO_SHARD: there is nothing to gather. FSDP1 gave copies.
-    """
-    return ctx.mentions("NO_SHARD") and save_of(read, ctx) is None
 
 
 def reads(save: cst.Call, ctx: Context) -> bool:
@@ -71,7 +47,7 @@ def _owner(read: cst.Call) -> cst.BaseExpression:
 
 def obstacle(save: cst.Call, ctx: PlannedContext) -> str:
     """Why a save cannot be made by all ranks; empty when it can."""
-    if ctx.plan.state_dicts_at_run_time:
+    if any(is_kept_at_run_time(read, ctx) for read in _state_reads(ctx) if save_of(read, ctx) is save):
         return "the kind of state dict is set at run time"
     if any(ModelKind.DDP in ctx.kinds(_owner(read)) for read in _state_reads(ctx) if save_of(read, ctx) is save):
         return "the model can be a DDP model"

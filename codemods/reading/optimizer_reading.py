@@ -8,11 +8,12 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic
 from codemods.plan import PlannedContext
-from codemods.reading.dcp_format import is_saved_by_dcp, may_alias, save_of
+from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.process_groups import has_group_of_its_own, is_default
-from codemods.reading.state_dict_setting import setting_of
+from codemods.reading.saves import may_alias, save_of
+from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of
 from codemods.reading.state_dict_settings import default, settings
 from codemods.tables.state_dicts import CONFIG_FIELDS
 
@@ -37,7 +38,7 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
     """
     if not {"model", "optim"} <= given.keys():
         raise NotStatic("the model or the optimizer is not among its arguments")
-    if ctx.plan.state_dicts_at_run_time or ctx.wrapping.compiles(ctx.path):
+    if is_kept_at_run_time(call, ctx) or ctx.wrapping.compiles(ctx.path):
         return None
     config = config_of(call, name, given, ctx)
     offload, rank0_only = config["offload_to_cpu"], config.get("rank0_only")

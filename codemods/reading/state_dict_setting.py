@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
+from codemods.plan import PlannedContext
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.optimizer_calls import arguments_of, function_of
 from codemods.reading.state_dict_settings import context_of, default, settings
@@ -22,6 +23,12 @@ _OTHER |= {"scaler", "loader", "loaders", "dataloader", "sampler"}
 def setting_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     """The `state_dict_type` around a node, or the `set_state_dict_type` that always ran before in its function."""
     return context_of(node, ctx) or set_above(node, ctx)
+
+
+def is_kept_at_run_time(node: cst.CSTNode, ctx: PlannedContext) -> bool:
+    """Whether the support module says at run time of which kind the state dict is that is read or loaded here."""
+    setting = setting_of(node, ctx)
+    return ctx.plan.keeps_state_dict_settings if setting is None else ctx.plan.keeps_setting(setting)
 
 
 def set_above(node: cst.CSTNode, ctx: Context) -> cst.Call | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
-from codemods.reading.dcp_format import may_alias
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.one_rank import is_read_on_first_rank
+from codemods.reading.saves import may_alias
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD, SET
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")

@@ -12,6 +12,7 @@ from codemods.plan import Plan, WrapPlan
 from codemods.reading.class_layout import sharded_classes
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
+from codemods.tables.state_dicts import CONTEXT
 
 from ..fsdp1.program_model import ProgramModel
 from ..fsdp1.sites import WrapSite
@@ -51,16 +52,13 @@ def _sharded(model: ProgramModel, sites: Iterable[WrapSite]) -> set[cst.ClassDef
     return {owner for site in sites for _, owner in sharded_classes(site.file, site.call)}
 
 
-def _state_dicts(model: ProgramModel, plan: Plan) -> Mapping[cst.Call, Fix] | None:
-    """What becomes of each state-dict setting where it stands, under a plan that says it can; None if one cannot."""
+def _state_dicts(model: ProgramModel, plan: Plan) -> Mapping[cst.Call, Fix | None]:
+    """What becomes of each state-dict setting where it stands, under a plan that says it can; None where it cannot."""
     planned = PlannedModel(model, plan)
-    found: dict[cst.Call, Fix] = {}
-    for file in (planned.of(each) for each in model.wrapping.own if not plan.is_kept(each.path)):
-        for node in file.nodes(cst.Call):
-            call = state_dict.match(node, file)
-            fix = state_dict.in_place(call, file) if call is not None else None
-            if call is not None and fix is None:
-                return None
-            if call is not None and fix is not None:
-                found[call] = fix
+    files = [planned.of(each) for each in model.wrapping.own if not plan.is_kept(each.path)]
+    calls = [(file, call) for file in files for node in file.nodes(cst.Call) if (call := state_dict.match(node, file))]
+    found = {call: state_dict.in_place(call, file) for file, call in calls}
+    blocks = {call for file, call in calls if file.fsdp1(call.func) == CONTEXT}
+    if any(fix is None and call not in blocks for call, fix in found.items()):  # which can put back what others set
+        return {call: fix if call in blocks else None for call, fix in found.items()}
     return found

@@ -293,6 +293,23 @@ ROWS = [
         after="FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)",
     ),
     Row(
+        "one kind in sight, one at run time",
+        """
+        with FSDP.state_dict_type(model, StateDictType["FULL_STATE_DICT"]):
+            everywhere = model.state_dict()
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            def gathered():
+                return {name: value.float() for name, value in model.state_dict().items()}
+
+            state = gathered()
+        if rank == 0:
+            torch.save([state, everywhere], path)
+        """,
+        "model.load_state_dict(torch.load(path)[0])",
+        reviewed="FM100",  # torch's own StateDictType and configs stay
+    ),
+    Row(
         "set above what is read",
         """
         FSDP.set_state_dict_type(

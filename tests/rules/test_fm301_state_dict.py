@@ -412,6 +412,43 @@ def test_what_is_not_seen_in_one_place_is_decided_at_run_time(statement: str) ->
     assert result.support & {"state_dict_type", "set_state_dict_type", "get_state_dict_type"}
 
 
+IN_PLACE = f"""\
+    with {FULL}:
+        state = model.state_dict()
+"""
+WRITTEN = "    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))\n"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "    with FSDP.state_dict_type(model, StateDictType[path]):\n        return model.state_dict()\n",
+        f"    with {FULL}:\n        path(model)\n",
+        "    FSDP.set_state_dict_type(model, path)\n    return model.state_dict()\n",
+    ],
+)
+def test_context_goes_beside_a_setting_that_stays(beside: str) -> None:
+    result = rewrite(HEAD + IN_PLACE + beside)
+    assert f"    model = fully_shard(net)\n{WRITTEN}" in result.text
+    assert result.support & {"state_dict_type", "set_state_dict_type"}
+    assert result.text.endswith(beside.replace("FSDP.", "").replace("model.state_dict()", "model_state_dict(model)"))
+
+
+def test_function_that_a_body_defines_and_calls() -> None:
+    text = body(
+        f"""\
+    with {FULL}:
+        def keep():
+            return model.state_dict()
+
+        state = keep()
+"""
+    )
+    assert text.startswith("    def keep():\n        return get_model_state_dict(model, options=StateDictOptions(")
+    called_below = f"    with {FULL}:\n        def keep():\n            return model.state_dict()\n    keep()\n"
+    assert "state_dict_type" in rewrite(HEAD + called_below).support
+
+
 def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
     text = code(
         """

@@ -65,7 +65,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, quoted_argument
-from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
@@ -73,7 +73,8 @@ from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
-from codemods.reading.state_dict_setting import set_above
+from codemods.reading.saves import may_alias
+from codemods.reading.state_dict_setting import is_kept_at_run_time, set_above
 from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP
@@ -106,7 +107,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         return None  # parameters are whole there, on this rank alone if so chosen
     in_context = is_inside(node, CONTEXT, ctx.code(model), ctx)
     if in_context:
-        return Match(node, model, method) if ctx.plan.state_dicts_at_run_time else None
+        return Match(node, model, method) if is_kept_at_run_time(node, ctx) else None
     held = ctx.kinds(model)
     if ModelKind.FSDP in held or (method == "state_dict" and is_inner_module(model, node, ctx)):
         return Match(node, model, method)
@@ -142,14 +143,14 @@ def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> boo
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
-    held = ctx.kinds(found.model)
+    held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
-    if ModelKind.FSDP not in held and not ctx.plan.state_dicts_at_run_time:
+    if ModelKind.FSDP not in held and not at_run_time:
         return Fix() if is_saved_by_dcp(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
-    if ctx.plan.state_dicts_at_run_time:
+    if at_run_time:
         return _through_support(found, ctx)
     if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.call.args):
         return _through_support(found, ctx, _for_any_model(found, ctx))
@@ -246,7 +247,7 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
     ]
     if held == {ModelKind.FSDP}:
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
-    name = "" if ctx.plan.state_dicts_at_run_time else "whole_state_dict"
+    name = "" if is_kept_at_run_time(found.call, ctx) else "whole_state_dict"
     return replace(_through_support(found, ctx, name), findings=asking)
 
 

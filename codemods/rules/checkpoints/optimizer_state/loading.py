@@ -15,6 +15,7 @@ from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, loading_of
 from codemods.reading.optimizer_reading import READERS
 from codemods.reading.optimizers import is_stateless
+from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.tables.state_dicts import DCP, FULL_LOAD
 
 from .by_name import Written
@@ -27,7 +28,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     if found is None or state is None or "model" not in given or comments_in(ctx.code(call)):
         return None
     model = given["model"].value
-    if ctx.plan.state_dicts_at_run_time or ctx.wrapping.compiles(ctx.path):
+    if is_kept_at_run_time(call, ctx) or ctx.wrapping.compiles(ctx.path):
         return None
     sharded = is_sharded(call, name, state, ctx)
     if not sharded and (is_stateless(found.optimizer, ctx) or _saves_before_first_step(ctx)):

@@ -13,6 +13,7 @@ from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_reading import config_of, options_in_context, options_of
+from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.reading.state_dict_settings import context_of
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 
@@ -49,7 +50,7 @@ def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
 
 
 def _by_support(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written:
-    if ctx.plan.state_dicts_at_run_time and name == "optim_state_dict":
+    if is_kept_at_run_time(call, ctx) and name == "optim_state_dict":
         return as_function(call, name, given, ctx)
     config = config_of(call, name, given, ctx)
     if "rank0_only" not in config or is_saved_by_dcp(call, ctx):

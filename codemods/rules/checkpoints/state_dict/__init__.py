@@ -61,7 +61,7 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, 
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
-from codemods.reading.enclosing import enclosing, names_around
+from codemods.reading.enclosing import contains, enclosing, names_around
 from codemods.reading.layout import removal
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import settings
@@ -69,7 +69,7 @@ from codemods.tables.state_dicts import CONTEXT, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
-from .local import block_of, calls_in, is_local, local, names_model
+from .local import block_of, calls_in, is_local, local
 
 CODE = "FM301"
 
@@ -81,10 +81,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 
 def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
-    """What becomes of a call where it stands; None where it sets a state-dict type for code that is not seen there.
-
-    Then what `state_dict()` returns is decided at run time everywhere in the program.
-    """
+    """What becomes of a call where it stands; None where it sets a state-dict type for code that is not seen there."""
     if ctx.fsdp1(call.func) != CONTEXT:
         return _set_in_sight(call, ctx)
     if is_local(call, ctx):
@@ -115,11 +112,7 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    if ctx.plan.state_dicts is not None:
-        return ctx.plan.state_dicts[call]
-    if is_local(call, ctx) and ctx.fsdp1(call.func) == CONTEXT and not names_model(call, ctx):
-        return local(call, ctx)
-    return _at_run_time(call, ctx)
+    return ctx.plan.state_dicts.get(call) or _at_run_time(call, ctx)
 
 
 def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
@@ -189,8 +182,11 @@ def _is_long(ctx: Context, node: cst.Call, options: str) -> bool:
 def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, written: Body) -> None:
     """No other code may see the model inside the context: it could call `state_dict()` in turn."""
     name = ctx.code(model)
+    own = _functions_of(block, ctx)
     for call in calls_in(block.body):
         for where, function in ctx.runs(call):
+            if function in own:
+                continue  # its calls are among those of the body
             if any(depends_on_setting(inner, where) for inner in calls_in(function.body)):
                 raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
@@ -203,6 +199,16 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
         user = ctx.parent(holder)
         if not isinstance(user, cst.Call) or not (ctx.fsdp1(user.func) or "").startswith(PREFIX):
             raise NotStatic(f"its body passes `{name}` to other code")
+
+
+def _functions_of(block: cst.With, ctx: Context) -> list[cst.CSTNode]:
+    """The functions that the body defines, where nothing behind it calls them."""
+    defined = [node for node in ctx.inside(block.body) if isinstance(node, cst.FunctionDef)]
+    names = {function.name.value for function in defined}
+    others = [node for node in ctx.nodes(cst.Name) if node.value in names and not contains(ctx, block, node)]
+    if others and any(ctx.scope(node) is ctx.scope(block) for node in others):
+        raise NotStatic("a function that its body defines is used outside of it")
+    return list(defined)
 
 
 def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:

@@ -10,10 +10,11 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, own_line
-from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp, may_alias
+from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.model_loading import loading
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.process_groups import has_group_of_its_own
+from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_settings import Settings, reading_options
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 

@@ -52,13 +52,6 @@ def block_of(call: cst.Call, ctx: Context) -> cst.With:
     return block
 
 
-def names_model(call: cst.Call, ctx: Context) -> bool:
-    """Whether the body does anything with the model."""
-    model = ctx.code(call.args[0].value)
-    named = (node for node in ctx.inside(block_of(call, ctx).body) if isinstance(node, (cst.Name, cst.Attribute)))
-    return any(ctx.code(node) == model for node in named)
-
-
 def _by_rank(call: cst.Call, ctx: PlannedContext) -> Fix:
     """FSDP2's own state dict, of the model and of the optimizer, is each rank's part of it."""
     block = block_of(call, ctx)
