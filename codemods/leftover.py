@@ -103,7 +103,7 @@ def is_without_a_cure(found: Finding) -> bool:
 def quoted(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) -> Fix:
     """An annotation in quotes, which nothing runs."""
     if migrated and name == WRAPPER and isinstance(node, cst.SimpleString) and _is_identifier(node):
-        nn = ctx.named(Import("torch.nn", alias="nn"), node)
+        nn = ctx.named(Import("torch", "nn"), node)
         changed = Edit(*ctx.span(node), f"{node.quote}{nn.local}.Module{node.quote}")
         message = "annotation becomes nn.Module: fully_shard works in place"
         return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [nn])

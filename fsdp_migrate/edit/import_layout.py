@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
+from typing import Any, NamedTuple
 
 import libcst as cst
 
@@ -92,12 +93,13 @@ class Layout:
     def insert(self, items: Sequence[Import], otherwise: str = "") -> None:
         """A new statement at the place where the file's own order puts it; in a `try` with a second module to ask."""
         first = items[0]
-        if first.name:
-            text = _wrapped(f"from {first.module} import ", sorted(_name(item) for item in items), self._tree.width)
+        names = sorted((_name(item) for item in items if item.name), key=_sort_key)
+        if names:
+            text = _wrapped(f"from {first.module} import ", names, self._tree.width)
         else:
             text = f"import {first.module}" + (f" as {first.alias}" if first.alias else "")
         if otherwise:
-            second = _wrapped(f"from {otherwise} import ", sorted(_name(item) for item in items), self._tree.width, 4)
+            second = _wrapped(f"from {otherwise} import ", names, self._tree.width, 4)
             indented = "\n    ".join(text.split("\n")), "\n    ".join(second.split("\n"))
             text = f"try:\n    {indented[0]}\nexcept ImportError:  # started from its own folder\n    {indented[1]}"
         offset, before, after = self._place(first)
@@ -250,12 +252,15 @@ class Layout:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n"
             end = tree.line_end(tree.span(self._top[-1][0])[1] - 1)
             return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else ""
-        family = [(line, s) for line, s in group if _root(s) == root] or group
-        key = (bool(item.name), item.module)
-        for line, statement in family:
-            if (isinstance(statement, cst.ImportFrom), _full_module(statement)) > key:
+        keys = [_key(statement) for _, statement in group]
+        order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)
+        among = group if order else [(line, s) for line, s in group if _root(s) == root] or group
+        dots = len(item.module) - len(item.module.lstrip("."))
+        key = (order or _by_kind)(_Key(dots, bool(item.name), item.module.lower()))
+        for line, statement in among:
+            if (order or _by_kind)(_key(statement)) > key:
                 return tree.line_start(tree.span(line)[0]), "", ""
-        return tree.line_end(tree.span(family[-1][0])[1] - 1), "", ""
+        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", ""
 
     def _group(self, root: str) -> int:
         return _OWN if root in self._own else _group(root)
@@ -312,14 +317,42 @@ def _name(item: Import) -> str:
     return f"{item.name} as {item.alias}" if item.alias else item.name
 
 
+class _Key(NamedTuple):
+    """What import statements are sorted by."""
+
+    dots: int
+    is_from: bool
+    module: str
+
+
+def _key(statement: Statement) -> _Key:
+    module = _full_module(statement).lower()
+    return _Key(len(module) - len(module.lstrip(".")), isinstance(statement, cst.ImportFrom), module)
+
+
+def _by_kind(key: _Key) -> tuple[object, ...]:
+    """`import x` before `from x`, as isort has it unless told: `force_sort_within_sections`."""
+    return key.dots > 0, -key.dots, key.is_from, key.module
+
+
+def _by_module(key: _Key) -> tuple[object, ...]:
+    return key.dots > 0, -key.dots, key.module, key.is_from
+
+
+def _is_sorted(keys: Sequence[tuple[Any, ...]]) -> bool:
+    return list(keys) == sorted(keys)
+
+
 def _ordered(kept: list[str], added: Sequence[str]) -> list[str]:
-    was_sorted = kept == sorted(kept, key=_sort_key)
-    return sorted([*kept, *added], key=_sort_key) if was_sorted else [*kept, *added]
+    names = sorted([*kept, *added], key=_sort_key)
+    return names if _is_sorted([_sort_key(name) for name in kept]) else [*kept, *added]
 
 
-def _sort_key(name: str) -> tuple[bool, str]:
-    """Classes before functions, as isort has it with its default settings, then by name."""
-    return not name[:1].isupper(), name
+def _sort_key(name: str) -> tuple[int, str, str]:
+    """Constants, classes, functions, as isort has it with its default settings, then by name."""
+    name = name.split()[0]
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+    return kind, name.lower(), name
 
 
 def _wrapped(head: str, names: Sequence[str], width: int, indent: int = 0) -> str:

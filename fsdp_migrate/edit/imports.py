@@ -64,7 +64,9 @@ def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
     """Add `wanted`, move FSDP1's vocabulary to the support module, and drop imports that lost their last use."""
     used, annotated = _uses(tree), _annotated(tree)
     lost = _uses(before) | _annotated(before)
-    additions = {item for item in wanted if not is_bound(tree, item)}
+    # What a function imports itself is not read at the top.
+    read = {name for path, name in used | annotated if not path}
+    additions = {item for item in wanted if item.local.split(".")[0] in read and not is_bound(tree, item)}
     removals: dict[Statement, list[cst.ImportAlias]] = {}
     for statement, alias in _aliases(tree):
         name = _bound(alias)
@@ -163,20 +165,16 @@ def _imported(statement: Statement, alias: cst.ImportAlias) -> str:
 
 
 def is_bound(tree: Tree, item: Import) -> bool:
-    """Whether the top of the file has this import already."""
+    """Whether the top of the file has this import already, in whichever spelling."""
+    wanted = f"{item.module}.{item.name}" if item.name else item.module
     for statement, alias in _aliases(tree):
         if tree.scope_of[statement] is not tree.scope:
             continue
-        if isinstance(statement, cst.ImportFrom):
-            same = bool(item.name) and _imported(statement, alias) == f"{item.module}.{item.name}"
-            if same and _bound(alias) == (item.alias or item.name):
-                return True
-            parent, _, last = item.module.rpartition(".")
-            if not item.name and _imported(statement, alias) == f"{parent}.{last}" and _bound(alias) == item.alias:
-                return True
-        elif not item.name and dotted_name(alias.name) == item.module and _bound(alias) == (item.alias or item.module):
-            return True
-        elif not item.name and not item.alias and _bound(alias) == item.module:
+        is_plain = isinstance(statement, cst.Import)
+        imported = dotted_name(alias.name) if is_plain else _imported(statement, alias)
+        local = imported if is_plain and alias.asname is None else _bound(alias)
+        # `import torch.nn` binds `torch` as well.
+        if (imported == wanted and local == item.local) or (is_plain and _bound(alias) == wanted == item.local):
             return True
     return False
 

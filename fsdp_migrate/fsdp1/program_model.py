@@ -12,7 +12,7 @@ from typing import cast
 
 import libcst as cst
 
-from codemods.api import Import, ModelKind, Options, Origin, Reference, Wrapping
+from codemods.api import SUPPORT, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 
 from ..pyanalysis.annotations import annotated_classes
@@ -230,6 +230,7 @@ class FileContext(ParsedSource):
         return uses(self.tree, node)
 
     def named(self, item: Import, at: cst.CSTNode) -> Import:
+        item = replace(item, alias=self._name_here(item, at) or item.alias)
         scope: Scope | None = self.tree.scope_of[at]
         while scope is not None:
             if any(not self._is_import_of(item, binding) for binding in scope.bindings.get(item.local, ())):
@@ -237,12 +238,26 @@ class FileContext(ParsedSource):
             scope = scope.parent
         return item
 
+    def _name_here(self, item: Import, at: cst.CSTNode) -> str | None:
+        """What the file calls a module already, `tdist`, where it goes by one name and by nothing else."""
+        bound = (
+            (name, bindings)
+            for name, bindings in self.tree.scope.bindings.items()
+            if item.alias and not item.name and all(self._is_import_of(item, binding) for binding in bindings)
+        )
+        lookup = self.tree.scope_of[at].lookup
+        names = [name for name, _ in bound if lookup(name) is self.tree.scope]
+        return None if item.alias in names else next(iter(names), None)
+
     def _is_import_of(self, item: Import, binding: Binding) -> bool:
+        """Whether a binding is this very import. Of the project's own modules only the support module can be."""
         if binding.how is not Binds.IMPORT:
             return False
-        symbol = self._program.symbols.of_binding(self.tree, binding)
         wanted = f"{item.module}.{item.name}" if item.name else item.module
-        return not isinstance(symbol, Outside) or symbol.dotted == wanted
+        symbol = self._program.symbols.of_binding(self.tree, binding)
+        if isinstance(symbol, Outside):
+            return symbol.dotted == wanted
+        return item.module == SUPPORT
 
     def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:
         return same_meaning(self.tree, expression, at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -149,18 +150,21 @@ def _faults(report: dict[str, Any], folder: Path, before: dict[str, str], after:
 
 def _complaints(folder: Path, copy: Path, names: list[str]) -> list[str]:
     """What ruff's default rules say of the changed files, and did not say before."""
-    old, new = _ruff(folder, names), _ruff(copy, names)
+    roots = [str(root / part) for root in (folder, copy) for part in ("", "src")]
+    old, new = _ruff(folder, names, roots), _ruff(copy, names, roots)
     return [f"{name}: ruff {code} {text}" for name, code, text in sorted((new - old).elements())]
 
 
-def _ruff(folder: Path, names: list[str]) -> Counter[tuple[str, str, str]]:
+def _ruff(folder: Path, names: list[str], roots: list[str]) -> Counter[tuple[str, str, str]]:
     if not names:
         return Counter()
-    command = [str(Path(sys.executable).with_name("ruff")), "check", "--isolated", "--no-cache", "--output-format=json"]
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    # What is the project's own is the same before and after, though the copy has the changed files only.
+    command = [ruff, "check", "--isolated", "--no-cache", "--output-format=json", "--config", f"src = {roots}"]
     done = subprocess.run([*command, *names], cwd=folder, capture_output=True, text=True)
     found = json.loads(done.stdout or "[]")
     places = ((Path(f["filename"]).relative_to(folder.resolve()).as_posix(), f) for f in found)
-    return Counter((name, f["code"] or "syntax", f["message"]) for name, f in places)
+    return Counter((name, f["code"] or "syntax", re.sub(r" from line \d+", "", f["message"])) for name, f in places)
 
 
 def _is_python(text: str) -> bool:

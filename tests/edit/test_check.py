@@ -7,7 +7,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
-from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from fsdp_migrate import fix
 from fsdp_migrate.edit.check import faults
 from fsdp_migrate.findings import Report
@@ -17,14 +17,14 @@ from fsdp_migrate.project.source import Source
 WRAP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef wrap(net):\n    return FSDP(net)\n"
 
 
-def broken(text: str, *imports: Import) -> Rule[cst.Call]:
+def broken(text: str) -> Rule[cst.Call]:
     """A rule with a fault: what it writes for `breaks()`."""
 
     def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
         return node if isinstance(node, cst.Call) and ctx.code(node.func) == "breaks" else None
 
     def edit(call: cst.Call, ctx: Context) -> Fix:
-        return Fix([Edit(*ctx.span(call), text)], [finding("FM999", Level.REWRITTEN, ctx, call, "broken")], imports)
+        return Fix([Edit(*ctx.span(call), text)], [finding("FM999", Level.REWRITTEN, ctx, call, "broken")])
 
     return Rule("FM999", "broken", "", nodes=(cst.Call,), methods=(), match=match, edit=edit)
 
@@ -47,7 +47,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule[cst.Call]) -> 
 FAULTS = [
     pytest.param(broken("x = ("), "is not Python", id="no Python"),
     pytest.param(broken("undefined_name()"), "`undefined_name`", id="an undefined name"),
-    pytest.param(broken("None", Import("torch", "unused")), "imports `unused`", id="an unused import"),
+    pytest.param(broken("None\nfrom torch import unused"), "imports `unused`", id="an unused import"),
 ]
 
 

@@ -28,7 +28,7 @@ from net import Block, Head
 """
 PARTIAL = "from functools import partial\n\n"
 AFTER = "from torch.distributed.fsdp import fully_shard\n\nfrom net import Block, Head\n"
-WITH_NN = "import torch.nn as nn\n" + AFTER
+WITH_NN = "from torch import nn\n" + AFTER
 LOOP = """
 
 def wrap(model):
@@ -224,9 +224,10 @@ def test_policy_that_may_pick_a_list_of_modules(policy: str, test: str) -> None:
     helper = "\n\ndef is_unit(m):\n    return True\n" if "is_unit)" in policy and "model." not in policy else ""
     nn = "import torch.nn as nn\n" if "nn." in policy else ""
     first, rest = imports(policy).split("from torch", 1)
+    above = (nn + AFTER if nn else WITH_NN) + helper
     check_transformed(
         f"{first}{nn}from torch{rest}{helper}\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
-        WITH_NN + helper + LOOP.format(modules=CHILDREN_FIRST, test=" and ".join(filter(None, [NO_CONTAINERS, test]))),
+        above + LOOP.format(modules=CHILDREN_FIRST, test=" and ".join(filter(None, [NO_CONTAINERS, test]))),
     )
 
 

@@ -68,11 +68,13 @@ def test_annotation(text: str) -> None:
 
 OWN_WORDS = [
     ("def ask(net: torch.nn.Module, model: FSDP): ...", "def ask(net: torch.nn.Module, model: torch.nn.Module): ..."),
+    ("def ask(m: DDP | FSDP | torch.nn.Module): ...", "def ask(m: DDP | torch.nn.Module): ..."),
+    ("def ask(m: list[FSDP | torch.nn.Module]): ...", "def ask(m: list[torch.nn.Module]): ..."),
     ("def ask(model: Union[torch.nn.Module, FSDP]): ...", "def ask(model: torch.nn.Module): ..."),
     ("def ask(model: FSDP | torch.nn.Module): ...", "def ask(model: torch.nn.Module): ..."),
     (
         "def ask(m: Union[torch.nn.Module, FSDP, int]): ...",
-        "def ask(m: Union[torch.nn.Module, torch.nn.Module, int]): ...",
+        "def ask(m: Union[torch.nn.Module, int]): ...",
     ),
 ]
 

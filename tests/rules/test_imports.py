@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_transformed, code, rewrite
+from ..helpers import check_transformed, code, rewrite, rewrite_files
 
 USES = [
     ("from torch.distributed.fsdp import FullyShardedDataParallel", "FullyShardedDataParallel"),
@@ -565,7 +565,7 @@ def test_annotation_in_quotes_becomes_that_of_a_module() -> None:
         'def wrap(net) -> "FSDP":\n    return FSDP(net)\n'
     )
     assert "FullyShardedDataParallel" not in result.text
-    assert "import torch.nn as nn\n" in result.text
+    assert "from torch import nn\n" in result.text
     assert 'def wrap(net) -> "nn.Module":' in result.text
 
 
@@ -593,3 +593,54 @@ def test_heading_of_imports_that_go_goes_too() -> None:
         model = FSDP(Net(), sharding_strategy=ShardingStrategy.FULL_SHARD)
         """
     assert rewrite(code(text)).text.startswith("import torch\n\n# -- Model\nfrom net import Net\n")
+
+
+WITHIN = """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    import torch.distributed as tdist
+    import infinity.dist as dist
+
+    model = FSDP(Net(), sync_module_states=True, device_id=dist.get_local_rank())
+    """
+
+
+def test_module_of_the_project_that_has_the_same_name() -> None:
+    """`dist.broadcast` would be another function: what the file calls torch.distributed is used."""
+    files = {
+        "train.py": code(WITHIN),
+        "infinity/__init__.py": "",
+        "infinity/dist.py": "import torch.distributed as tdist\n\n\ndef get_local_rank():\n    return 0\n",
+    }
+    result = rewrite_files(files).after["train.py"]
+    assert "    tdist.broadcast(tensor.detach(), src=0)\n" in result
+    assert "import torch.distributed as dist" not in result
+
+
+def test_module_of_the_project_is_all_that_has_the_name() -> None:
+    files = {
+        "train.py": code(WITHIN).replace("import torch.distributed as tdist\n", ""),
+        "infinity/__init__.py": "",
+        "infinity/dist.py": "def get_local_rank():\n    return 0\n",
+    }
+    result = rewrite_files(files).after["train.py"]
+    assert "    fsdp2_dist.broadcast(tensor.detach(), src=0)\n" in result
+    assert "import torch.distributed as fsdp2_dist\n" in result
+
+
+def test_name_that_the_function_imports_itself_is_not_imported_again() -> None:
+    text = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def wrap(model):
+            from torch.distributed.device_mesh import init_device_mesh
+
+            replicate = init_device_mesh("cuda", (2,))
+            hybrid = {"sharding_strategy": ShardingStrategy.HYBRID_SHARD, "auto_wrap_policy": ModuleWrapPolicy({Block})}
+            return replicate, FSDP(model, **hybrid)
+        """
+    result = rewrite(code(text)).text
+    assert result.count("import init_device_mesh") == 1
+    assert "    from torch.distributed.device_mesh import init_device_mesh\n" in result

@@ -44,7 +44,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.module_type import beside_module, module_type
+from codemods.reading.module_type import module_type, union_without
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
@@ -67,10 +67,12 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
         return Fix([others], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     if _is_module_annotation(found, ctx):
         message = "annotation becomes nn.Module: fully_shard works in place"
+        findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
+        shorter = union_without(found, ctx)
+        if shorter is not None:
+            return Fix([shorter], findings)
         written, imports = module_type(found, ctx)
-        same = beside_module(found, ctx)
-        changed = Edit(*ctx.bare_span(found), written) if same is None else Edit(*ctx.span(same), written)
-        return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, found, message)], imports)
+        return Fix([Edit(*ctx.bare_span(found), written)], findings, imports)
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
     return Fix(
         edits=[Edit(*ctx.bare_span(found), item.local)],

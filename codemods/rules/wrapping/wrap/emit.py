@@ -177,7 +177,7 @@ def _unit_test(made: Draft, targets: UnitSelector, module: str) -> str:
     if made.ignored_modules:
         parts.append(f"{module} not in {made.ignored_modules}")
     if targets.may_be_container:
-        nn = made.imported("torch.nn", alias="nn")
+        nn = made.imported("torch", "nn")
         parts.append(f"not isinstance({module}, ({nn}.ModuleList, {nn}.ModuleDict))")
     if targets.test:
         parts.append(targets.test.format(module=module))
