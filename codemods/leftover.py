@@ -69,6 +69,8 @@ CODE = "FM100"
 def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) -> Fix:
     """The finding for one leftover; `migrated` says whether the program's models are FSDP2 now."""
     row = _row(node, name, ctx)
+    if row is PRIVATE:
+        row = _internals_of(node, ctx)
     if row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
     stops = migrated and _is_silent(node, name, ctx)
@@ -149,13 +151,47 @@ def internals(ctx: Context, attributes: Sequence[cst.Attribute], migrated: bool)
 
 
 def _rows_of(attribute: cst.Attribute, ctx: Context) -> Iterator[Leftover]:
-    owner = attribute.value
-    inner = isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS
-    if attribute.attr.value in INTERNALS and not inner and not _is_wrapped_module(attribute, ctx):
-        yield replace(PRIVATE, message=f"`{attribute.attr.value}` is FSDP1's own: {PRIVATE.message}")
+    if _is_internal(attribute, ctx):
+        yield _internals_of(attribute, ctx)
     row = _method_row(attribute, ctx)
     if row is not None:
-        yield row
+        yield _internals_of(attribute, ctx) if _uses_internals(ctx.scope(attribute), ctx) else row
+
+
+def _is_internal(attribute: cst.Attribute, ctx: Context) -> bool:
+    """Whether FSDP1's own objects have it, and no object of the program's."""
+    owner = attribute.value
+    if attribute.attr.value not in INTERNALS or _is_wrapped_module(attribute, ctx):
+        return False
+    if isinstance(owner, cst.Attribute) and owner.attr.value in INTERNALS:
+        return False  # told of what it begins with
+    if any(isinstance(outer, (cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(attribute)):
+        return False
+    return bool(ctx.kinds(owner) - {ModelKind.OTHER}) or not sets_attribute(ctx, attribute.attr.value)
+
+
+def _uses_internals(scope: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a function works on FSDP1's own objects: what else it asks of the wrapper goes with them."""
+    if not isinstance(scope, cst.FunctionDef):
+        return False
+    held = any(ctx.scope(node) is scope and _is_internal(node, ctx) for node in ctx.nodes(cst.Attribute))
+    return held or any(ctx.scope(node) is scope and _row(node, name, ctx) is PRIVATE for node, name in ctx.references())
+
+
+def _internals_of(node: cst.CSTNode, ctx: Context) -> Leftover:
+    """What is said of each use in the same function or class at the top of the file: one finding for all of them."""
+    outer = [node, *ctx.ancestors(node)]
+    whole = next((each for each in reversed(outer) if isinstance(each, (cst.FunctionDef, cst.ClassDef))), ctx.top)
+    start, end = ctx.span(whole)
+    used = {n: n.attr.value for n in ctx.nodes(cst.Attribute) if _is_internal(n, ctx)}
+    used |= {n: name.rpartition(".")[2] for n, name in ctx.references() if _row(n, name, ctx) is PRIVATE}
+    names = dict.fromkeys(used[n] for n in sorted(used, key=ctx.position) if start <= ctx.span(n)[0] < end)
+    shown = ", ".join(f"`{name}`" for name in [*names][:_SHOWN]) + (" and more" if len(names) > _SHOWN else "")
+    is_own = "is FSDP1's own" if len(names) == 1 else "are FSDP1's own"
+    return replace(PRIVATE, message=f"{shown} {is_own}: {PRIVATE.message}")
+
+
+_SHOWN = 4
 
 
 def _is_wrapped_module(attribute: cst.Attribute, ctx: Context) -> bool:

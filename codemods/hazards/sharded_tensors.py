@@ -65,14 +65,13 @@ def find(ctx: Context) -> Iterator[Finding]:
         if any(ctx.code(other.args[0]) == ctx.code(call.args[0]) for other in others):
             continue
         told.add(scope)
-        value = ctx.code(call.args[0].value)
         yield finding(
             CODE,
             Level.MANUAL,
             ctx,
             call,
-            f"`{ctx.code(call)}` is never true of an FSDP2 state dict, whose tensors are DTensors",
-            f"test for DTensor of torch.distributed.tensor, and read {value}.to_local() for its local shards",
+            "a test for ShardedTensor is never true of an FSDP2 state dict, whose tensors are DTensors",
+            "test for DTensor of torch.distributed.tensor, and read to_local() in the place of local_shards()",
         )
 
 

@@ -56,8 +56,12 @@ def defines_method(ctx: Context, name: str) -> bool:
 
 
 def sets_attribute(ctx: Context, name: str) -> bool:
-    """Whether any file of the program assigns to an attribute of this name."""
-    return any(isinstance(where.parent(node), cst.AssignTarget) for where, node in ctx.attributes(name))
+    """Whether any file of the program assigns to an attribute of this name, annotated or not."""
+    return any(_is_target(where.parent(node), node) for where, node in ctx.attributes(name))
+
+
+def _is_target(holder: cst.CSTNode | None, node: cst.Attribute) -> bool:
+    return isinstance(holder, cst.AssignTarget) or (isinstance(holder, cst.AnnAssign) and holder.target is node)
 
 
 def _given(ctx: Context, text: str) -> Iterator[tuple[Context, cst.Arg, cst.Call]]:
