@@ -60,6 +60,8 @@ class Plan:
     """Where values are made that reach `shard_model` of the support module, which takes FSDP1's own."""
     sharded: frozenset[cst.ClassDef]
     """Classes whose objects a wrap site is seen to shard, and their bases."""
+    near: frozenset[Path]
+    """The files that can run in one process with a wrap site: what only other programs of the tree use is not."""
     state_dicts: Mapping[cst.Call, Fix | None] = field(default_factory=dict)
     """What becomes of each state-dict setting where it stands; None for one that the support module keeps."""
 

@@ -8,7 +8,7 @@ from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED
 from codemods.api import Check, Finding, Fix
 from codemods.reading.raises import placed
 
-from ..fsdp1.files import holding
+from ..fsdp1.files import holding, is_other_test
 from ..plan.context import PlannedFile, PlannedModel
 from .aliases import unused_aliases
 from .collect import Collected, Fixes
@@ -63,7 +63,8 @@ def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tu
     """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
     looked_at = {file.path for file in files}
     for file, check in _asked(planned, HAZARDS):
-        if not planned.plan.is_kept(file.path) and (planned.plan.wraps or file.path in looked_at):
+        is_near = file.path in planned.plan.near and not is_other_test(file)
+        if not planned.plan.is_kept(file.path) and (is_near if planned.plan.wraps else file.path in looked_at):
             yield from ((file, finding) for finding in check.find(file))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import libcst as cst
+
 from codemods import RULES
-from codemods.api import SUPPORT
+from codemods.api import SUPPORT, Context
 from codemods.tables.leftovers import BY_NAME
 
 from ..pyanalysis.program import Program
@@ -37,3 +39,11 @@ def using_models(program: Program) -> list[Tree]:
 def holding(program: Program, words: Iterable[str]) -> list[Tree]:
     """The files that hold one of these identifiers; the tool's own support modules left out."""
     return [tree for tree in program.mentioning(*words) if tree.path.stem != SUPPORT]
+
+
+def is_other_test(file: Context) -> bool:
+    """Whether a file is a test that runs no FSDP: neither a name nor a string of it says so."""
+    if not (file.path.stem.startswith("test_") or file.path.stem.endswith("_test")):
+        return False
+    strings = (node.raw_value for node in file.nodes(cst.SimpleString))
+    return not any("fsdp" in word.lower() for word in (*(n.value for n in file.nodes(cst.Name)), *strings))

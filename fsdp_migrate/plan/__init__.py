@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import libcst as cst
 
@@ -16,6 +17,7 @@ from codemods.tables.state_dicts import CONTEXT
 
 from ..fsdp1.program_model import ProgramModel
 from ..fsdp1.sites import WrapSite
+from ..project.imports import connected
 from . import emissions, kept
 from .context import PlannedModel
 
@@ -36,8 +38,17 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
         changed=emissions.changed(proposed, decided),
         unchanged=emissions.unchanged(proposed, decided),
         sharded=frozenset(_sharded(model, [site for site in sites if decided[site.call] is not Emission.SKIP])),
+        near=_near(model, graph),
     )
     return replace(plan, state_dicts=_state_dicts(model, plan))
+
+
+def _near(model: ProgramModel, graph: kept.Graph) -> frozenset[Path]:
+    """What imports a file that wraps, and what any of those import."""
+    wrapping = {site.file.path for site in model.wrapping.all_sites.values()}
+    if not graph or any(model.together(path) is model.program.texts for path in wrapping):
+        return frozenset(model.program.texts)  # modules are imported by names that are made up
+    return frozenset(connected(graph, wrapping))
 
 
 def _wrap_plan(proposal: Proposal, emission: Emission) -> WrapPlan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdp_migrate.causes import by_cause
 
-from ..helpers import code, rewrite
+from ..helpers import code, rewrite, rewrite_files
 
 
 def told(text: str) -> list[tuple[str, int]]:
@@ -96,3 +96,45 @@ def test_tests_of_sharded_tensors_in_a_file_are_one_finding() -> None:
             return isinstance(item, ShardedTensor)
     """
     assert told(text) == [("FM308", 10)]
+
+
+WRAPS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net)
+"""
+SUMS = """\
+import torch.distributed as dist
+
+
+def average(model):
+    for param in model.parameters():
+        dist.all_reduce(param.grad)
+"""
+
+
+def rules(files: dict[str, str]) -> set[tuple[str, str]]:
+    found = rewrite_files(files).findings
+    return {(each.rule, each.path.name) for each in found if each.level.value == "manual"}
+
+
+def test_a_program_beside_it_that_wraps_nothing() -> None:
+    """Both import the same helpers, and no process runs both."""
+    helpers = "def seed():\n    return 1\n"
+    files = {
+        "helpers.py": helpers,
+        "train.py": "from helpers import seed\n" + WRAPS,
+        "ddp.py": "from helpers import seed\n" + SUMS,
+    }
+    assert rules(files) == set()
+    files["train.py"] = "from ddp import average\n" + files["train.py"]
+    assert rules(files) == {("FM402", "ddp.py")}
+
+
+def test_a_test_that_runs_no_fsdp() -> None:
+    files = {"train.py": WRAPS, "test_sums.py": "from train import build\n" + SUMS}
+    assert rules(files) == set()
+    files["test_sums.py"] += "\n\ndef test_it():\n    average(build('fsdp'))\n"
+    assert rules(files) == {("FM402", "test_sums.py")}
