@@ -1,5 +1,6 @@
 """**What it does.** Finds model classes whose first base is `ABC`, `Generic` or `Protocol`, or a class that comes from
-one of these, and that are not seen to be sharded or cannot be changed (FM425 changes the others).
+one of these, and that cannot be changed (FM425 changes the others): they are sharded, or stand in a file that shards
+what is not seen.
 
 **Why.** `fully_shard` changes the class of the object. With such a base first the layouts differ: `TypeError: __class__
 assignment: 'FSDPM' object layout differs from 'M'`. FSDP1 took both orders.
@@ -63,8 +64,12 @@ CODE = "FM415"
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each class."""
+    wraps_here = any(call in ctx.plan.wraps for call in ctx.nodes(cst.Call))
     for node in ctx.nodes(cst.ClassDef):
-        if not is_refused(ctx, node) or (node in ctx.plan.sharded and behind_the_module(ctx, node) is not None):
+        is_sharded = node in ctx.plan.sharded
+        if not (is_sharded or wraps_here) or not is_refused(ctx, node):
+            continue
+        if is_sharded and behind_the_module(ctx, node) is not None:
             continue
         message = "fully_shard cannot change the class of an object whose first base comes from ABC"
         hint = f"class {node.name.value}(nn.Module, ...): the module first"

@@ -53,6 +53,7 @@ CODE = "FM411"
 
 _OWN = re.compile(r"""["']FSDP["']""")
 _WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
+_BUILTINS = frozenset({"bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple", "type"})
 _DEPTH = 2
 """How many calls a module is followed up."""
 _WRAPPER = re.compile(r"""["']FullyShardedDataParallel["']""")
@@ -67,6 +68,8 @@ def find(ctx: Context) -> Iterator[Finding]:
         asked = [module for part in parts if (module := _class_of(part)) is not None]
         if not asked or any(_WRAPPER.search(ctx.code(part)) for part in parts):
             continue  # the wrapper's own name has a rule that rewrites it
+        if any(_is_builtin(part, ctx) for part in parts):
+            continue  # no module is of that class, sharded or not
         named = any(_OWN.search(ctx.code(part)) for part in parts)
         if named or any(_is_in_model(ctx, module) for module in asked):
             yield finding(
@@ -77,6 +80,11 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "a module is told by its class's name or identity, and a sharded module has a class of its own",
                 "use isinstance with the class, or with FSDPModule for what is sharded",
             )
+
+
+def _is_builtin(node: cst.BaseExpression, ctx: Context) -> bool:
+    """`dict` of `type(x) is dict`."""
+    return isinstance(node, cst.Name) and node.value in _BUILTINS and not ctx.is_local(node.value, node)
 
 
 def _class_of(node: cst.BaseExpression) -> cst.BaseExpression | None:

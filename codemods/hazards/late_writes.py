@@ -104,12 +104,26 @@ def _is_weight(node: cst.BaseExpression) -> bool:
 
 
 def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
-    while True:
+    """Whether something belongs to a sharded model, for those who hold it.
+
+    In its own methods a model was not wrapped under FSDP1 either, and what they put into it belonged to no unit.
+    """
+    while not _is_own(ctx, node):
         if ModelKind.FSDP in ctx.kinds(node):
             return True
         if not isinstance(node, (cst.Attribute, cst.Subscript)):
             return False
         node = node.value
+    return False
+
+
+def _is_own(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether it is the `self` of a method."""
+    method = ctx.scope(node)
+    if not isinstance(node, cst.Name) or not isinstance(method, cst.FunctionDef):
+        return False
+    first = next(iter(method.params.params), None)
+    return isinstance(ctx.scope(method), cst.ClassDef) and first is not None and first.name.value == node.value
 
 
 CHECK = Check(CODE, "write-after-sharding", __doc__, words=("init", "weight", "data", "nn"), find=find)

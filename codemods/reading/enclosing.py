@@ -44,6 +44,21 @@ def is_without_gradients(node: cst.CSTNode, ctx: Context) -> bool:
     return False
 
 
+def is_entered_without_gradients(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether an expression becomes a local variable that is entered beside `torch.no_grad()`, and used nowhere else."""
+    statement = enclosing(ctx, node, cst.Assign)
+    target = statement.targets[0].target if statement is not None and len(statement.targets) == 1 else None
+    if statement is None or not isinstance(target, cst.Name):
+        return False
+    uses = ctx.uses(statement)
+    return bool(uses) and all(_is_entered(use, ctx) and is_without_gradients(use, ctx) for use in uses)
+
+
+def _is_entered(use: cst.Name, ctx: Context) -> bool:
+    call = ctx.parent(use)
+    return isinstance(call, cst.Call) and call.func is use and isinstance(ctx.parent(call), cst.WithItem)
+
+
 def _is_without_gradients(entered: cst.BaseExpression, ctx: Context) -> bool:
     return ctx.dotted(entered.func if isinstance(entered, cst.Call) else entered) in _WITHOUT_GRADIENTS
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
-from codemods.reading.process_groups import is_default, is_of_model
 from codemods.reading.words import last_name, words
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
@@ -53,11 +52,12 @@ def _is_needless(key: str, value: cst.BaseExpression, given: Given, ctx: Context
     if text in {"None", "False"}:
         return True
     if key == "group":
-        return is_default(ctx, value) or ("model" in given and is_of_model(ctx, value, given["model"].value))
+        return True  # FSDP1 asks for the group that the model is sharded over, and FSDP2's model knows its own
     optimizer = ctx.code(given["optim"].value) if "optim" in given else ""
     if key == "optim_input":
         return bool(optimizer) or text == f"{ctx.code(given['model'].value)}.parameters()"
-    return key == "optim_state_dict" and text == f"{optimizer}.state_dict()"
+    made = {origin.file.code(origin.node) if origin.node is not None else "" for origin in ctx.origins(value)}
+    return key == "optim_state_dict" and f"{optimizer}.state_dict()" in {text, *made} and len(made) == 1
 
 
 def _in_new_order(given: Given, ctx: Context) -> Given:

@@ -25,14 +25,6 @@ def is_default(ctx: Context, group: cst.BaseExpression) -> bool:
     return bool(origins) and all(origin.is_none or is_world(origin) for origin in origins)
 
 
-def is_of_model(ctx: Context, group: cst.BaseExpression, model: cst.BaseExpression) -> bool:
-    """Whether a group is seen to be that of the model: its attribute, or what each constructor call was given."""
-    if isinstance(group, cst.Attribute) and group.attr.value == "process_group":
-        return ctx.code(group.value) == ctx.code(model)
-    calls = constructor_calls(model, ctx)
-    return bool(calls) and all(_is_given(where, call, ctx, group) for where, call in calls)
-
-
 def is_over_all(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether each constructor call that a model is seen to come from shards it over all ranks."""
     calls = constructor_calls(model, ctx)
@@ -80,13 +72,3 @@ def _names_no_group(where: Context, call: cst.Call) -> bool:
 
 def _name(origin: Origin) -> str:
     return (isinstance(origin.node, cst.Attribute) and origin.file.fsdp1(origin.node)) or ""
-
-
-def _is_given(where: Context, call: cst.Call, ctx: Context, group: cst.BaseExpression) -> bool:
-    named = [a.value for a in arguments(where, call) if a.keyword is not None and a.keyword.value == "process_group"]
-    if len(named) != 1:
-        return False
-    if where.path == ctx.path and where.code(named[0]) == ctx.code(group) and ctx.same_meaning(group, call):
-        return isinstance(group, (cst.Name, cst.Attribute))
-    made = [{(o.file.path, o.node) for o in file.origins(each)} for file, each in ((where, named[0]), (ctx, group))]
-    return len(made[0]) == 1 and made[0] == made[1] and all(node is not None for _, node in made[0])

@@ -79,13 +79,19 @@ _HINT = "use torch's own, then run again; see whether FSDP2 still needs what was
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for a copy, and one for each place of the program that calls what it defines."""
+    """One finding for each place of the program that calls what a copy defines, or for the copy where none does."""
     if not is_copy(ctx):
         return
     wrapper = next((d for d in _defined(ctx) if d.name.value == WRAPPER and isinstance(d, cst.ClassDef)), None)
     first = wrapper or next(d for d in _defined(ctx) if d.name.value in _TORCH_DEFINES)
+    calls = list(_calls(ctx, wrapper))
     message = "a copy of torch's FSDP sources is not the program's code, and is left as it is"
-    yield finding(CODE, Level.MANUAL, ctx, first, message, _HINT)
+    if not calls:
+        yield finding(CODE, Level.MANUAL, ctx, first, message, _HINT)
+    yield from calls
+
+
+def _calls(ctx: Context, wrapper: cst.FunctionDef | cst.ClassDef | None) -> Iterator[Finding]:
     for definition in _defined(ctx):
         for where, used in ctx.references_to(definition):
             call = where.parent(used)

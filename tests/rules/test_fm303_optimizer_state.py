@@ -385,7 +385,6 @@ def test_state_to_load_into_a_model_with_a_group_of_its_own(group: str) -> None:
 LEFT = [
     ("FSDP.optim_state_dict(*saved)", "not followed"),
     ("FSDP.optim_state_dict(model, optimizer, saved)", "its optim_state_dict is `saved`"),
-    ("FSDP.optim_state_dict(model, optimizer, group=rank)", "its group is `rank`"),
     ("FSDP.optim_state_dict_to_load(model, optimizer, saved, is_named_optimizer=True)", "is_named_optimizer"),
     ("FSDP.optim_state_dict_to_load(saved, rank, optimizer)", "which of its arguments is the model"),
     ("FSDP.scatter_full_optim_state_dict(saved, model, rank)", "its optim_input is `rank`"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fsdp_migrate.causes import by_cause
 
 from ..helpers import code, rewrite, rewrite_files
@@ -138,3 +140,103 @@ def test_a_test_that_runs_no_fsdp() -> None:
     assert rules(files) == set()
     files["test_sums.py"] += "\n\ndef test_it():\n    average(build('fsdp'))\n"
     assert rules(files) == {("FM402", "test_sums.py")}
+
+
+NONE = {
+    "a module puts a layer into itself": """
+        import torch.nn as nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Net(nn.Module):
+            def forward(self, x):
+                if self.head is None:
+                    self.head = nn.Linear(2, 2)
+                return self.head(x)
+
+            def tie(self):
+                self.head.weight = self.body.weight
+
+
+        def build():
+            model = FSDP(Net())
+            model(1)
+            return model
+    """,
+    "a class that is no module's": """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def build(net):
+            model = FSDP(net)
+            return type(model) is dict
+    """,
+    "no gradients where it is entered": """
+        import contextlib
+
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def sample(net, x):
+            model = FSDP(net)
+            no_sync = getattr(model, "no_sync", contextlib.nullcontext)
+            with torch.no_grad(), no_sync():
+                return model(x)
+    """,
+    "wrapped by a function further down": """
+        import models
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def shard(model):
+            return FSDP(model)
+
+
+        def main(name, state):
+            model = models.__dict__[name]()
+            known = model.state_dict()
+            state = {key: value for key, value in state.items() if key in known}
+            model.load_state_dict(state)
+            model = shard(model)
+            return model
+    """,
+    "the group of the model": """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(net, optimizer, group, path):
+            model = FSDP(net, process_group=group)
+            torch.save(FSDP.optim_state_dict(model, optimizer, group=group), path)
+    """,
+    "the optimizer's state in a variable": """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(net, optimizer, path):
+            model = FSDP(net)
+            own = optimizer.state_dict()
+            torch.save(FSDP.optim_state_dict(model=model, optim=optimizer, optim_state_dict=own), path)
+    """,
+}
+
+
+@pytest.mark.parametrize("text", NONE.values(), ids=NONE.keys())
+def test_needs_no_person(text: str) -> None:
+    assert told(text) == []
+
+
+def test_a_layer_that_comes_from_outside() -> None:
+    text = """
+        import torch.nn as nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.model.head = nn.Linear(2, 2)
+    """
+    assert told(text) == [("FM416", 8)]

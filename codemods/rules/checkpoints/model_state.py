@@ -131,8 +131,9 @@ _NOT_SEEN = "it cannot be seen whether this model is wrapped"
 def _is_wrapped_below(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether the function wraps it further down: `net.load_state_dict(state)`, then `FSDP(net)`."""
     here, text = ctx.span(model)[0], ctx.code(model)
-    below = (call for call in ctx.calls(ctx.scope(model)) if call in ctx.plan.wraps and ctx.span(call)[0] > here)
-    return any(ctx.code(argument.value) == text for call in below for argument in call.args)
+    below = [call for call in ctx.calls(ctx.scope(model)) if ctx.span(call)[0] > here]
+    given = [call for call in below if any(ctx.code(argument.value) == text for argument in call.args)]
+    return any(call in ctx.plan.wraps or ModelKind.FSDP in ctx.kinds(call) for call in given)
 
 
 def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
@@ -241,7 +242,8 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
 
     It raises where the model is wrapped; what may be a DDP model, or none at all, is read as before.
     """
-    message = f"{ctx.code(found.model)}.state_dict() is read on one rank alone: gathering it would wait for the others"
+    model = _WRAPPED.sub("", ctx.code(found.model))  # both branches of `model.module if … else model` are one finding
+    message = f"{model}.state_dict() is read on one rank alone: gathering it would wait for the others"
     asking = [
         finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")
     ]

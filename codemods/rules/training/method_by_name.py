@@ -50,7 +50,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import is_without_gradients
+from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 from codemods.tables.names import PACKAGE
@@ -87,7 +87,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not sets_attribute(ctx, str(name.evaluated_value))
         if not is_wrappers:
             return None
-    if name.evaluated_value == "no_sync" and is_without_gradients(node, ctx):
+    unused = is_without_gradients(node, ctx) or is_entered_without_gradients(node, ctx)
+    if name.evaluated_value == "no_sync" and unused:
         return None  # nothing is accumulated: whatever it finds is right
     held = ctx.kinds(node.args[0].value)
     asked = {ModelKind.FSDP, ModelKind.UNKNOWN} if name.evaluated_value in BY_NAME else {ModelKind.FSDP}
