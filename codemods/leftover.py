@@ -183,7 +183,7 @@ def _internals_of(node: cst.CSTNode, ctx: Context) -> Leftover:
     outer = [node, *ctx.ancestors(node)]
     whole = next((each for each in reversed(outer) if isinstance(each, (cst.FunctionDef, cst.ClassDef))), ctx.top)
     start, end = ctx.span(whole)
-    used = {n: n.attr.value for n in ctx.nodes(cst.Attribute) if _is_internal(n, ctx)}
+    used: dict[cst.CSTNode, str] = {n: n.attr.value for n in ctx.nodes(cst.Attribute) if _is_internal(n, ctx)}
     used |= {n: name.rpartition(".")[2] for n, name in ctx.references() if _row(n, name, ctx) is PRIVATE}
     names = dict.fromkeys(used[n] for n in sorted(used, key=ctx.position) if start <= ctx.span(n)[0] < end)
     shown = ", ".join(f"`{name}`" for name in [*names][:_SHOWN]) + (" and more" if len(names) > _SHOWN else "")

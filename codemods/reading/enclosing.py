@@ -45,7 +45,7 @@ def is_without_gradients(node: cst.CSTNode, ctx: Context) -> bool:
 
 
 def is_entered_without_gradients(node: cst.CSTNode, ctx: Context) -> bool:
-    """Whether an expression becomes a local variable that is entered beside `torch.no_grad()`, and used nowhere else."""
+    """Whether an expression becomes a variable that is entered beside `torch.no_grad()`, and nowhere else."""
     statement = enclosing(ctx, node, cst.Assign)
     target = statement.targets[0].target if statement is not None and len(statement.targets) == 1 else None
     if statement is None or not isinstance(target, cst.Name):

@@ -100,7 +100,7 @@ NAMED = [
     ("model.register_comm_hook(x, x)", "FM211"),
     ("model.state_dict_type(model, x)", "FM207"),
     ("model.set_state_dict_type(model, x)", "FM207"),
-    ("model.optim_state_dict(model, x, group=x)", "FM207"),
+    ("model.optim_state_dict(*x)", "FM207"),
     ("model.apply(x)", "FM403"),
     ("FSDP", "FM109"),
     ("{'fsdp': FSDP}", "FM109"),
