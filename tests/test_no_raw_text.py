@@ -48,7 +48,6 @@ STILL = frozenset(
         "codemods/reading/prewrap/inside.py",
         "codemods/reading/prewrap/moving.py",
         "codemods/reading/prewrap/rebinding.py",
-        "codemods/reading/unsynced.py",
         "codemods/rules/checkpoints/model_state.py",
         "codemods/rules/checkpoints/state_dict/__init__.py",
         "codemods/rules/training/assigned_data.py",

@@ -18,7 +18,7 @@ IMPORT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\
 WRAP = IMPORT + "def wrap(net, **kw):\n    return FSDP(net, **kw)\n"
 ACCUMULATE = (
     IMPORT + "def accumulate(net, batch):\n    model = FSDP(net)\n"
-    "    with model.no_sync():\n        model(batch).sum().backward()\n"
+    "    with model.no_sync(): model(batch).sum().backward()\n"
 )
 
 

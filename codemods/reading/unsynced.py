@@ -2,36 +2,51 @@
 
 FSDP1 kept them in `.grad`. FSDP2 keeps them where no `zero_grad` reaches, and adds them to the next step: an epoch that
 ends between two synchronisations changes the next one (last loss 3.045851 before, 2.152269 after, measured on torch
-2.13). A `zero_grad` right behind the optimizer's step finds nothing of the kind, since what steps was synchronised.
+2.13). Behind an optimizer's step there are none: what steps was synchronised, FSDP1 fails otherwise.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
-from codemods.reading.program import others, sets_attribute
+from codemods.reading.facts import NOTHING, Facts
+from codemods.reading.onward import Way
+from codemods.reading.program import others
+from codemods.reading.words import last_name, words
 
-_SCHEDULER = re.compile(r"sched", re.IGNORECASE)
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _SIMPLE = (*_LINES, cst.BaseSmallStatement)
 
 
-def discard_gradients(model: cst.BaseExpression, ctx: Context) -> tuple[list[Edit], list[Import]]:
+def discard_gradients(
+    model: cst.BaseExpression,
+    ctx: Context,
+    starts: Iterable[cst.CSTNode],
+    facts: Facts = NOTHING,
+    last_turns: frozenset[cst.CSTNode] = frozenset(),
+) -> tuple[list[Edit], list[Import]]:
     """The edits that drop the model's unsynchronised gradients behind each `zero_grad` that dropped them so far.
 
-    Raises `NotStatic` where one of them is not seen, or the model is not known beside it.
+    `starts` are the backward passes that do not synchronise, `facts` what is true of a turn that has one. Raises
+    `NotStatic` where a `zero_grad` is not seen, or the model is not known beside it.
     """
-    for other in others(ctx, "zero_grad"):
-        if not all(_follows_step(node, other) for node in other.nodes(cst.Attribute) if node.attr.value == "zero_grad"):
-            raise NotStatic(f"{other.path.name} calls zero_grad")
-    if sets_attribute(ctx, "grad"):
-        raise NotStatic("`.grad` is set by hand")
+    models = _accumulating(model, ctx)
+    way = Way(lambda node, where: _drops(node, where, models), _steps, last_turns=last_turns)
+    for start in starts:
+        way.behind(start, ctx, facts)
+    for where, function in way.lost:
+        way.again(function, where)
+    lost = [function for _, function in way.lost]
+    unseen = [each for where, _ in way.lost for each in _of_others(where, lost, models)]
     edits, imports = [], []
-    for call in _dropping(model, ctx):
+    for where, call in dict.fromkeys([*way.found, *unseen]):
+        if not isinstance(call, cst.Call):
+            raise NotStatic("`.grad` is set by hand")
+        if where is not ctx:
+            raise NotStatic(f"{where.path.name} calls zero_grad")
         if not isinstance(ctx.parent(call), cst.Expr) or not _is_known(model, call, ctx):
             raise NotStatic(f"`{ctx.code(call)}` drops them")
         item = ctx.named(Import(SUPPORT, "discard_unsynced_gradients"), call)
@@ -40,10 +55,41 @@ def discard_gradients(model: cst.BaseExpression, ctx: Context) -> tuple[list[Edi
     return edits, imports
 
 
+def _of_others(
+    ctx: Context, lost: list[cst.FunctionDef], models: tuple[str, frozenset[str]]
+) -> Iterator[tuple[Context, cst.Call]]:
+    """Whoever calls a function that nobody is seen to call may call any other one next."""
+    for where in (ctx, *others(ctx, "zero_grad")):
+        for call in where.nodes(cst.Call):
+            if _drops(call, where, models) and not follows_step(call, where):
+                if not any(outer in lost for outer in where.ancestors(call)):
+                    yield where, call
+
+
+def _accumulating(model: cst.BaseExpression, ctx: Context) -> tuple[str, frozenset[str]]:
+    """The model, and the others of the file that accumulate: each can have an optimizer of its own."""
+    text = ctx.code(model)
+    accumulating = {ctx.code(node.value) for node in ctx.nodes(cst.Attribute) if node.attr.value == "no_sync"}
+    return text, frozenset(accumulating - {text})
+
+
+def _drops(node: cst.CSTNode, ctx: Context, models: tuple[str, frozenset[str]]) -> bool:
+    if isinstance(node, cst.AssignTarget):
+        return isinstance(node.target, cst.Attribute) and node.target.attr.value == "grad"
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return False
+    return node.func.attr.value == "zero_grad" and not _is_for(node.func.value, models, ctx)
+
+
+def _steps(node: cst.CSTNode, ctx: Context) -> bool:
+    """`optimizer.step()`, `scaler.step(optimizer)`; a scheduler's is none."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or node.func.attr.value != "step":
+        return False
+    return not any(word.startswith("sched") for word in words(last_name(node.func.value)))
+
+
 def _behind(call: cst.Call, text: str, ctx: Context) -> Edit:
     """One more statement behind the one that is this call: on a line of its own where that has one."""
-    if any(".no_sync" in ctx.code(item) for node in ctx.ancestors(call) for item in getattr(node, "items", ())):
-        raise NotStatic(f"`{ctx.code(call)}` stands inside of no_sync")
     line = ctx.parent(ctx.parent(call) or call)
     end = ctx.span(call)[1]
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
@@ -54,25 +100,17 @@ def _behind(call: cst.Call, text: str, ctx: Context) -> Edit:
     return Edit(end, end + len(comment), f"{comment}{ctx.newline}{indent}{text}")
 
 
-def _dropping(model: cst.BaseExpression, ctx: Context) -> Iterator[cst.Call]:
-    """The calls of `zero_grad` that can find unsynchronised gradients of the model."""
-    text = ctx.code(model)
-    others = {ctx.code(node.value) for node in ctx.nodes(cst.Attribute) if node.attr.value == "no_sync"} - {text}
-    for call in ctx.nodes(cst.Call):
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
-            continue
-        if not follows_step(call, ctx) and not _is_for(call.func.value, others, text, ctx):
-            yield call
-
-
-def _is_for(owner: cst.BaseExpression, others: set[str], model: str, ctx: Context) -> bool:
+def _is_for(owner: cst.BaseExpression, models: tuple[str, frozenset[str]], ctx: Context) -> bool:
     """Whether what is zeroed is seen to belong to other models that accumulate."""
-    made = [ctx.code(owner), *(o.file.code(o.node) for o in ctx.origins(owner) if o.node is not None)]
-    return any(_names(made, other) for other in others) and not _names(made, model)
+    model, accumulating = models
+    made = [(ctx, owner), *((o.file, o.node) for o in ctx.origins(owner) if o.node is not None)]
+    named = {text for where, node in made for text in _named(node, where)}
+    return bool(named & accumulating) and model not in named
 
 
-def _names(texts: list[str], model: str) -> bool:
-    return any(re.search(rf"(?<![\w.]){re.escape(model)}(?!\w)", text) for text in texts)
+def _named(node: cst.CSTNode, ctx: Context) -> Iterator[str]:
+    """The names in an expression, and their attributes."""
+    yield from (ctx.code(inner) for inner in ctx.inside(node) if isinstance(inner, (cst.Name, cst.Attribute)))
 
 
 def _is_known(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
@@ -97,31 +135,35 @@ def _class(node: cst.CSTNode, ctx: Context) -> cst.ClassDef | None:
 
 def leaves_backward_behind(block: cst.With, ctx: Context) -> bool:
     """Whether a backward is seen behind a block, in the same function, and none in what the block runs."""
-    calls = ctx.calls(ctx.scope(block))
     end = ctx.span(block)[1]
-    behind = any(_goes_backward(ctx.code(call.func)) and ctx.span(call)[0] >= end for call in calls)
-    return behind and not _runs_backward(block, ctx, set())
+    behind = any(is_backward(call) and ctx.span(call)[0] >= end for call in ctx.calls(ctx.scope(block)))
+    return behind and not backwards_in(block, ctx)
 
 
-def _runs_backward(node: cst.CSTNode, ctx: Context, seen: set[cst.CSTNode]) -> bool:
-    """Whether a backward stands in some code, or in the functions of the program that it is seen to call."""
-    if node in seen:
+def backwards_in(node: cst.CSTNode, ctx: Context) -> list[cst.Call]:
+    """The calls in some code that go backward, themselves or by the functions of the program that they run."""
+    return [inner for inner in ctx.inside(node) if isinstance(inner, cst.Call) and _goes_backward(inner, ctx, set())]
+
+
+def is_backward(node: cst.CSTNode) -> bool:
+    """`loss.backward()`, `manual_backward(loss)`, `torch.autograd.grad(loss, x)`."""
+    if not isinstance(node, cst.Call):
         return False
-    seen.add(node)
-    start, end = ctx.span(node)
-    if _goes_backward(ctx.code(node)):
+    if isinstance(node.func, cst.Attribute) and node.func.attr.value == "grad":
+        return last_name(node.func.value) == "autograd"
+    return "backward" in words(last_name(node.func))
+
+
+def _goes_backward(call: cst.Call, ctx: Context, seen: set[cst.CSTNode]) -> bool:
+    if is_backward(call):
         return True
-    inner = [call for call in ctx.nodes(cst.Call) if start <= ctx.span(call)[0] < end]
-    return any(_runs_backward(function, where, seen) for call in inner for where, function in ctx.runs(call))
-
-
-def _goes_backward(text: str) -> bool:
-    return "backward" in text or "autograd.grad" in text
-
-
-def _follows_step(attribute: cst.Attribute, ctx: Context) -> bool:
-    call = ctx.parent(attribute)
-    return isinstance(call, cst.Call) and call.func is attribute and follows_step(call, ctx)
+    for where, function in ctx.runs(call):
+        if function not in seen:
+            seen.add(function)
+            inside = where.inside(function.body)
+            if any(isinstance(inner, cst.Call) and _goes_backward(inner, where, seen) for inner in inside):
+                return True
+    return False
 
 
 def follows_step(call: cst.Call, ctx: Context) -> bool:
@@ -129,10 +171,11 @@ def follows_step(call: cst.Call, ctx: Context) -> bool:
     inner: cst.CSTNode = call
     for outer in ctx.ancestors(call):
         if isinstance(outer, (cst.IndentedBlock, cst.Module, *_LINES)):
-            for statement in reversed(outer.body[: list(outer.body).index(inner)]):
+            body: list[cst.CSTNode] = list(outer.body)
+            for statement in reversed(body[: body.index(inner)]):
                 if _always_steps(statement, ctx):
                     return True
-                if ".backward" in ctx.code(statement):
+                if any(is_backward(each) for each in ctx.inside(statement)):
                     return False
         if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
             return False
@@ -149,5 +192,4 @@ def _always_steps(statement: cst.CSTNode, ctx: Context) -> bool:
         return _always_steps(statement.body, ctx)
     if isinstance(statement, cst.IndentedBlock):
         return any(_always_steps(inner, ctx) for inner in statement.body)
-    steps = re.findall(r"([\w.\[\]]+)\.step\(", ctx.code(statement)) if isinstance(statement, _SIMPLE) else []
-    return any(not _SCHEDULER.search(owner) for owner in steps)
+    return isinstance(statement, _SIMPLE) and any(_steps(inner, ctx) for inner in ctx.inside(statement))

@@ -82,8 +82,8 @@ NEGATED = [
     ("model.no_sync() if i % 4 and last else nullcontext()", "not (i % 4 and last)"),
     ("model.no_sync() if 0 < i < n else nullcontext()", "not (0 < i < n)"),
     ("model.no_sync() if (i or last) < n else nullcontext()", "(i or last) >= n"),
-    ("model.no_sync() if i in last else nullcontext()", "not (i in last)"),
-    ("model.no_sync() if i is None else nullcontext()", "not (i is None)"),
+    ("model.no_sync() if i in last else nullcontext()", "i not in last"),
+    ("model.no_sync() if i is None else nullcontext()", "i is not None"),
 ]
 
 
@@ -160,6 +160,8 @@ SYNCED = [
     "scaler.step(optimizer)\nscaler.update()\noptimizer.zero_grad()",
     "if epoch:\n    scaler.step(optimizer)\nelse:\n    optimizer.step()\nschedule.step()\noptimizer.zero_grad()",
     "optimizer.step()\nif epoch:\n    model.zero_grad()",
+    "optimizer.step()\nmodel(x).sum().backward()\noptimizer.zero_grad()",  # this one synchronises
+    "optimizer.step()\nif x: model(x).sum().backward(); optimizer.zero_grad()",
 ]
 
 
@@ -174,8 +176,6 @@ UNSURE = [
     "schedule.step()\noptimizer.zero_grad()",
     "if epoch:\n    optimizer.step()\noptimizer.zero_grad()",
     "if epoch:\n    optimizer.step()\nelif i:\n    pass\nelse:\n    optimizer.step()\noptimizer.zero_grad()",
-    "optimizer.step()\nmodel(x).sum().backward()\noptimizer.zero_grad()",
-    "optimizer.step()\nif x: model(x).sum().backward(); optimizer.zero_grad()",
     "for _ in x:\n    optimizer.zero_grad()\n    optimizer.step()",
 ]
 
@@ -185,7 +185,7 @@ def test_a_step_that_may_not_have_been(step: str) -> None:
     text = EPOCH.format(before="        pass", step=indented(step, 16)).replace("nullcontext() if i % 4 == 3 else ", "")
     result = rewrite(HEAD + code(text))
     assert result.text.count(DISCARD) == 1
-    assert result.support == {"discard_unsynced_gradients", "no_sync"}
+    assert result.support == {"discard_unsynced_gradients"}
 
 
 def test_optimizer_of_another_method() -> None:
@@ -292,8 +292,6 @@ OUTSIDE = [
     pytest.param("model.no_sync(), amp", "pass", "loss.backward()", False, id="behind"),
     pytest.param("amp, model.no_sync() if x else amp", "pass", "x.scale(loss).backward()", False, id="scaled"),
     pytest.param("model.no_sync()", "pass", "x(loss)", True, id="not seen"),
-    pytest.param("model.no_sync()", "model(x).sum().backward()", "loss.backward()", True, id="in it as well"),
-    pytest.param("model.no_sync()", "torch.autograd.grad(model(x))", "loss.backward()", True, id="of another kind"),
 ]
 
 
@@ -305,6 +303,92 @@ def test_nothing_is_left_unsynchronised_where_the_backward_is_outside(
     assert f"        with {context.replace('model.no_sync()', 'no_sync(model)')}:\n" in result.text
     assert (DISCARD in result.text or Level.MANUAL in {f.level for f in result.findings}) is is_left
     assert any("forward alone" in finding.message for finding in result.findings) is not is_left
+
+
+@pytest.mark.parametrize("run", ["model(x).sum().backward()", "torch.autograd.grad(model(x))"])
+def test_a_backward_in_the_block_and_behind_it(run: str) -> None:
+    text = AROUND_THE_FORWARD.format(context="model.no_sync()", run=run, behind="loss.backward()")
+    result = rewrite(HEAD + code(text))
+    assert (
+        "        model.set_requires_gradient_sync(False)\n        loss = run(model, x)\n"
+        "        model.set_requires_gradient_sync(True)\n        loss.backward()\n"
+    ) in result.text
+    assert DISCARD in result.text
+
+
+STEPS = [
+    pytest.param("optimizer.zero_grad()", "optimizer.step()", id="the step behind the inner loop"),
+    pytest.param(
+        "optimizer.zero_grad()",
+        "if scaler: scaler.step(optimizer)\n                else: optimizer.step()",
+        id="a scaler's",
+    ),
+    pytest.param("optimizer.zero_grad()", "update(optimizer)", id="in a function"),
+]
+
+
+@pytest.mark.parametrize(("before", "behind"), STEPS)
+def test_a_step_on_every_way_to_the_next_zero_grad(before: str, behind: str) -> None:
+    text = f"""
+        def update(optimizer):
+            optimizer.step()
+
+
+        def train(net, batches, optimizer, scaler, last):
+            model = FSDP(net)
+            for batch in batches:
+                {before}
+                for part in batch:
+                    with model.no_sync() if not last(part) else nullcontext():
+                        if not part:
+                            break
+                        model(part).sum().backward()
+                {behind}
+        """
+    result = rewrite(HEAD + code(text))
+    assert "            model.set_requires_gradient_sync(last(part))\n            if not part:\n" in result.text
+    assert not result.support
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_a_batch_without_a_step_leaves_gradients() -> None:
+    text = """
+        def train(net, batches, optimizer, last):
+            model = FSDP(net)
+            for batch in batches:
+                optimizer.zero_grad()
+                for part in batch:
+                    with model.no_sync() if not last(part) else nullcontext():
+                        model(part).sum().backward()
+                {step}
+        """
+    for step in ("if batch.good: optimizer.step()", "batch.good and optimizer.step()"):
+        assert DISCARD in rewrite(HEAD + code(text.format(step=step))).text
+
+
+def test_what_a_caller_asks_is_what_the_function_was_told() -> None:
+    """The step and the zero_grad behind it stand in different functions, under one condition."""
+    text = """
+        def go(model, loss, optimizer, update):
+            if update:
+                loss.backward()
+                optimizer.step()
+            else:
+                with model.no_sync():
+                    loss.backward()
+
+
+        def train(net, batches, optimizer):
+            model = FSDP(net)
+            for i, x in enumerate(batches):
+                update = i % 4 == 3
+                go(model, model(x).sum(), optimizer, update={update})
+                if update:
+                    optimizer.zero_grad()
+        """
+    assert DISCARD not in rewrite(HEAD + code(text.format(update="update"))).text
+    dropped = rewrite(HEAD + code(text.format(update="i % 2")))
+    assert DISCARD in dropped.text or Level.MANUAL in {finding.level for finding in dropped.findings}
 
 
 def test_name_that_says_which_turn_is_the_last() -> None:
@@ -368,18 +452,16 @@ def test_parentheses_in_comments_and_strings_of_the_head() -> None:
 
 
 KEPT = [
-    pytest.param("with model.no_sync():\n        model(1).backward()\n    model(1).backward()", id="two backwards"),
-    pytest.param("with model.no_sync():\n        model(1).backward()", id="always"),
     pytest.param("with model.no_sync() as context:\n        model(1).backward()", id="as"),
     pytest.param("with model.no_sync(): model(1).backward()", id="one line"),
     pytest.param("with model.no_sync() if a else nullcontext(): model(1).backward()", id="one line with a condition"),
-    pytest.param("with a, model.no_sync():\n        model(1).backward()", id="behind another one"),
-    pytest.param("with a, (model.no_sync() if a else nullcontext()):\n        model(1).backward()", id="a, b"),
-    pytest.param("with a:\n        with model.no_sync():\n            model(1).backward()", id="nested"),
     pytest.param("context = model.no_sync() if a else nullcontext()\n    with context:\n        pass", id="in a name"),
     pytest.param("a.enter_context(model.no_sync())", id="exit stack"),
     pytest.param("with model.no_sync() if a else a():\n        model(1).backward()", id="another context"),
-    pytest.param("for _ in a:\n        with (model.no_sync()):\n            model(1).backward()", id="in parentheses"),
+    pytest.param("with model.no_sync():\n        for _ in a:\n            step(model)", id="a backward out of sight"),
+    pytest.param(
+        "for _ in a:\n        with model.no_sync():\n            model(1).backward()\n            break", id="left"
+    ),
 ]
 
 
@@ -390,6 +472,104 @@ def test_any_other_form_enters_the_support_modules_context(statement: str) -> No
     expected = text.replace("model.no_sync()", "no_sync(model)").replace("FSDP(", "fully_shard(")
     assert result.text.endswith(expected)
     assert result.support == {"no_sync"}
+
+
+BY_FLAG = [
+    pytest.param(
+        "with model.no_sync():\n    model(1).backward()",
+        "{off}\nmodel(1).backward()\n{on}",
+        id="always",
+    ),
+    pytest.param(
+        "with model.no_sync():\n    model(1).backward()\nmodel(1).backward()",
+        "{off}\nmodel(1).backward()\n{on}\nmodel(1).backward()",
+        id="two backwards",
+    ),
+    pytest.param(
+        "for _ in a:\n    with (model.no_sync()):\n        model(1).backward()",
+        "for _ in a:\n    {off}\n    model(1).backward()\n    {on}",
+        id="in parentheses",
+    ),
+    pytest.param(
+        "with a, model.no_sync():\n    model(1).backward()",
+        "{off}\nwith a:\n    model(1).backward()\n{on}",
+        id="behind another one",
+    ),
+    pytest.param(
+        "with a, (model.no_sync() if a else nullcontext()):\n    model(1).backward()",
+        "{set}(not a)\nwith a:\n    model(1).backward()",
+        id="a condition behind another one",
+    ),
+    pytest.param(
+        "with model.no_sync() if a else nullcontext(), a:\n    model(1).backward()",
+        "{set}(not a)\nwith a:\n    model(1).backward()",
+        id="before another one",
+    ),
+    pytest.param(
+        "with a:\n    with model.no_sync():\n        model(1).backward()",
+        "with a:\n    {off}\n    model(1).backward()\n    {on}",
+        id="nested",
+    ),
+    pytest.param(
+        "for i in a:\n    with model.no_sync() if i else nullcontext():\n        model(1).backward()\n"
+        "model(2).backward()",
+        "for i in a:\n    {set}(not i)\n    model(1).backward()\n    {on}\nmodel(2).backward()",
+        id="another backward behind the loop",
+    ),
+    pytest.param(
+        "for i in range(a):\n    with model.no_sync() if i < a - 1 else nullcontext():\n        model(1).backward()\n"
+        "model(2).backward()",
+        "for i in range(a):\n    {set}(i >= a - 1)\n    model(1).backward()\nmodel(2).backward()",
+        id="another backward behind a last turn that synchronises",
+    ),
+    pytest.param(
+        "context = model.no_sync() if a else nullcontext()\nprint(a)\nwith context:\n    model(1).backward()",
+        "{set}(not a)\nprint(a)\nmodel(1).backward()",
+        id="in a name",
+    ),
+    pytest.param(
+        "if a and not a.last:\n    context = model.no_sync()\nelse:\n    context = nullcontext()\n"
+        "with context:\n    model(1).backward()",
+        "{set}(not a or a.last)\nmodel(1).backward()",
+        id="if and else",
+    ),
+    pytest.param(
+        "if a:\n    context = nullcontext()\nelse:\n    context = model.no_sync()\n"
+        "with context:\n    model(1).backward()",
+        "{set}(a)\nmodel(1).backward()",
+        id="else and if",
+    ),
+    pytest.param(
+        "maybe = nullcontext\n# but the last\nif isinstance(model, FSDP) and a != 3:\n    maybe = model.no_sync\n"
+        "with maybe():\n    model(1).backward()",
+        "# but the last\nif isinstance(model, FSDPModule):\n    {set}(a == 3)\nmodel(1).backward()",
+        id="the method, with a class test",
+    ),
+    pytest.param(
+        "with model.no_sync() if a.of_some_strategy in (1, 2, 3, 4, 5) and not a.the_last_micro_batch_of_all_of_them"
+        " else nullcontext():\n    model(1).backward()",
+        "{set}(\n    a.of_some_strategy not in (1, 2, 3, 4, 5) or a.the_last_micro_batch_of_all_of_them\n)\n"
+        "model(1).backward()",
+        id="a long condition",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), BY_FLAG)
+def test_the_flag_in_the_place_of_the_context(before: str, after: str) -> None:
+    setter = "model.set_requires_gradient_sync"
+    after = after.format(set=setter, off=f"{setter}(False)", on=f"{setter}(True)")
+    text = "def train(net, a):\n    model = FSDP(net)\n"
+    result = rewrite(HEAD + text + indented(before, 4) + "\n")
+    assert result.text.endswith(f"    model = fully_shard(net)\n{indented(after, 4)}\n")
+    assert not result.support
+
+
+def test_inside_of_another_one() -> None:
+    text = (
+        "model = FSDP(net)\nwith model.no_sync():\n    with model.no_sync():\n        pass\n    model(1).backward()\n"
+    )
+    assert "with model.no_sync():\n" in check_marked(HEAD + text, "FM201", Level.MANUAL, "inside of another").text
 
 
 def test_ddp_or_fsdp() -> None:

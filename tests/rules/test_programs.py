@@ -44,7 +44,7 @@ def test_model_is_followed_from_the_file_that_wraps_it() -> None:
         }
     )
     text = result.after["train.py"]
-    assert "    with no_sync(model):\n" in text
+    assert "    model.set_requires_gradient_sync(False)\n    model(batch).sum().backward()\n" in text
     assert "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in text
     assert "    return model.config, get_model_state_dict(model, " in text
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}

@@ -73,7 +73,7 @@ def test_attributes_of_a_function_come_with_it() -> None:
 
 
 def test_comments_above_a_constant_come_with_it() -> None:
-    assert "# The units inside of `no_sync`" in compose(["no_sync"])
+    assert "# What `set_state_dict_type` set" in compose(["state_dict_type"])
 
 
 def test_order_of_names_does_not_matter() -> None:
@@ -117,15 +117,15 @@ def test_update_recomposes_a_file_nobody_touched() -> None:
 
 def test_update_keeps_edits_and_additions() -> None:
     text = compose(["unwrap"]).replace("else model.module", "else model.inner") + "\n\nMINE = 1\n"
-    new = update(text, ["unwrap", "no_sync", "ModuleWrapPolicy"])
+    new = update(text, ["unwrap", "no_sync", "state_dict_type", "ModuleWrapPolicy"])
     compile(new, "fsdp2_support.py", "exec")
     assert "else model.inner" in new
     assert new.count("def unwrap") == 1
     assert "MINE = 1" in new
-    assert parse(new) == parse(compose(["unwrap", "no_sync", "ModuleWrapPolicy"]))
+    assert parse(new) == parse(compose(["unwrap", "no_sync", "state_dict_type", "ModuleWrapPolicy"]))
     assert update(new, ["no_sync"]) is new
     found = read(new)
-    assert {"nn", "WeakSet", "contextmanager"} <= found.imports.keys()
+    assert {"nn", "WeakKeyDictionary", "contextmanager"} <= found.imports.keys()
     assert new.count("from torch import nn\n") == 1
     assert new.index("from weakref") < new.index("def unwrap")
 

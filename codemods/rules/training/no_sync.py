@@ -33,12 +33,12 @@ def train(net, batches):
 
 ## Fix safety
 
-The flag is set by hand only where this is the program's only backward pass, so that no other one can find it
-switched off. Anywhere else the `with` stays and enters `no_sync(model)` of the support module, which sets the flag
-back even when the body raises. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
+Where another backward pass can come before the flag is set again, it is set back behind the block. Where the model
+may be DDP's, or the block is left by `break` or an exception that is caught, the `with` stays and enters
+`no_sync(model)` of the support module. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
 FSDP1 accumulated in bf16. Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped
 them: where a loop can end between two synchronisations, `discard_unsynced_gradients(model)` of the support module is
-put behind each `zero_grad()` that does not directly follow a step. Where that cannot be seen, it is reported. A
+put behind each `zero_grad()` that can come before the next step. Where that cannot be seen, it is reported. A
 `no_sync` around the forward alone, with the backward behind it, leaves nothing over: FSDP1 synchronised there too.
 
 ## References
@@ -48,7 +48,6 @@ put behind each `zero_grad()` that does not directly follow a step. Where that c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -56,23 +55,21 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.reading.block_layout import replace_head
 from codemods.reading.enclosing import enclosing
+from codemods.reading.facts import NOTHING, Facts, facts_of, without
+from codemods.reading.last_turn import holds_on_last_turn
+from codemods.reading.layout import insertion, removal
+from codemods.reading.negation import conjuncts, negated
+from codemods.reading.onward import Way, set_in
 from codemods.reading.program import defines_method
-from codemods.reading.unsynced import discard_gradients, leaves_backward_behind
+from codemods.reading.sync_choice import SyncChoice, sync_choice
+from codemods.reading.unsynced import backwards_in, discard_gradients, is_backward, leaves_backward_behind
 
 CODE = "FM201"
 
-_FLAG = "no_sync becomes set_requires_gradient_sync"
+_SETTER = "set_requires_gradient_sync"
+_FLAG = f"no_sync becomes {_SETTER}"
 _THROUGH_SUPPORT = "no_sync becomes no_sync of the support module"
 _FORWARD_ALONE = "; around the forward alone it does nothing, as before: the backward behind it synchronises"
-
-_OPPOSITE = {
-    cst.Equal: "!=",
-    cst.NotEqual: "==",
-    cst.LessThan: ">=",
-    cst.GreaterThan: "<=",
-    cst.LessThanEqual: ">",
-    cst.GreaterThanEqual: "<",
-}
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,18 @@ class Match:
     attribute: cst.Attribute
     model: cst.BaseExpression
     held: frozenset[ModelKind]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What is written in the place of a choice."""
+
+    synchronised: str
+    """A template: when the backward synchronises."""
+    guard: cst.BaseExpression | None
+    """The class test without which the model may be another one."""
+    is_reset: bool
+    """Whether the flag is set back behind the block, because another backward would find it."""
 
 
 def match(node: cst.CSTNode, ctx: Context) -> Match | None:
@@ -104,27 +113,153 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
     if isinstance(call, cst.AssignTarget):
         return _manual(found, ctx, f"`{model}.no_sync` is replaced by something else")
-    block = _conditional_block(call, ctx) if isinstance(call, cst.Call) else None
-    if block is not None and found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
-        edits = replace_head(ctx, block[0], f"{ctx.quote(found.model)}.set_requires_gradient_sync({block[1]})")
-        if _ends_synchronised(ctx.plain(block[1]), block[0], ctx):
-            return _rewritten(found, ctx, edits, [], _FLAG)
-        return _with_discards(found, ctx, edits, [], _FLAG)
+    if _is_nested(found, ctx):
+        return _manual(found, ctx, f"`{model}.no_sync` stands inside of another one")
+    choice = sync_choice(found.attribute, ctx)
+    flag = _flag(found, choice, ctx) if choice is not None else None
+    if choice is not None and flag is not None:
+        return _with_discards(found, choice, ctx, _set_by_hand(found.model, choice, flag, ctx), [], _FLAG)
     item = ctx.named(Import(SUPPORT, "no_sync"), found.attribute)
-    if isinstance(call, cst.Call) and call.func is found.attribute:
+    if isinstance(call, cst.Call) and is_called:
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(found, ctx, edits, [item], _THROUGH_SUPPORT + _FORWARD_ALONE)
-        return _with_discards(found, ctx, edits, [item], _THROUGH_SUPPORT)
+        return _with_discards(found, choice, ctx, edits, [item], _THROUGH_SUPPORT)
     partial = ctx.named(Import("functools", "partial"), found.attribute)
     edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
-    return _with_discards(found, ctx, edits, [item, partial], _THROUGH_SUPPORT)
+    return _with_discards(found, choice, ctx, edits, [item, partial], _THROUGH_SUPPORT)
 
 
-def _with_discards(found: Match, ctx: Context, edits: list[Edit], imports: list[Import], message: str) -> Fix:
+def _is_nested(found: Match, ctx: Context) -> bool:
+    """Whether a `with` around this one accumulates already: the inner one must not turn it off."""
+    own = enclosing(ctx, found.attribute, cst.With)
+    outer = [node for node in ctx.ancestors(found.attribute) if isinstance(node, cst.With) and node is not own]
+    entered = [node for block in outer for item in block.items for node in ctx.inside(item)]
+    return any(isinstance(node, cst.Attribute) and ctx.code(node) == ctx.code(found.attribute) for node in entered)
+
+
+def _flag(found: Match, choice: SyncChoice, ctx: Context) -> Flag | None:
+    """How the flag is set; None where the model may be DDP's, or the backward is not seen in the block."""
+    block = choice.block
+    if (
+        not isinstance(block.body, cst.IndentedBlock)
+        or block.asynchronous is not None
+        or choice.item.asname is not None
+    ):
+        return None
+    if not backwards_in(block.body, ctx) or _enters_several(block, ctx) or _is_tried(block, ctx):
+        return None
+    asked = conjuncts(choice.test) if choice.test is not None and choice.accumulates else []
+    guard = next((part for part in asked if _is_class_test(part, found.model, ctx)), None)
+    if guard is None and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
+        return None
+    is_reset = choice.test is None or (guard is not None and len(asked) == 1) or _is_found_by_others(choice, ctx)
+    if is_reset and (guard is not None or _leaves(block.body, ctx)):
+        return None
+    rest = [part for part in asked if part is not guard]
+    if choice.test is None:
+        synchronised = "False"
+    elif guard is not None and len(asked) == 2:
+        synchronised = negated(rest[0], ctx)
+    elif guard is not None:
+        synchronised = f"not ({' and '.join(ctx.quote(part) for part in rest)})"
+    else:
+        synchronised = negated(choice.test, ctx) if choice.accumulates else ctx.quote(choice.test)
+    return Flag(synchronised, guard, is_reset)
+
+
+def _enters_several(block: cst.With, ctx: Context) -> bool:
+    """`with a.no_sync(), b.no_sync():`."""
+    entered = [node for item in block.items for node in ctx.inside(item) if isinstance(node, cst.Attribute)]
+    return sum(node.attr.value == "no_sync" for node in entered) > 1
+
+
+def _is_tried(block: cst.With, ctx: Context) -> bool:
+    """Whether the function goes on behind an exception of the block, which leaves the flag as it was set."""
+    around = [node for node in ctx.ancestors(block) if isinstance(node, cst.Try) and node.handlers]
+    return any(ctx.scope(node) is ctx.scope(block) for node in around)
+
+
+def _is_class_test(part: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
+    """`isinstance(model, FSDP)`."""
+    if not isinstance(part, cst.Call) or ctx.code(part.func) != "isinstance" or len(part.args) != 2:
+        return False
+    return ctx.code(part.args[0].value) == ctx.code(model) and ctx.fsdp1(part.args[1].value) is not None
+
+
+def _is_found_by_others(choice: SyncChoice, ctx: Context) -> bool:
+    """Whether another backward can come behind the block before the flag is set again."""
+    own = set(ctx.inside(choice.block))
+    set_again = {choice.block, choice.chosen}
+    way = Way(lambda node, _: is_backward(node) and node not in own, lambda node, _: node in set_again)
+    way.last_turns = _last_turns(choice, ctx)
+    way.behind(choice.block, ctx)
+    return bool(way.found) or any(
+        is_backward(call) and call not in own
+        for where, _ in way.lost
+        for file in {where, *where.files("backward")}
+        for call in file.nodes(cst.Call)
+    )
+
+
+def _leaves(body: cst.IndentedBlock, ctx: Context) -> bool:
+    """Whether a block is left by anything but its end."""
+    return any(isinstance(node, (cst.Return, cst.Break, cst.Continue, cst.Yield)) for node in ctx.inside(body))
+
+
+def _set_by_hand(model: cst.BaseExpression, choice: SyncChoice, flag: Flag, ctx: Context) -> list[Edit]:
+    """The flag in the place of the choice, the block's body one level out, and the flag set back where it has to be."""
+    block, owner = choice.block, ctx.quote(model)
+    place = choice.chosen or block
+    start = ctx.whole_lines(place)[0]
+    indent = ctx.text[start : ctx.span(place)[0]]
+    line = _one_line_or_three(f"{owner}.{_SETTER}(", flag.synchronised, indent, ctx)
+    if flag.guard is not None:
+        inner = _one_line_or_three(f"{owner}.{_SETTER}(", flag.synchronised, indent + ctx.indent, ctx)
+        line = f"if {ctx.quote(flag.guard)}:{ctx.newline}{indent}{ctx.indent}{inner}"
+    edits = [] if choice.default is None else [removal(ctx, choice.default)]
+    if choice.chosen is not None:
+        edits.append(Edit(*ctx.span(choice.chosen), line))
+    if len(block.items) > 1:
+        edits.append(_item_removal(choice, ctx))
+        if choice.chosen is None:
+            edits.append(insertion(ctx, block, [line]))
+    else:
+        edits += replace_head(ctx, block, line if choice.chosen is None else "")
+    if flag.is_reset:
+        end = ctx.whole_lines(block.body.body[-1])[1]
+        gap = "" if ctx.text[:end].endswith("\n") else ctx.newline
+        edits.append(Edit(end, end, f"{gap}{indent}{owner}.{_SETTER}(True){ctx.newline}"))
+    return edits
+
+
+def _one_line_or_three(head: str, argument: str, indent: str, ctx: Context) -> str:
+    line = f"{head}{argument})"
+    if len(indent) + len(ctx.plain(line)) <= ctx.width or ctx.newline in ctx.plain(line):
+        return line
+    return f"{head}{ctx.newline}{indent}{ctx.indent}{argument}{ctx.newline}{indent})"
+
+
+def _item_removal(choice: SyncChoice, ctx: Context) -> Edit:
+    """One context less in a `with` that enters several."""
+    items = list(choice.block.items)
+    index = items.index(choice.item)
+    if index:
+        return Edit(ctx.span(items[index - 1])[1], ctx.span(choice.item)[1], "")
+    return Edit(ctx.span(choice.item)[0], ctx.span(items[1])[0], "")
+
+
+def _with_discards(
+    found: Match, choice: SyncChoice | None, ctx: Context, edits: list[Edit], imports: list[Import], message: str
+) -> Fix:
     """A loop that can end between two synchronisations: FSDP1's `zero_grad` dropped what was left over."""
+    starts: list[cst.CSTNode] = [found.attribute]
+    facts, last_turns = NOTHING, frozenset[cst.CSTNode]()
+    if choice is not None:
+        starts = [*backwards_in(choice.block.body, ctx)] or [choice.block]
+        facts, last_turns = _facts(choice, ctx), _last_turns(choice, ctx)
     try:
-        discards, support = discard_gradients(found.model, ctx)
+        discards, support = discard_gradients(found.model, ctx, starts, facts, last_turns)
     except NotStatic as reason:
         message += (
             "; gradients that the last turn left unsynchronised survive zero_grad() in FSDP2, FSDP1 dropped them"
@@ -133,6 +268,28 @@ def _with_discards(found: Match, ctx: Context, edits: list[Edit], imports: list[
         hint = "synchronise on the last batch too, or make the number of batches a multiple of the accumulation steps"
         return _rewritten(found, ctx, edits, imports, message, Level.MANUAL, hint)
     return _rewritten(found, ctx, [*edits, *discards], [*imports, *support], message)
+
+
+def _facts(choice: SyncChoice, ctx: Context) -> Facts:
+    """What is true of a turn that accumulates: the condition, and those of the branches that the block stands in."""
+    facts = facts_of(choice.test, choice.accumulates, ctx) if choice.test is not None else NOTHING
+    inner: cst.CSTNode = choice.block
+    for outer in ctx.ancestors(choice.block):
+        if isinstance(outer, (cst.FunctionDef, cst.For, cst.While)):
+            break
+        if isinstance(outer, cst.If):
+            facts |= facts_of(outer.test, inner is outer.body, ctx)
+        inner = outer
+    return without(facts, set_in(choice.block))
+
+
+def _last_turns(choice: SyncChoice, ctx: Context) -> frozenset[cst.CSTNode]:
+    """The loop around a block, where its last turn is seen to synchronise."""
+    loop = enclosing(ctx, choice.block, cst.For)
+    if loop is None or choice.test is None:
+        return frozenset()
+    condition = negated(choice.test, ctx) if choice.accumulates else ctx.quote(choice.test)
+    return frozenset({loop} if holds_on_last_turn(ctx.plain(condition), choice.test, loop, ctx) else ())
 
 
 def _rewritten(
@@ -151,110 +308,6 @@ def _holds_forward_alone(call: cst.Call, ctx: Context) -> bool:
     """Whether the backward is seen behind the `with` that the call opens, and none in it."""
     block = next((node for node in ctx.ancestors(call) if isinstance(node, (cst.With, cst.BaseSmallStatement))), None)
     return isinstance(block, cst.With) and leaves_backward_behind(block, ctx)
-
-
-def _conditional_block(call: cst.Call, ctx: Context) -> tuple[cst.With, str] | None:
-    """The `with A if c else B:` around the call and the condition under which it synchronises.
-
-    None unless the body holds the only backward pass of the program.
-    """
-    choice = ctx.parent(call)
-    if not isinstance(choice, cst.IfExp):
-        return None
-    item = ctx.parent(choice)
-    block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
-    if not isinstance(block, cst.With) or len(block.items) != 1 or block.items[0].asname is not None:
-        return None
-    if not isinstance(block.body, cst.IndentedBlock) or block.asynchronous is not None:
-        return None
-    backward = [node for file, node in ctx.attributes("backward") if _is_called(node, file)]
-    if len(backward) != 1 or backward[0] not in ctx.inside(block.body):
-        return None
-    if call is choice.body:
-        other, synchronised = choice.orelse, _negated(choice.test, ctx)
-    else:
-        other, synchronised = choice.body, ctx.quote(choice.test)
-    is_null = isinstance(other, cst.Call) and (ctx.dotted(other.func) or "").endswith("nullcontext")
-    return (block, synchronised) if is_null else None
-
-
-def _is_called(node: cst.Attribute, ctx: Context) -> bool:
-    call = ctx.parent(node)
-    return isinstance(call, cst.Call) and call.func is node
-
-
-def _negated(test: cst.BaseExpression, ctx: Context) -> str:
-    """`not last` becomes `last`, `i < n` becomes `i >= n`."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return ctx.quote(test.expression)
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1 and not test.lpar:
-        target = test.comparisons[0]
-        opposite = _OPPOSITE.get(type(target.operator))
-        if opposite is not None:
-            return f"{ctx.quote(test.left)} {opposite} {ctx.quote(target.comparator)}"
-    text = ctx.quote(test)
-    simple = isinstance(test, (cst.Name, cst.Attribute, cst.Call)) or bool(test.lpar)
-    return f"not {text}" if simple else f"not ({text})"
-
-
-def _ends_synchronised(synchronised: str, block: cst.With, ctx: Context) -> bool:
-    """Whether the last turn of the loop around the block is seen to synchronise."""
-    loop = enclosing(ctx, block, cst.For)
-    if loop is None:
-        return False
-    turns = _turns(loop, ctx)
-    if turns is None:
-        return False
-    index, count = turns
-    last = [f"{index}=={count}-1", f"{index}>={count}-1", f"{index}+1=={count}", f"{index}+1>={count}"]
-    if count.isdigit():
-        last += [f"{index}=={int(count) - 1}", f"{index}>={int(count) - 1}"]
-    condition = cst.parse_expression(_resolved(synchronised, block, ctx))
-    for part in _alternatives(condition):
-        text = "".join(cst.Module([]).code_for_node(part.with_changes(lpar=(), rpar=())).split())
-        if text.replace(f"({index}+1)", f"{index}+1").replace(f"({count}-1)", f"{count}-1") in last:
-            return True
-    return False
-
-
-def _turns(loop: cst.For, ctx: Context) -> tuple[str, str] | None:
-    """The index and the number of turns of `for i in range(n)` and `for i, x in enumerate(xs)`."""
-    call, target = loop.iter, loop.target
-    if not isinstance(call, cst.Call) or len(call.args) != 1 or call.args[0].keyword is not None:
-        return None
-    argument = "".join(ctx.code(call.args[0]).split())
-    if ctx.code(call.func) == "range" and isinstance(target, cst.Name):
-        return target.value, argument
-    if ctx.code(call.func) == "enumerate" and isinstance(target, cst.Tuple):
-        return ctx.code(target.elements[0].value), f"len({argument})"
-    return None
-
-
-def _alternatives(condition: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """`a` and `b` of `a or b`."""
-    if isinstance(condition, cst.BooleanOperation) and isinstance(condition.operator, cst.Or):
-        yield from _alternatives(condition.left)
-        yield from _alternatives(condition.right)
-    else:
-        yield condition
-
-
-def _resolved(condition: str, block: cst.With, ctx: Context) -> str:
-    """The condition itself, or what the name it consists of was set to in the same loop."""
-    if not condition.isidentifier():
-        return condition
-    choice = block.items[0].item
-    names = [n for n in _names(choice) if n.value == condition]
-    origins = ctx.origins(names[0]) if names else []
-    if len(origins) == 1 and origins[0].node is not None and origins[0].file is ctx:
-        return ctx.code(origins[0].node)
-    return condition
-
-
-def _names(node: cst.CSTNode) -> list[cst.Name]:
-    if isinstance(node, cst.Name):
-        return [node]
-    return [name for child in node.children for name in _names(child)]
 
 
 def _manual(found: Match, ctx: Context, message: str) -> Fix:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
-from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -42,32 +41,18 @@ def free_shards(model: nn.Module) -> None:
             param.to_local().untyped_storage().resize_(0)
 
 
-# The units inside of `no_sync`: FSDP2 cannot be asked whether a unit synchronises.
-UNSYNCED: WeakSet[FSDPModule] = WeakSet()
-
-
 @contextmanager
 def no_sync(model: Any) -> Generator[None, None, None]:
-    """Accumulate gradients without communication. What counts is where the backward runs.
-
-    FSDP2 only has a switch that stays as it was set. This one is turned back after an exception, and not by the inner
-    one of two contexts.
-    """
-    sharded = [m for m in model.modules() if isinstance(m, FSDPModule)]
-    if not sharded:  # DDP has a method of its own
-        with getattr(model, "no_sync", nullcontext)():
+    """Accumulate gradients without communication. What counts is where the backward runs."""
+    if not hasattr(model, "set_requires_gradient_sync"):  # DDP has a context of its own
+        with model.no_sync():
             yield
         return
-    units = [m for m in sharded if m not in UNSYNCED]
-    for unit in units:
-        unit.set_requires_gradient_sync(False, recurse=False)
-    UNSYNCED.update(units)
+    model.set_requires_gradient_sync(False)
     try:
         yield
     finally:
-        for unit in units:
-            unit.set_requires_gradient_sync(True, recurse=False)
-        UNSYNCED.difference_update(units)
+        model.set_requires_gradient_sync(True)
 
 
 def discard_unsynced_gradients(model: nn.Module) -> None:
