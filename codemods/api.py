@@ -29,6 +29,8 @@ class Options:
     """The oldest torch that the output has to run on."""
     checkpoint_format: str = "keep"
     """What a full checkpoint becomes: `keep` for one file, `dcp` for a folder that every rank writes to."""
+    read_fsdp1_files: bool = False
+    """Whether files of LOCAL_STATE_DICT that FSDP1 saved have to load: without, a rank loads what it saved on FSDP2."""
     contract: bool = False
     """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
     marks: bool = False

@@ -45,6 +45,10 @@ Quiet = Annotated[bool | None, typer.Option("--quiet", "-q", help="Only what nee
 StdinName = Annotated[Path | None, typer.Option(help="What the file on standard input is called.")]
 Format = Annotated[str | None, typer.Option(help=f"One of {', '.join(config.OUTPUT_FORMATS)}.")]
 CheckpointFormat = Annotated[str | None, typer.Option(help="Full checkpoints: keep them one file, or dcp.")]
+ReadFsdp1Files = Annotated[
+    bool | None,
+    typer.Option("--read-fsdp1-files", help="Files by rank (LOCAL_STATE_DICT): load those that FSDP1 saved, too."),
+]
 TorchVersion = Annotated[str | None, typer.Option(help="The oldest torch that the output has to run on.")]
 
 
@@ -62,6 +66,7 @@ def rewrite(
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
     checkpoint_format: CheckpointFormat = None,
+    read_fsdp1_files: ReadFsdp1Files = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,
@@ -92,6 +97,7 @@ def check(
     context: typer.Context,
     paths: Paths = None,
     checkpoint_format: CheckpointFormat = None,
+    read_fsdp1_files: ReadFsdp1Files = None,
     torch_version: TorchVersion = None,
     exclude: Exclude = None,
     select: Select = None,

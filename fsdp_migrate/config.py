@@ -48,6 +48,8 @@ class Config:
     output_format: str = "full"
     torch_version: tuple[int, int] = OLDEST_TORCH
     checkpoint_format: str = "keep"
+    read_fsdp1_files: bool = False
+    """Whether the output reads the flat pieces that each rank of FSDP1 saved of a LOCAL_STATE_DICT."""
     script: str = ""
     """What `check --run-gpus N` runs when no SCRIPT is given, relative to pyproject.toml."""
     module: str = ""
@@ -241,6 +243,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
     "torch-version": _version,
     "checkpoint-format": lambda value: _one_of(value, CHECKPOINT_FORMATS),
+    "read-fsdp1-files": _flag,
     "script": _text,
     "module": _text,
     "args": _strings,

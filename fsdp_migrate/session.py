@@ -82,7 +82,8 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
     from .unfollowed import hidden
 
     is_check = command is Command.CHECK
-    options = Options(config.torch_version, config.checkpoint_format, contract=is_check, marks=not is_check)
+    chosen = config.torch_version, config.checkpoint_format, config.read_fsdp1_files
+    options = Options(*chosen, contract=is_check, marks=not is_check)
     report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)

@@ -37,6 +37,7 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         output-format = "json"
         torch-version = "2.7"
         checkpoint-format = "dcp"
+        read-fsdp1-files = true
         script = "src/train.py"
         module = "jobs.train"
         args = ["--epochs", "1"]

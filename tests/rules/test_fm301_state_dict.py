@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from codemods.api import Level
+from fsdp_migrate.pipeline import Options
 
 from ..helpers import check_marked, check_noop, code, meaning, rewrite
 
@@ -498,6 +499,7 @@ def test_other_objects_have_state_dicts_too() -> None:
     assert rewrite(text).text.endswith(f"    schedule = Schedule()\n{wanted}")
 
 
+READING = Options(read_fsdp1_files=True)
 _LOCAL = "FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
 
 
@@ -518,15 +520,38 @@ _LOCAL = "FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT)"
         ),
     ],
 )
-def test_local_state_dict_is_what_each_rank_has(statements: str, after: str) -> None:
+def test_local_state_dict_that_fsdp1_saved_loads_where_it_is_asked_for(statements: str, after: str) -> None:
     made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
-    result = rewrite(
-        (HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n").replace(
-            "from torch", "import torch\nfrom torch", 1
-        )
-    )
+    text = HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n"
+    result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1), READING)
     assert result.text.endswith(f"{made}    {after}\n")
     assert {level for _, level, _ in result.summary} == {"rewritten", "review"}
+
+
+@pytest.mark.parametrize(
+    ("statements", "after"),
+    [
+        ("optimizer.save(model.state_dict(), path)", "optimizer.save(model.state_dict(), path)"),
+        (
+            "name = path.format(1)\n        optimizer.load_state_dict(path.load(name))",
+            "name = path.format(1)\n    optimizer.load_state_dict(refuse_flat_state(path.load(name)))",
+        ),
+        ("model.load_state_dict(path.load(1))", "model.load_state_dict(path.load(1))"),
+        (
+            "return model.load_state_dict(path, strict=False), optimizer.load_state_dict(path)",
+            "return model.load_state_dict(refuse_flat_state(path), strict=False),"
+            " optimizer.load_state_dict(refuse_flat_state(path))",
+        ),
+    ],
+)
+def test_local_state_dict_is_what_each_rank_has(statements: str, after: str) -> None:
+    made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
+    text = HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n"
+    result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1))
+    assert result.text.endswith(f"{made}    {after}\n")
+    assert result.support <= {"refuse_flat_state"}
+    (review,) = [f for f in result.findings if f.level is Level.REVIEW]
+    assert "--read-fsdp1-files" in review.hint
 
 
 def test_optimizer_of_a_rank_that_is_loaded_outside_of_the_context() -> None:
@@ -534,16 +559,18 @@ def test_optimizer_of_a_rank_that_is_loaded_outside_of_the_context() -> None:
     body = (
         f"    optimizer.load_state_dict(path.load())\n    with {_LOCAL}:\n        path.save(optimizer.state_dict())\n"
     )
-    text = rewrite(HEAD + "    optimizer = path.optimizer(model)\n" + body + body.split("\n", 1)[1]).text
+    program = HEAD + "    optimizer = path.optimizer(model)\n" + body + body.split("\n", 1)[1]
+    text = rewrite(program, READING).text
     assert text.count("load_local_optim_state_dict(model, optimizer, path.load())") == 1
     assert "LOCAL_STATE_DICT" not in text
+    assert rewrite(program).text.count("optimizer.load_state_dict(refuse_flat_state(path.load()))") == 1
 
 
 def test_optimizer_in_a_context_for_another_model() -> None:
     """The context changed nothing for it: the model is the one that the optimizer was made for."""
     other = "    other = FSDP(path.net)\n    optimizer = path.optimizer(model.parameters())\n"
     body = f"    with {_LOCAL.replace('model,', 'other,')}:\n        optimizer.load_state_dict(path.load())\n"
-    assert "load_local_optim_state_dict(model, optimizer, path.load())" in rewrite(HEAD + other + body).text
+    assert "load_local_optim_state_dict(model, optimizer, path.load())" in rewrite(HEAD + other + body, READING).text
 
 
 @pytest.mark.parametrize(

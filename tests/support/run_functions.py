@@ -918,6 +918,29 @@ def local_files_go_on() -> None:
 
 
 @check()
+def files_of_a_rank_are_those_of_fsdp2() -> None:
+    """Without the functions that read FSDP1's: plain torch, and an error where a file is not of FSDP2."""
+    kind = fsdp1.StateDictType.LOCAL_STATE_DICT
+    for orig in (True, False):
+        old = trained(FSDP1, use_orig_params=orig)
+        with FSDP.state_dict_type(old[0], kind):
+            states = old[0].state_dict(), old[1].state_dict()
+        new = trained(FSDP2)
+        for state in states:
+            raises(ValueError, lambda state=state: support.refuse_flat_state(state), "flat pieces")
+        raises(RuntimeError, lambda new=new, state=states[0]: new[0].load_state_dict(state))
+    new, file = trained(FSDP2), io.BytesIO()
+    torch.save((new[0].state_dict(), new[1].state_dict()), file)
+    file.seek(0)
+    model_state, optim_state = torch.load(file)
+    other = trained(FSDP2, steps=1)
+    other[0].load_state_dict(support.refuse_flat_state(model_state), strict=False)
+    other[1].load_state_dict(support.refuse_flat_state(optim_state))
+    equal(continue_training(*new, seed=1), continue_training(*other, seed=1))
+    support.refuse_flat_state(torch.optim.AdamW(new[0].parameters()).state_dict())
+
+
+@check()
 def local_files_of_two_ranks_go_on() -> None:
     local_files_go_on()
 

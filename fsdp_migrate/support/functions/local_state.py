@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
 
-from .model_state import part_of
+from .summon import write_shard
 from .training import reshard_all, shard_groups
 
 FLAT_PARAM = "_flat_param"
@@ -70,6 +71,15 @@ def joined(param: torch.Tensor, piece: torch.Tensor | None) -> torch.Tensor:
     return torch.cat([each[:size] for each, size in zip(pieces, sizes, strict=True)])
 
 
+def part_of(param: torch.Tensor, full: Any) -> Any:
+    """This rank's part of a full tensor; what is no such tensor, as it is."""
+    if not isinstance(param, DTensor) or not isinstance(full, torch.Tensor) or full.shape != param.shape:
+        return full
+    part = torch.empty_like(param)
+    write_shard(part, full)
+    return part
+
+
 def cut(flat: torch.Tensor, params: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """This rank's part of each of the parameters that a flat tensor holds; what is behind them is padding."""
     parts, start = [], 0
@@ -85,6 +95,14 @@ def local_piece(value: Any) -> Any:
         return value
     shards = value.local_shards()
     return shards[0].tensor if shards else None
+
+
+def refuse_flat_state(state_dict: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What this rank saved of an FSDP2 model or of its optimizer, as it is. Pieces of FSDP1 fail later."""
+    tensors = [value for value in tree_leaves(dict(state_dict)) if isinstance(value, torch.Tensor) and value.dim()]
+    if tensors and not any(isinstance(value, DTensor) for value in tensors):
+        raise ValueError("this file holds flat pieces of FSDP1: save a full state dict with the FSDP1 program instead")
+    return state_dict
 
 
 def load_local_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
+from torch.distributed.tensor import DTensor, distribute_tensor
 
-from .model_state import gather, outline, shard_like
-from .summon import is_first_rank
+from .summon import full_tensor, is_first_rank
 from .training import reshard_all
 
 
@@ -41,6 +41,19 @@ def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer) -> dict[st
     own = optim.state_dict()
     groups = [{**group, "params": [keys[key] for key in group["params"]]} for group in own["param_groups"]]
     return {"state": {keys[key]: values for key, values in own["state"].items()}, "param_groups": groups}
+
+
+def gather(value: Any, offload_to_cpu: bool, keep: bool = True) -> Any:
+    """A nested state dict with every DTensor gathered, one after the other; nothing is kept where it is not wanted."""
+    if isinstance(value, Mapping):
+        return {key: gather(item, offload_to_cpu, keep) for key, item in value.items()}
+    if not isinstance(value, torch.Tensor):
+        return value
+    full = full_tensor(value)
+    if not keep:
+        return None
+    # A copy, since gathering over one rank gives the parameter itself, and so do buffers.
+    return full.to("cpu" if offload_to_cpu else full.device, copy=True)
 
 
 def full_optim_state_dict(
@@ -97,6 +110,30 @@ def sharded_optim_state_dict(
     """FSDP1's sharded optimizer state dict, with DTensors in it, to be saved by `torch.distributed.checkpoint`."""
     named = named_optim_state(model, optim)
     return offload(named) if offload_to_cpu else named
+
+
+def outline(value: Any) -> Any:
+    """A state dict for ranks that have none: shapes of plain tensors, None for what each rank has its own part of."""
+    if isinstance(value, Mapping):
+        return {key: outline(item) for key, item in value.items()}
+    if isinstance(value, DTensor):
+        return None
+    return value.to("meta") if isinstance(value, torch.Tensor) and value.dim() else value
+
+
+def shard_like(param: torch.Tensor, value: Any, outlined: Any) -> Any:
+    """This rank's part of a parameter, or of one item of its state. The first rank has the whole of it."""
+    if outlined is None or not isinstance(outlined, torch.Tensor):
+        return value if outlined is None else outlined
+    if not outlined.dim():
+        # FSDP1 without use_orig_params saved one `step` for a unit, and each of its parameters would advance it.
+        return outlined.clone()
+    device = param.device_mesh.device_type if isinstance(param, DTensor) else param.device
+    full = torch.empty_like(outlined, device=device) if value is None else value.to(device)
+    if isinstance(param, DTensor) and full.shape == param.shape:
+        return distribute_tensor(full, param.device_mesh, param.placements).to(param.device)
+    dist.broadcast(full, src=0)
+    return full
 
 
 def optim_state_dict_to_load(

@@ -26,9 +26,7 @@ def is_first_rank(model: nn.Module) -> bool:
     param = next((param for param in model.parameters() if isinstance(param, DTensor)), None)
     if param is None:
         return dist.get_rank() == 0
-    mesh = param.device_mesh
-    cut = [dim for dim, placement in enumerate(param.placements) if placement.is_shard() and mesh.size(dim) > 1]
-    return not any(mesh.get_local_rank(dim) for dim in cut or range(mesh.ndim))
+    return param.device_mesh.get_local_rank(param.device_mesh.ndim - 1) == 0
 
 
 def full_parameters(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -43,8 +43,9 @@ finds missing keys. Where the program compiles a model or a part of one, functio
 `_orig_mod.` in the names, which torch's own take out. Where the body hands the model to other code, which may call
 `state_dict()` in turn, the context stays, as one of the support module. `FSDP.set_state_dict_type(model, ...)` goes
 where all that it holds for is read or loaded below it, in the same function. A context of LOCAL_STATE_DICT goes:
-FSDP2's own state dict is each rank's part. What is loaded there goes through the support module, which also reads the
-flat pieces that FSDP1 saved (torch 2.13, 2 and 4 ranks, with use_orig_params and without).
+FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat pieces, and is refused; with
+`--read-fsdp1-files` what is loaded there goes through functions of the support module that read those, too (torch 2.13,
+2 and 4 ranks, with use_orig_params and without).
 
 ## References
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -20,6 +20,7 @@ CODE = "FM301"
 HINT = "save SHARDED_STATE_DICT with an FSDP1 script first, and load that"
 _KIND = "StateDictType.LOCAL_STATE_DICT"
 _LOAD = "load_state_dict"
+_OF_MODEL = "load_local_state_dict"
 
 
 def is_local(call: cst.Call, ctx: Context) -> bool:
@@ -60,15 +61,35 @@ def _by_rank(call: cst.Call, ctx: PlannedContext) -> Fix:
     model = call.args[0].value
     loads = list(_loads(block, model, ctx))
     loads += _loads_beside(call, block, ctx)
-    item = [Import(SUPPORT, _function(load, model, ctx)) for load in loads]
-    named = [ctx.named(each, load) for each, load in zip(item, loads, strict=True)]
-    edits = [
-        Edit(*ctx.bare_span(load), _loaded(load, each.local, model, ctx))
-        for each, load in zip(named, loads, strict=True)
-    ]
-    message = "LOCAL_STATE_DICT goes: each rank saves and loads its part as before, and files of FSDP1 load too"
-    hint = "load them on as many ranks as saved them; FSDP1 does not load what the rewritten program saves"
-    return Fix([*replace_head(ctx, block), *edits], [finding(CODE, Level.REVIEW, ctx, call, message, hint)], named)
+    message = "LOCAL_STATE_DICT goes: each rank saves and loads its part as before"
+    if ctx.options.read_fsdp1_files:
+        edits, imports = _reading_fsdp1_files(loads, model, ctx)
+        message += ", and files of FSDP1 load too"
+        hint = "load them on as many ranks as saved them; FSDP1 does not load what the rewritten program saves"
+    else:
+        edits, imports = _refusing_fsdp1_files(loads, model, ctx)
+        message += "; a file that FSDP1 saved is an error"
+        hint = "go on from a full checkpoint, or rewrite with --read-fsdp1-files"
+    found = finding(CODE, Level.REVIEW, ctx, call, message, hint)
+    return Fix([*replace_head(ctx, block), *edits], [found], imports)
+
+
+def _reading_fsdp1_files(
+    loads: Sequence[cst.Call], model: cst.BaseExpression, ctx: PlannedContext
+) -> tuple[list[Edit], list[Import]]:
+    named = [ctx.named(Import(SUPPORT, _function(load, model, ctx)), load) for load in loads]
+    pairs = zip(loads, named, strict=True)
+    return [Edit(*ctx.bare_span(load), _loaded(load, each.local, model, ctx)) for load, each in pairs], named
+
+
+def _refusing_fsdp1_files(
+    loads: Sequence[cst.Call], model: cst.BaseExpression, ctx: PlannedContext
+) -> tuple[list[Edit], list[Import]]:
+    """A model that is loaded strictly refuses them by itself; an optimizer takes them over, and fails at its step."""
+    unchecked = [load for load in loads if _function(load, model, ctx) != _OF_MODEL or len(load.args) > 1]
+    named = [ctx.named(Import(SUPPORT, "refuse_flat_state"), load) for load in unchecked]
+    states = [(load.args[0].value, each.local) for load, each in zip(unchecked, named, strict=True)]
+    return [Edit(*ctx.span(state), f"{name}({ctx.quote(state)})") for state, name in states], named
 
 
 def _loads(block: cst.With, model: cst.BaseExpression, ctx: Context) -> Iterator[cst.Call]:
@@ -121,7 +142,7 @@ def _is_load(call: cst.Call) -> bool:
 
 def _function(load: cst.Call, model: cst.BaseExpression, ctx: Context) -> str:
     owner = cst.ensure_type(load.func, cst.Attribute).value
-    return "load_local_state_dict" if ctx.code(owner) == ctx.code(model) else "load_local_optim_state_dict"
+    return _OF_MODEL if ctx.code(owner) == ctx.code(model) else "load_local_optim_state_dict"
 
 
 def _loaded(load: cst.Call, function: str, model: cst.BaseExpression, ctx: PlannedContext) -> str:
