@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,14 +68,14 @@ def write(
     changes: list[Change] = []
     errors: list[FileError] = []
     failed: set[Path] = set()
-    supports: dict[Path, set[str]] = defaultdict(set)
+    supports: dict[Path, support.Asked] = {}
     for group in groups:
         try:
             changes += _of_group(program, pending, group, search, supports)
         except Fault as fault:
             errors.append(FileError(fault.path, str(fault), _HINT))
             failed.update(group)
-    written = (support_file.change(home, names, program.texts) for home, names in supports.items())
+    written = (support_file.change(home, asked, program.texts) for home, asked in supports.items())
     changes += [change for change in written if change is not None]
     return Written(tuple(sorted(changes, key=lambda change: change.path)), tuple(errors), frozenset(failed))
 
@@ -86,7 +85,7 @@ def _of_group(
     pending: Mapping[Path, Pending],
     group: Sequence[Path],
     search: SearchPath,
-    supports: dict[Path, set[str]],
+    supports: dict[Path, support.Asked],
 ) -> list[Change]:
     texts = program.texts
     wanted = {path: pending[path] for path in group if path in pending}
@@ -107,6 +106,10 @@ def _of_group(
         if place.unserved:
             folder = place.unserved[0].name
             raise Fault(path, f"no import of {support_file.NAME} works where the file is found from {folder}/", ())
+        lacking = support_file.unserved(place.path, tidied[path].support, texts)
+        if lacking:
+            # The functions of an edited one are the user's.
+            raise Fault(place.path, f"edited since it was written, and lacks {', '.join(lacking)}", ())
     changes = []
     for path, result in tidied.items():
         first, second = (*places[path].modules, "")[:2] if path in places else (SUPPORT, "")
@@ -116,7 +119,8 @@ def _of_group(
         if text != texts[path]:
             changes.append(Change(path, texts[path], text))
     for path in users:
-        supports[places[path].path].update(tidied[path].support)
+        home = places[path].path
+        supports[home] = support.joined(supports.get(home, {}), tidied[path].support)
     return changes
 
 

@@ -5,6 +5,7 @@ Works on the new text, so that nothing has to be known about which edit needed w
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Import
 from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, POLICIES, fsdp1_name
 
+from .. import support
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.scopes import Scope
 from ..pyanalysis.symbols import dotted_name
@@ -37,9 +39,22 @@ class Tidied:
     additions: Sequence[Import]
 
     @property
-    def support(self) -> frozenset[str]:
-        """The names of the support module that the new text imports."""
-        return frozenset(item.name for item in self.additions if item.module == SUPPORT)
+    def support(self) -> support.Asked:
+        """The names of the support module that the new text imports, with what its calls pass.
+
+        FSDP1's own names can be called from anywhere, and with all that FSDP1 took.
+        """
+        names = {item.local: item.name for item in self.additions if item.module == SUPPORT}
+        if not names:
+            return {}
+        here = {
+            _bound(alias): dotted_name(alias.name)
+            for statement, alias in _aliases(self.tree)
+            if _imported(statement, alias).split(".")[-2:-1] == [SUPPORT]
+        }
+        calls = support.asked_by(ast.parse(self.tree.text), {**here, **names})
+        hidden = [name for name in names.values() if name not in calls or is_vocabulary(name)]
+        return support.joined(calls, support.everything(hidden))
 
     def text(self, support_module: str = SUPPORT, otherwise: str = "", own: Collection[str] = ()) -> str:
         """The new text, with the support functions imported from `support_module`, such as `.fsdp2_support`.

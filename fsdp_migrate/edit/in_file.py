@@ -34,10 +34,11 @@ class OwnText:
 
 def own_text(tidied: Tidied) -> OwnText | None:
     """The functions put above the first statement that uses them; None where they need a file of their own."""
-    names = tidied.support
+    asked = tidied.support
+    names = asked.keys()
     if not names <= _BESIDE_THE_WRAP:
         return None
-    needed = support.needed(names)
+    needed = support.cut(asked)
     body = "\n\n\n".join(each.text for each in needed)
     wanted = {item for each in needed for item in support.imports_of(each)}
     renamed = any(item.alias for item in tidied.additions if item.module == SUPPORT)

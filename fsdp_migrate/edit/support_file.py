@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,16 +50,23 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     return found
 
 
-def change(path: Path, names: Iterable[str], texts: Mapping[Path, str]) -> Change | None:
-    """The support module with these names in it; None when it holds them already. What the user edited is kept.
-
-    One that another program of the same folder uses is not among this program's texts: it is read from the disk.
-    """
-    before = texts.get(path)
-    if before is None and probes.is_file(path):
-        before = read_source(path).text
-    after = support.update(before, names) if before is not None else support.compose(names)
+def change(path: Path, asked: support.Asked, texts: Mapping[Path, str]) -> Change | None:
+    """The support module for these calls; None when it serves them already. What the user edited is kept."""
+    before = _there(path, texts)
+    after = support.update(before, asked) if before is not None else support.compose(asked)
     return Change(path, before, after) if after != before else None
+
+
+def unserved(path: Path, asked: support.Asked, texts: Mapping[Path, str]) -> list[str]:
+    """The parameters that a support module lacks which the user edited, so that it is not cut anew."""
+    before = _there(path, texts)
+    return support.unserved(before, asked) if before is not None else []
+
+
+def _there(path: Path, texts: Mapping[Path, str]) -> str | None:
+    """One that another program of the same folder uses is not among this program's texts: it is read from the disk."""
+    before = texts.get(path)
+    return read_source(path).text if before is None and probes.is_file(path) else before
 
 
 def _host(start: Path, groups: Mapping[Path, Collection[Path]], search: SearchPath) -> Path:

@@ -3,9 +3,25 @@
 from pathlib import Path
 
 from codemods.api import SUPPORT as NAME
-from fsdp_migrate.support.compose import available, compose, edited, imports_of, needed, parse, update
+from fsdp_migrate.support.compose import compose, imports_of, joined, parse, unserved, update
+from fsdp_migrate.support.cut import Asked, asked_by, cut, everything
+from fsdp_migrate.support.library import available
 
-__all__ = ["NAME", "available", "compose", "edited", "imports_of", "is_support_file", "needed", "parse", "update"]
+__all__ = [
+    "NAME",
+    "Asked",
+    "asked_by",
+    "available",
+    "compose",
+    "cut",
+    "everything",
+    "imports_of",
+    "is_support_file",
+    "joined",
+    "parse",
+    "unserved",
+    "update",
+]
 
 
 def is_support_file(path: Path) -> bool:

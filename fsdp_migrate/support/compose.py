@@ -1,7 +1,4 @@
-"""Writes `fsdp2_support.py`: the source text of the functions a program needs, and of what those need.
-
-The text is cut out of the modules in `functions/` with `ast`. Neither they nor torch are imported.
-"""
+"""Writes `fsdp2_support.py`: the functions that a program needs, cut to its calls, and what those need."""
 
 from __future__ import annotations
 
@@ -9,132 +6,17 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from codemods.api import Import
 
-# In the order that the parts of a composed file have: a definition uses only what stands before it.
-MODULES = (
-    *("policies", "units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
-    *("model_state", "local_state", "optimizer_state", "sharded_files", "state_dict_type"),
-)
+from .cut import Asked, asked_by, cut, defaults
+from .library import Definition, available, library, read
 
 DOCSTRING = '''"""What this program used of FSDP1, on FSDP2 (`fully_shard`).
 
 Written by fsdp-migrate, and yours from here on: it needs only torch, and a later run keeps what you change.
 """
 '''
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A top-level constant, class or function, with the comments above it and the attributes set on it below."""
-
-    name: str
-    text: str
-    tree: str
-    """What of it matters to Python: tells an edit from a reformatting."""
-    uses: frozenset[str]
-    """The names it takes from outside of itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A parsed file: its definitions in order, and its absolute imports by the name that they bind."""
-
-    definitions: dict[str, Definition]
-    imports: dict[str, str]
-
-
-def read(text: str) -> Source:
-    """Take a file apart."""
-    lines = text.splitlines()
-    statements: dict[str, list[ast.stmt]] = defaultdict(list)
-    imports: dict[str, str] = {}
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.Import):
-            imports.update({alias.asname or alias.name.partition(".")[0]: statement("", alias) for alias in node.names})
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module and node.module != "__future__":
-            imports.update({alias.asname or alias.name: statement(node.module, alias) for alias in node.names})
-        elif name := defined(node):
-            statements[name].append(node)
-    return Source({name: taken(name, nodes, lines) for name, nodes in statements.items()}, imports)
-
-
-def taken(name: str, nodes: list[ast.stmt], lines: list[str]) -> Definition:
-    """One definition out of the statements that make it."""
-    inside = [child for node in nodes for child in ast.walk(node)]
-    bound = {child.arg for child in inside if isinstance(child, ast.arg)}
-    bound |= {child.id for child in inside if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
-    loaded = {child.id for child in inside if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
-    text = "\n".join(lines[first_line(nodes[0], lines) : nodes[-1].end_lineno])
-    return Definition(name, text, "".join(ast.dump(node) for node in nodes), frozenset(loaded - bound - {name}))
-
-
-def statement(module: str, alias: ast.alias) -> str:
-    """The statement that imports one name."""
-    start = f"from {module} import" if module else "import"
-    return f"{start} {alias.name} as {alias.asname}" if alias.asname else f"{start} {alias.name}"
-
-
-def defined(node: ast.stmt) -> str | None:
-    """The name that a top-level statement defines, or sets an attribute on."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        return node.name
-    if isinstance(node, ast.Assign):
-        target = node.targets[0]
-    elif isinstance(node, ast.AnnAssign):
-        target = node.target
-    else:
-        return None
-    while isinstance(target, ast.Attribute):
-        target = target.value
-    return target.id if isinstance(target, ast.Name) else None
-
-
-def first_line(node: ast.stmt, lines: list[str]) -> int:
-    """The index of the line where a statement starts, the decorators and comments above it included."""
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    start = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
-    while start and lines[start - 1].startswith("#"):
-        start -= 1
-    return start
-
-
-@cache
-def library() -> Source:
-    """All definitions that can be composed."""
-    folder = Path(__file__).parent / "functions"
-    definitions: dict[str, Definition] = {}
-    imports: dict[str, str] = {}
-    for module in MODULES:
-        part = read((folder / f"{module}.py").read_text(encoding="utf-8"))
-        definitions.update(part.definitions)
-        imports.update(part.imports)
-    return Source(definitions, imports)
-
-
-def available() -> frozenset[str]:
-    """The names that `compose` knows."""
-    return frozenset(library().definitions)
-
-
-def needed(names: Iterable[str]) -> list[Definition]:
-    """The definitions of some names, and all that they use, in the order of the library."""
-    definitions = library().definitions
-    found: set[str] = set()
-    queue = list(names)
-    while queue:
-        name = queue.pop()
-        if name in found:
-            continue
-        if name not in definitions:
-            raise KeyError(f"no support function is called {name!r}")
-        found.add(name)
-        queue += definitions[name].uses & definitions.keys()
-    return [definition for name, definition in definitions.items() if name in found]
 
 
 def imports_of(definition: Definition) -> list[Import]:
@@ -148,9 +30,9 @@ def imports_of(definition: Definition) -> list[Import]:
     return found
 
 
-def compose(names: Iterable[str]) -> str:
-    """The text of a support module that holds `names`."""
-    definitions = needed(names)
+def compose(asked: Asked) -> str:
+    """The text of a support module for these calls."""
+    definitions = cut(asked)
     imports = library().imports
     used = {name for definition in definitions for name in definition.uses if name in imports}
     head = [DOCSTRING, "from __future__ import annotations\n", *import_blocks(imports[name] for name in used)]
@@ -199,23 +81,42 @@ def parse(text: str) -> frozenset[str]:
     return available() & read(text).definitions.keys()
 
 
-def edited(text: str) -> frozenset[str]:
-    """The names of ours that a support module holds in another form. Layout and comments do not count."""
-    ours = library().definitions
-    return frozenset(
-        name for name, theirs in read(text).definitions.items() if name in ours and theirs.tree != ours[name].tree
-    )
+def held(text: str) -> Asked:
+    """The calls that a support module is cut to: what its functions still have a parameter for may be passed."""
+    there = {name: each for name, each in read(text).definitions.items() if name in library().definitions}
+    present = {name: _parameters(each) & defaults(name).keys() for name, each in there.items()}
+    inner = frozenset[str]().union(*(each.uses for each in there.values()))
+    outer = {name: given for name, given in present.items() if name not in inner}
+    return outer if text == compose(outer) else present
 
 
-def update(text: str, names: Iterable[str]) -> str:
-    """A support module with `names` added to it. What stands there stays as it is, unless all of it is still ours."""
-    held = parse(text)
-    missing = [definition for definition in needed(names) if definition.name not in held]
-    if not missing:
-        return text
-    if text == compose(held):
-        return compose(held.union(definition.name for definition in missing))
+def _parameters(definition: Definition) -> frozenset[str]:
+    function = ast.parse(definition.text).body[0]
+    if not isinstance(function, ast.FunctionDef):
+        return frozenset()
+    return frozenset(arg.arg for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs))
+
+
+def joined(first: Asked, second: Asked) -> Asked:
+    """The calls of two."""
+    names = {**first, **second}
+    return {name: first.get(name, frozenset()) | second.get(name, frozenset()) for name in names}
+
+
+def update(text: str, asked: Asked) -> str:
+    """A support module that serves these calls too. What stands there stays, unless all of it is still ours."""
     there = read(text)
+    present = {name: _parameters(each) for name, each in there.definitions.items()}
+    if all(name in present and given <= present[name] for name, given in asked.items()):
+        return text
+    before = held(text)
+    if text == compose(before):
+        return compose(joined(before, asked))
+    missing = [
+        each
+        for each in cut(joined(asked, asked_by(ast.parse(text), {name: name for name in library().definitions})))
+        if each.name not in present
+    ]
     imports = library().imports
     used = {name for definition in missing for name in definition.uses if name in imports and name not in there.imports}
     lines = text.splitlines(keepends=True)
@@ -224,6 +125,12 @@ def update(text: str, names: Iterable[str]) -> str:
     added = "".join(import_blocks(imports[name] for name in used)).replace("\n", newline)
     below = ("\n" + body(missing)).replace("\n", newline)
     return "".join(lines[:at]) + added + "".join(lines[at:]).rstrip("\r\n") + below
+
+
+def unserved(text: str, asked: Asked) -> list[str]:
+    """What these calls pass and a support module that the user edited has no parameter for: `no_sync(enabled)`."""
+    there = {name: _parameters(each) for name, each in read(update(text, asked)).definitions.items()}
+    return sorted(f"{name}({each})" for name, given in asked.items() for each in given - there[name])
 
 
 def after_imports(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codemods.api import Level
-from fsdp_migrate.support import available, compose
+from fsdp_migrate.support import available, compose, everything
 
 from ..helpers import code, contract
 
@@ -325,4 +325,4 @@ def test_only_the_root_is_sharded(text: str) -> None:
 
 
 def test_own_support_module_is_clean() -> None:
-    assert contract(compose(available())).summary == []
+    assert contract(compose(everything(available()))).summary == []

@@ -5,15 +5,26 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from fsdp_migrate import support
-from fsdp_migrate.support import available, compose, edited, parse, update
-from fsdp_migrate.support.compose import MODULES, library, read
+from fsdp_migrate.support import available, everything, parse
+from fsdp_migrate.support import compose as composed
+from fsdp_migrate.support import update as updated
+from fsdp_migrate.support.library import MODULES, library, read
 
 FUNCTIONS = Path(support.__file__).with_name("functions")
+
+
+def compose(names: Iterable[str]) -> str:
+    return composed(everything(names))
+
+
+def update(text: str, names: Iterable[str]) -> str:
+    return updated(text, everything(names))
 
 
 def test_unknown_name_is_refused() -> None:
@@ -22,7 +33,8 @@ def test_unknown_name_is_refused() -> None:
 
 
 def test_composing_and_its_import_need_no_torch() -> None:
-    code = "import sys; from fsdp_migrate.support import *; compose(available()); sys.exit('torch' in sys.modules)"
+    run = "compose(everything(available()))"
+    code = f"import sys; from fsdp_migrate.support import *; {run}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -140,11 +152,3 @@ def test_update_keeps_line_endings() -> None:
 def test_update_of_an_empty_file() -> None:
     assert parse(update("", ["unwrap"])) == {"unwrap"}
     compile(update("", ["no_sync"]), "fsdp2_support.py", "exec")
-
-
-def test_edits_are_told_from_formatting() -> None:
-    text = compose(["unwrap", "reshard_all", "ModuleWrapPolicy"])
-    assert edited(text) == frozenset()
-    assert edited(text.replace("    inner = model if", "    # mine\n    inner = (model) if")) == frozenset()
-    assert edited(text.replace("else model.module", "else model.inner")) == {"unwrap"}
-    assert edited(text.replace("= set(module_classes)", "= list(module_classes)")) == {"ModuleWrapPolicy"}

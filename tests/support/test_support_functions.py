@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fsdp_migrate.support import available, compose
+from fsdp_migrate.support import available, compose, everything
 
 from .launch import by_case, run
 
@@ -24,7 +24,7 @@ CHECKS = re.findall(r"^@check\(.*\)\ndef (\w+)", SCRIPT, re.MULTILINE)
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     """What each rank saw, by check."""
     folder = tmp_path_factory.mktemp("functions")
-    (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
+    (folder / "fsdp2_support.py").write_text(compose(everything(available())), encoding="utf-8")
     return by_case(run("run_functions", (2, 4), folder))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fsdp_migrate.support import available, compose
+from fsdp_migrate.support import available, compose, everything
 
 from .launch import by_case, run
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.dist
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What each rank saw, by case."""
     folder = tmp_path_factory.mktemp("cases")
-    (folder / "fsdp2_support.py").write_text(compose(available()), encoding="utf-8")
+    (folder / "fsdp2_support.py").write_text(compose(everything(available())), encoding="utf-8")
     return by_case(run("run_parity", sorted({case.world for case in CASES}), folder))
 
 

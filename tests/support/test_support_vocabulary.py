@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fsdp_migrate.support import available, compose
+from fsdp_migrate.support import available, compose, everything
 
 torch = pytest.importorskip("torch")
 fsdp1 = pytest.importorskip("torch.distributed.fsdp")
@@ -24,7 +24,7 @@ nn = pytest.importorskip("torch.nn")
 def support() -> ModuleType:
     module = ModuleType("fsdp2_support")
     sys.modules["fsdp2_support"] = module  # where dataclasses look up their annotations
-    exec(compose(available()), module.__dict__)
+    exec(compose(everything(available())), module.__dict__)
     return module
 
 

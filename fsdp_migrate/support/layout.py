@@ -1,0 +1,123 @@
+"""How a function is written once parameters are taken out of it: its signature, its calls, its docstring, its lines."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+
+import libcst as cst
+
+_WIDTH = 120
+
+
+def laid_out(text: str, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> str:
+    """A definition without the parameters that are gone, its own and those of the functions that it calls."""
+    module = cst.parse_module(text).visit(_Parameters(name, gone, order))
+    return _joined(module.code, name if gone[name] else "")
+
+
+class _Parameters(cst.CSTTransformer):
+    def __init__(self, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> None:
+        self.name = name
+        self.gone = gone
+        self.order = order
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        gone = self.gone[self.name]
+        if updated_node.name.value != self.name or not gone:
+            return updated_node
+        params = updated_node.params
+        plain = [each for each in params.params if each.name.value not in gone]
+        by_name = [each for each in params.kwonly_params if each.name.value not in gone]
+        if plain and not by_name and len(plain) < len(params.params) and not _is_spread(params.params[-1]):
+            plain[-1] = plain[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        changed = params.with_changes(
+            params=plain,
+            kwonly_params=by_name,
+            star_arg=params.star_arg if by_name else cst.MaybeSentinel.DEFAULT,
+        )
+        function = updated_node.with_changes(params=changed)
+        doc = function.body.body[0] if isinstance(function.body, cst.IndentedBlock) else None
+        string = doc.body[0] if isinstance(doc, cst.SimpleStatementLine) else None
+        if not isinstance(string, cst.Expr) or not isinstance(string.value, cst.SimpleString):
+            return function
+        new = string.value.with_changes(value=_docstring(string.value.value, gone))
+        return function.with_deep_changes(string, value=new)
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        callee = updated_node.func.value if isinstance(updated_node.func, cst.Name) else ""
+        gone = self.gone.get(callee, ())
+        if not gone:
+            return updated_node
+        places = self.order[callee]
+        kept = []
+        for index, arg in enumerate(updated_node.args):
+            given = arg.keyword.value if arg.keyword is not None else places[index] if index < len(places) else ""
+            if given not in gone:
+                kept.append(arg)
+        if len(kept) == len(updated_node.args):
+            return updated_node
+        if kept and updated_node.args[-1].comma is cst.MaybeSentinel.DEFAULT:
+            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(args=kept)
+
+
+def _is_spread(param: cst.Param) -> bool:
+    """Whether a comma stands behind the last one."""
+    return isinstance(param.comma, cst.Comma)
+
+
+def _docstring(text: str, gone: Collection[str]) -> str:
+    """A docstring without the sentences that name a parameter that is gone. The first one stays."""
+    paragraphs = text.strip('"').strip().split("\n\n")
+    kept = [paragraphs[0]]
+    for paragraph in paragraphs[1:]:
+        sentences = " ".join(paragraph.split()).replace(". ", ".\n").split("\n")
+        stay = [sentence for sentence in sentences if not any(f"`{name}`" in sentence for name in gone)]
+        if len(stay) == len(sentences):
+            kept.append(paragraph.rstrip())
+        elif stay:
+            lines = textwrap.wrap(" ".join(stay), _WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+            kept.append("\n".join(f"    {line}" for line in lines))
+    end = "\n    " if len(kept) > 1 else ""
+    return '"""' + "\n\n".join(kept) + end + '"""'
+
+
+def _joined(text: str, cut: str) -> str:
+    """Statements on one line where they fit now. `cut` names a function whose signature became shorter."""
+    lines = text.split("\n")
+    for start, end, is_cut in sorted(_spread(ast.parse(text), cut), reverse=True):
+        parts = lines[start : end + 1]
+        line = _one_line(parts, is_cut)
+        if line is not None and len(line) <= _WIDTH:
+            lines[start : end + 1] = [line]
+    return "\n".join(lines)
+
+
+def _spread(tree: ast.Module, cut: str) -> list[tuple[int, int, bool]]:
+    """The statements, or their heads, that take several lines."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt):
+            continue
+        body = getattr(node, "body", None)
+        end = (body[0].lineno - 2) if isinstance(body, list) else (node.end_lineno or node.lineno) - 1
+        if end > node.lineno - 1:
+            found.append((node.lineno - 1, end, isinstance(node, ast.FunctionDef) and node.name == cut))
+    return found
+
+
+def _one_line(lines: Sequence[str], any_comma: bool) -> str | None:
+    """Lines joined; None where a comment, a text or a comma behind the last element keeps them apart."""
+    whole = lines[0].rstrip()
+    if any("#" in line or '"""' in line for line in lines):
+        return None
+    for line in map(str.strip, lines[1:]):
+        if line.startswith((")", "]", "}")):
+            if whole.endswith(",") and not any_comma:
+                return None
+            whole = whole.removesuffix(",") + line
+        else:
+            whole += line if whole.endswith(("(", "[", "{")) else f" {line}"
+    return whole
