@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fsdp_migrate.project.source import (
@@ -154,6 +154,7 @@ def test_random_text_is_read_exactly_or_refused(text: str, bom: bool) -> None:
     assert encode(source, source.text) == data
 
 
+@example("iso2022_jp", b"\x1b\x80")
 @given(st.sampled_from(["latin-1", "cp1252", "utf-7", "shift_jis", "iso2022_jp", "unicode_escape", "hex"]), st.binary())
 def test_random_bytes_in_a_declared_encoding(encoding: str, body: bytes) -> None:
     data = b"# coding: " + encoding.encode() + b"\n" + body
