@@ -244,6 +244,14 @@ def test_output_writes_the_whole_program_elsewhere(project: Path) -> None:
     assert run("rewrite", "train.py", "--output", ".").exit_code == 2
 
 
+def test_output_keeps_the_layout_of_a_folder(project: Path) -> None:
+    (project / "recipes").mkdir()
+    (project / "recipes" / "wrap.py").write_text(FSDP1)
+    (project / "train.py").unlink(missing_ok=True)
+    assert run("rewrite", ".", "--output", "../new").exit_code == 0
+    assert "fully_shard" in (project.parent / "new" / "recipes" / "wrap.py").read_text()
+
+
 def test_standard_input(project: Path) -> None:
     result = command("rewrite", "-", cwd=project, input=FSDP1.replace("\n", "\r\n").encode())
     assert result.returncode == 0

@@ -41,7 +41,7 @@ def run(paths: Sequence[Path], options: Config, diff: bool, output: Path | None,
         elif on_stdout:
             _print_file(view, program)
         elif output is not None:
-            done = _write_copy(view, program, output)
+            done = _write_copy(view, program, output, [path for path in paths if path.is_dir()])
         else:
             done = _write_in_place(view, program)
     except UnwritableError as error:
@@ -76,13 +76,13 @@ def _write_in_place(view: View, program: Program) -> list[str]:
     return [_line(view, "Rewrote" if path_was_there(writes, each) else "Wrote", each) for each in write_all(writes)]
 
 
-def _write_copy(view: View, program: Program, output: Path) -> list[str]:
-    """The whole program, so that the copy can be run: changed files and the others."""
+def _write_copy(view: View, program: Program, output: Path, folders: Sequence[Path]) -> list[str]:
+    """The whole program, so that the copy can be run: changed files and the others, as they lie in `folders`."""
     contents = {path: encode(source, source.text) for path, source in program.sources.items()}
     contents.update({path: after for path, (_, after) in changed_bytes(view, program).items()})
     if not contents:
         return []
-    root = Path(os.path.commonpath([path.parent for path in contents]))
+    root = Path(os.path.commonpath([*(path.parent for path in contents), *map(os.path.realpath, folders)]))
     target = Path(os.path.realpath(output))
     if target == root:
         raise UnwritableError(target, "is where the program is", "name another folder, or leave out --output")
