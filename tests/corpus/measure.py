@@ -9,11 +9,15 @@ import resource
 import subprocess
 import sys
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from fsdp_migrate.project.style import configured_width
+from fsdp_migrate.pyanalysis.tree import Tree
 
 from .scan import (
     Pointed,
@@ -81,7 +85,7 @@ def measure(folder: Path) -> Row:
         _count_calls(row, report, folder, after)
         _count_lines(row, before, after)
         row.faults += _faults(report, folder, before, after)
-        row.faults += _complaints(folder, copy, sorted(before))
+        row.faults += _complaints(folder, copy, before)
         return row
 
 
@@ -148,23 +152,33 @@ def _faults(report: dict[str, Any], folder: Path, before: dict[str, str], after:
     return list(dict.fromkeys(found))
 
 
-def _complaints(folder: Path, copy: Path, names: list[str]) -> list[str]:
-    """What ruff's default rules say of the changed files, and did not say before."""
+def _complaints(folder: Path, copy: Path, before: Mapping[str, str]) -> list[str]:
+    """What ruff's default rules say of the changed files, and did not say before, at the width that each file has."""
     roots = [str(root / part) for root in (folder, copy) for part in ("", "src")]
-    old, new = _ruff(folder, names, roots), _ruff(copy, names, roots)
-    return [f"{name}: ruff {code} {text}" for name, code, text in sorted((new - old).elements())]
+    by_width: dict[int, list[str]] = defaultdict(list)
+    for name, text in sorted(before.items()):
+        by_width[Tree(folder / name, text, configured_width(folder / name)).width].append(name)
+    found = []
+    for width, names in by_width.items():
+        # What is the project's own is the same before and after, though the copy has the changed files only.
+        settings = ["--config", f"src = {roots}", "--config", f"line-length = {width}"]
+        new = _ruff(copy, names, settings) - _ruff(folder, names, settings)
+        found += [f"{name}: ruff {code} {text}" for name, code, text in sorted(new.elements())]
+    return found
 
 
-def _ruff(folder: Path, names: list[str], roots: list[str]) -> Counter[tuple[str, str, str]]:
-    if not names:
-        return Counter()
+def _ruff(folder: Path, names: list[str], settings: list[str]) -> Counter[tuple[str, str, str]]:
     ruff = str(Path(sys.executable).with_name("ruff"))
-    # What is the project's own is the same before and after, though the copy has the changed files only.
-    command = [ruff, "check", "--isolated", "--no-cache", "--output-format=json", "--config", f"src = {roots}"]
+    command = [ruff, "check", "--isolated", "--no-cache", "--output-format=json", *settings]
     done = subprocess.run([*command, *names], cwd=folder, capture_output=True, text=True)
-    found = json.loads(done.stdout or "[]")
-    places = ((Path(f["filename"]).relative_to(folder.resolve()).as_posix(), f) for f in found)
-    return Counter((name, f["code"] or "syntax", re.sub(r" from line \d+", "", f["message"])) for name, f in places)
+    places = (
+        (Path(f["filename"]).relative_to(folder.resolve()).as_posix(), f) for f in json.loads(done.stdout or "[]")
+    )
+    return Counter((name, f["code"] or "syntax", _LINE.sub("", f["message"])) for name, f in places)
+
+
+_LINE = re.compile(r" from line \d+")
+"""In the messages of F811."""
 
 
 def _is_python(text: str) -> bool:
