@@ -59,7 +59,8 @@ def find(ctx: Context) -> Iterator[Finding]:
         made = ctx.dotted(call.func) or ""
         if made not in _COPIES and not made.startswith(_AVERAGES):
             continue
-        if call.args and ModelKind.FSDP in ctx.kinds(call.args[0].value):
+        given = call.args[0].value if call.args else None
+        if given is not None and ModelKind.FSDP in ctx.kinds(given) and not _can_be_data(given, ctx):
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -68,6 +69,12 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "a sharded module can be neither copied nor pickled",
                 "copy the model before it is sharded and shard the copy too; save its state dict",
             )
+
+
+def _can_be_data(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is seen to be a dict, a list or a number as well: no variable holds that and a model."""
+    data = (cst.Dict, cst.List, cst.Set, cst.Tuple, cst.BaseNumber, cst.BaseString, cst.BaseComp)
+    return isinstance(value, data) or any(isinstance(origin.node, data) for origin in ctx.origins(value))
 
 
 CHECK = Check(

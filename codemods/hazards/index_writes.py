@@ -44,6 +44,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.reading.enclosing import is_self
 from codemods.reading.model_parameters import READERS
 from codemods.reading.sharded_values import VIEWS, is_sharded
 
@@ -55,17 +56,26 @@ def find(ctx: Context) -> Iterator[Finding]:
     told = set()
     for part in ctx.nodes(cst.Subscript):
         written = (ctx.scope(part), ctx.code(part.value))
-        if written not in told and _is_written(part, ctx) and is_sharded(part.value, ctx):
+        if written in told or not _is_written(part, ctx) or _is_own(part.value, ctx):
+            continue
+        if is_sharded(part.value, ctx):
             told.add(written)
             yield finding(
                 CODE,
                 Level.MANUAL,
                 ctx,
                 part,
-                f"`{ctx.code(part)}` writes to a part of a sharded tensor: on a DTensor it can be lost without a word",
+                f"`{' '.join(ctx.code(part).split())}` writes to a part of a sharded tensor: on a DTensor it can be lost without a word",
                 "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
                 " p.placements))",
             )
+
+
+def _is_own(tensor: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a module initialises itself: once it was sharded, FSDP1's flat views had no such index either."""
+    while isinstance(tensor, (cst.Attribute, cst.Subscript)):
+        tensor = tensor.value
+    return is_self(tensor, ctx)
 
 
 def _is_written(part: cst.Subscript, ctx: Context) -> bool:

@@ -46,6 +46,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.enclosing import is_self
 from codemods.tables.layers import BARE
 
 CODE = "FM416"
@@ -108,22 +109,13 @@ def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
 
     In its own methods a model was not wrapped under FSDP1 either, and what they put into it belonged to no unit.
     """
-    while not _is_own(ctx, node):
+    while not is_self(node, ctx):
         if ModelKind.FSDP in ctx.kinds(node):
             return True
         if not isinstance(node, (cst.Attribute, cst.Subscript)):
             return False
         node = node.value
     return False
-
-
-def _is_own(ctx: Context, node: cst.BaseExpression) -> bool:
-    """Whether it is the `self` of a method."""
-    method = ctx.scope(node)
-    if not isinstance(node, cst.Name) or not isinstance(method, cst.FunctionDef):
-        return False
-    first = next(iter(method.params.params), None)
-    return isinstance(ctx.scope(method), cst.ClassDef) and first is not None and first.name.value == node.value
 
 
 CHECK = Check(CODE, "write-after-sharding", __doc__, words=("init", "weight", "data", "nn"), find=find)

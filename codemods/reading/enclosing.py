@@ -17,6 +17,15 @@ def contains(ctx: Context, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
     return outer is node or any(outer is ancestor for ancestor in ctx.ancestors(node))
 
 
+def is_self(node: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is the first parameter of the method that it stands in."""
+    method = ctx.scope(node)
+    if not isinstance(node, cst.Name) or not isinstance(method, cst.FunctionDef):
+        return False
+    first = next(iter(method.params.params), None)
+    return isinstance(ctx.scope(method), cst.ClassDef) and first is not None and first.name.value == node.value
+
+
 def is_inside(node: cst.CSTNode, context: str, model: str, ctx: Context) -> bool:
     """Whether the node stands in a `with` that enters this FSDP1 context for the model of this text."""
     by_model = f"{model}.{context.rsplit('.')[-1]}"

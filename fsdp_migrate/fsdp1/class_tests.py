@@ -104,8 +104,15 @@ def _asked_for(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpres
         return None
     classes = test.args[1].value
     asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
-    kinds = frozenset(ModelKind.FSDP if file.fsdp1(one) == WRAPPER else object_of(file.dotted(one)) for one in asked)
+    kinds = frozenset(_kind_of_class(file, one) for one in asked)
     return kinds if ModelKind.FSDP in kinds or kinds == {ModelKind.DDP} else None
+
+
+def _kind_of_class(file: FileContext, asked: cst.BaseExpression) -> ModelKind:
+    """By its name where it is an attribute of something that is not followed: `types.DistributedDataParallel`."""
+    if file.fsdp1(asked) == WRAPPER:
+        return ModelKind.FSDP
+    return object_of(file.dotted(asked) or (file.code(asked) if isinstance(asked, cst.Attribute) else None))
 
 
 def _asks_for_method(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:

@@ -141,7 +141,7 @@ class FileContext(ParsedSource):
         if not self._facts.wrapping.is_any:
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
-        return held - {ModelKind.FSDP} if tested is not None else held
+        return _but_fsdp(held) if tested is not None else held
 
     @cached_property
     def given_to_wrapper(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
@@ -315,6 +315,12 @@ class FileContext(ParsedSource):
 
     def is_read_elsewhere(self, name: str) -> bool:
         return self.mentions_elsewhere(name) and self._facts.is_imported(self.path)
+
+
+def _but_fsdp(held: frozenset[ModelKind]) -> frozenset[ModelKind]:
+    """What is left where a test says that it is no FSDP model; what is not seen is none either."""
+    known = held - {ModelKind.FSDP, ModelKind.UNKNOWN}
+    return known | {ModelKind.OTHER} if ModelKind.UNKNOWN in held else known
 
 
 def _origin(made: Made, file: FileContext) -> Origin:

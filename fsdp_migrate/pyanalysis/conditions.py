@@ -169,4 +169,7 @@ def leaves(body: cst.BaseSuite) -> bool:
     """Whether a block ends by leaving the one around it."""
     last = body.body[-1] if body.body else None
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+    if isinstance(small, cst.With) and leaves(small.body):
+        end = small.body.body[-1]  # what is raised there may be caught by what the `with` enters
+        return not isinstance(end, cst.SimpleStatementLine) or not isinstance(end.body[-1], cst.Raise)
     return isinstance(small, _LEAVES)

@@ -151,6 +151,8 @@ class Ways:
                 for where, method in made:
                     for returned in returns(where, method):
                         yield from self._values.origins(where, returned)
+            if _is_whole(expression.value):
+                return
         yield Origin(tree, expression)
 
     def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
@@ -293,3 +295,8 @@ def _element(node: cst.CSTNode | None, step: object) -> cst.BaseExpression | Non
     if not -len(node.elements) <= step < len(node.elements):
         return None
     return node.elements[step].value
+
+
+def _is_whole(table: cst.BaseExpression) -> bool:
+    """Whether a table is written where it is read, `{"bf16": a, "fp32": b}[key]`: nobody else can put anything in."""
+    return isinstance(table, cst.Dict) and all(isinstance(element, cst.DictElement) for element in table.elements)

@@ -156,7 +156,6 @@ def test_nobody_calls_it() -> None:
 
 
 OF_OTHERS = [
-    "def clip(accelerator, model):\n    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n",
     "def clip(engine):\n    engine.clip_grad_norm_(1.0)\n\n\n"
     "class Engine:\n    def clip_grad_norm_(self, norm):\n        pass\n",
 ]
@@ -165,6 +164,14 @@ OF_OTHERS = [
 @pytest.mark.parametrize("text", OF_OTHERS)
 def test_method_that_others_have(text: str) -> None:
     check_marked(HEAD + "    return model\n\n\n" + text, "FM202", Level.MANUAL, "cannot tell")
+
+
+def test_method_that_is_given_the_parameters() -> None:
+    """FSDP1's takes the norm first: this is accelerate's."""
+    text = "def clip(accelerator, model):\n    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n"
+    result = rewrite(HEAD + "    return model\n\n\n" + text)
+    assert "FM202" not in {rule for rule, _, _ in result.summary}
+    assert result.text.endswith(text)
 
 
 def test_function_that_becomes_an_attribute() -> None:

@@ -220,6 +220,116 @@ NONE = {
             own = optimizer.state_dict()
             torch.save(FSDP.optim_state_dict(model=model, optim=optimizer, optim_state_dict=own), path)
     """,
+    "where it is no FSDP model": """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+
+
+        def build(net):
+            return FSDP(net)
+
+
+        def save(model, path):
+            if isinstance(model, FSDP):
+                with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig()):
+                    state = model.state_dict()
+            else:
+                state = model.state_dict()
+            torch.save(state, path)
+    """,
+    "a DDP model by a name that is not followed": """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Strategy:
+            def __init__(self, net, pl):
+                self.model = FSDP(net)
+                self.pl = pl
+
+            def accumulate(self, optimizer, x):
+                if isinstance(self.model, self.pl.types.DistributedDataParallel):
+                    with self.model.no_sync():
+                        self.model(x).backward()
+                optimizer.zero_grad()
+    """,
+    "data that is copied": """
+        import copy
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def build(config, net):
+            held = {"steps": 3}
+            if config:
+                held = FSDP(net)
+            return copy.deepcopy(held)
+    """,
+    "torch that is imported by pytest": """
+        import pytest
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        torch = pytest.importorskip("torch")
+
+
+        def train(net):
+            model = FSDP(net)
+            model(1).backward()
+            return model
+
+
+        def reference(model):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    """,
+    "clipped by torch where it is no FSDP model": """
+        import warnings
+
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def build(net):
+            return FSDP(net)
+
+
+        def clip(module, norm):
+            if isinstance(module, FSDP):
+                with warnings.catch_warnings():
+                    return module.clip_grad_norm_(norm)
+            return torch.nn.utils.clip_grad_norm_(module.parameters(), norm)
+    """,
+    "an autocast out of a table": """
+        import contextlib
+
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def main(net, args, batches):
+            model = FSDP(net)
+            for x in batches:
+                with {
+                    "bf16": torch.autocast("cuda", torch.bfloat16),
+                    "fp32": contextlib.nullcontext(),
+                }[args.precision]:
+                    loss = model(x) + model(x)
+                loss.backward()
+    """,
+    "a module that initialises itself": """
+        import torch
+        import torch.nn as nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Net(nn.Module):
+            def reset(self):
+                with torch.no_grad():
+                    self.embedding.weight[0].zero_()
+
+
+        def build():
+            return FSDP(Net())
+    """,
 }
 
 

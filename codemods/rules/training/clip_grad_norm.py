@@ -54,6 +54,7 @@ from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, 
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.left_out import ignores_parameters
+from codemods.reading.model_parameters import READERS
 from codemods.reading.program import defines_method, sets_attribute
 from codemods.tables.names import WRAPPER
 
@@ -89,6 +90,8 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     held = ctx.kinds(node.value)
     if ModelKind.FSDP not in held and isinstance(ctx.parent(node), cst.AssignTarget):
         return None  # a function of the program's own becomes an attribute
+    if ModelKind.FSDP not in held and _is_given_parameters(ctx.parent(node), ctx):
+        return None  # FSDP1's takes none: this is torch's function, or accelerate's method
     return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 
@@ -146,6 +149,13 @@ def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
         return False
     first = call.args[0].value
     return not (isinstance(first, cst.Call) and isinstance(first.func, cst.Attribute))
+
+
+def _is_given_parameters(call: cst.CSTNode | None, ctx: Context) -> bool:
+    first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
+    if not isinstance(first, cst.Call) or not isinstance(first.func, cst.Attribute):
+        return False
+    return first.func.attr.value in READERS
 
 
 def _becomes(found: Match, ctx: Context, message: str) -> Finding:

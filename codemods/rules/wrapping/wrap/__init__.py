@@ -82,7 +82,7 @@ from codemods.tables.versions import exists
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
 from .plan import draft, draft_factory
-from .unused import UNUSED, may_lack_gradients, unused_level
+from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
 
 CODE = "FM101"
@@ -263,9 +263,7 @@ def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
         level = Level.REVIEW
         messages.append(SAVED_BUFFERS)
     if may_lack_gradients(ctx, call) and not exists("set_reduce_scatter_unused_params", ctx.options.torch_version):
-        level = unused_level(
-            ctx, call
-        )  # an older torch trains otherwise, or hangs where ranks use different parameters
+        level = Level.REVIEW  # an older torch skips them, or hangs where ranks use different parameters
         messages += [UNUSED] if reason != UNUSED else []
         hints.append("run it on torch 2.13 or newer, where shard_model does as FSDP1 did")
     return Fix(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Level
+from codemods.api import Context
 from codemods.reading.class_layout import sharded_classes
 from codemods.reading.places import place
 from codemods.reading.wrapped import wrapped_module
@@ -30,15 +30,8 @@ def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
 
     There, a class of the model runs one of its layers under a condition on what forward is given.
     """
-    return unused_level(ctx, call) is Level.MANUAL or any(
-        _is_chosen_by_input(where, owner) for where, owner in sharded_classes(ctx, call)
-    )
-
-
-def unused_level(ctx: Context, call: cst.Call) -> Level:
-    """The program's DDP way says that there are some; a condition in forward only that there may be."""
     said = any(_is_ddp_of(where, ddp, ctx, call) for where, ddp in ctx.passing("find_unused_parameters"))
-    return Level.MANUAL if said else Level.REVIEW
+    return said or any(_is_chosen_by_input(where, owner) for where, owner in sharded_classes(ctx, call))
 
 
 def reduce_unused(made: Draft) -> None:
@@ -50,7 +43,7 @@ def reduce_unused(made: Draft) -> None:
     if not exists("set_reduce_scatter_unused_params", made.file.options.torch_version):
         line = f'if hasattr({made.model}, "set_reduce_scatter_unused_params"):  # torch 2.13\n    {line}'
         # An older torch trains otherwise, or hangs where ranks use different parameters.
-        made.notes.append(Note(UNUSED, "run it on torch 2.13 or newer", level=unused_level(made.file, made.call)))
+        made.notes.append(Note(UNUSED, "run it on torch 2.13 or newer"))
     made.after.append(comment + line)
 
 
