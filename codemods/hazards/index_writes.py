@@ -65,7 +65,8 @@ def find(ctx: Context) -> Iterator[Finding]:
                 Level.MANUAL,
                 ctx,
                 part,
-                f"`{' '.join(ctx.code(part).split())}` writes to a part of a sharded tensor: on a DTensor it can be lost without a word",
+                f"`{' '.join(ctx.code(part).split())}` writes to a part of a sharded tensor:"
+                " on a DTensor it can be lost without a word",
                 "write inside of summon_full_params, or to the whole: p.copy_(distribute_tensor(full, p.device_mesh,"
                 " p.placements))",
             )
