@@ -36,23 +36,19 @@ def overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionD
 
 def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:
     """The values a function returns itself (those of functions inside it left out)."""
-    return [
-        node.value for node in tree.nodes(cst.Return) if node.value is not None and tree.scope_of[node].node is function
-    ]
+    return [node.value for node in tree.results(function, cst.Return) if node.value is not None]
 
 
 def yields(tree: Tree, function: cst.FunctionDef, delegated: bool = False) -> list[cst.BaseExpression]:
     """The values a generator yields itself, or (`delegated`) what it yields from."""
-    found = []
-    for node in tree.nodes(cst.Yield):
-        if tree.scope_of[node].node is function and node.value is not None:
-            if isinstance(node.value, cst.From) is delegated:
-                found.append(node.value.item if isinstance(node.value, cst.From) else node.value)
-    return found
+    given = [node.value for node in tree.results(function, cst.Yield)]
+    if delegated:
+        return [value.item for value in given if isinstance(value, cst.From)]
+    return [value for value in given if value is not None and not isinstance(value, cst.From)]
 
 
 def is_generator(tree: Tree, function: cst.FunctionDef) -> bool:
-    return any(tree.scope_of[node].node is function for node in tree.nodes(cst.Yield))
+    return bool(tree.results(function, cst.Yield))
 
 
 def class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:

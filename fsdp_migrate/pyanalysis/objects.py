@@ -66,6 +66,7 @@ class Objects:
         self._families: dict[cst.ClassDef, list[Class]] = {}
         self._stores: dict[Tree, Mapping[str | None, list[AttributeStore]]] = {}
         self._seen: dict[tuple[cst.BaseExpression, int], tuple[tuple[Fact, ...], Seen]] = {}
+        self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
         self._setting: dict[tuple[str, bool, tuple[Class, ...]], list[AttributeStore]] = {}
 
     def attribute(
@@ -257,10 +258,17 @@ class Objects:
         """The names that a store can be for; None: any."""
         if isinstance(store.key, str):
             return {store.key}
-        key = store.key
-        return self._values.test(
-            lambda: self._values.solver.decide(lambda: self._names_computed(store.tree, key), set()), set
+        key, values = store.key, self._values
+        if (key, values.level) in self._computed:
+            return self._computed[key, values.level]
+        found, is_whole = values.solver.is_whole(
+            lambda: values.test(
+                lambda: values.solver.decide(lambda: self._names_computed(store.tree, key), set()), set
+            )
         )
+        if is_whole:
+            self._computed[key, values.level] = found
+        return found
 
     def _names_computed(self, tree: Tree, key: cst.BaseExpression) -> set[str] | None:
         made = [origin.node for origin in self._values.origins(tree, key)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -109,6 +109,18 @@ class Tree:
     def names(self, name: str) -> list[cst.Name]:
         """All nodes `name`, in the order of the text."""
         return self._by_name.get(name, [])
+
+    def results(self, function: cst.CSTNode, kind: type[N]) -> Sequence[N]:
+        """The `return`s or `yield`s of a function itself (those of functions inside it left out)."""
+        return cast("Sequence[N]", self._results.get((function, kind), ()))
+
+    @cached_property
+    def _results(self) -> Mapping[tuple[cst.CSTNode, type[cst.CSTNode]], list[cst.CSTNode]]:
+        found: dict[tuple[cst.CSTNode, type[cst.CSTNode]], list[cst.CSTNode]] = defaultdict(list)
+        for kind in (cst.Return, cst.Yield):
+            for node in self.nodes(kind):
+                found[self.scope_of[node].node, kind].append(node)
+        return found
 
     @cached_property
     def _by_name(self) -> Mapping[str, list[cst.Name]]:

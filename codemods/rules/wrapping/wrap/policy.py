@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import libcst as cst
-from libcst import matchers
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import written
@@ -225,8 +224,11 @@ def _asks_for_classes(origin: Origin) -> bool:
     made, arguments = policy_call(origin)
     if made not in CLASS_POLICIES:
         return False
-    asked = matchers.Call() | matchers.Attribute(attr=matchers.Name("__class__"))
-    return any(matchers.findall(argument.value, asked) for argument in arguments)
+    return any(_asks_for_class(node) for argument in arguments for node in origin.file.inside(argument.value))
+
+
+def _asks_for_class(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Call) or (isinstance(node, cst.Attribute) and node.attr.value == "__class__")
 
 
 def _isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
