@@ -49,11 +49,11 @@ _NAMES = frozenset({"FullyShardedDataParallel", "auto_wrap", "default_auto_wrap_
 def find(ctx: Context) -> Iterator[Finding]:
     """Where a file uses fairscale's FSDP."""
     for node in (*ctx.nodes(cst.Name), *ctx.nodes(cst.Attribute)):
-        if any(isinstance(ancestor, (cst.Attribute, cst.Import, cst.ImportFrom)) for ancestor in ctx.ancestors(node)):
-            continue
         dotted = ctx.dotted(node) or ""
         name = dotted.rpartition(".")[2]
-        if dotted.startswith("fairscale.") and name in _NAMES and not isinstance(ctx.parent(node), cst.AssignTarget):
+        if not dotted.startswith("fairscale.") or name not in _NAMES or isinstance(ctx.parent(node), cst.AssignTarget):
+            continue
+        if not any(isinstance(outer, (cst.Attribute, cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(node)):
             message = f"{name} is fairscale's, not torch's, and is left as it is"
             hint = "move from fairscale to torch.distributed.fsdp, or straight to fully_shard, by hand"
             yield finding(CODE, Level.MANUAL, ctx, node, message, hint)

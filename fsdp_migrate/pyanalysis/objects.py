@@ -278,8 +278,9 @@ class Objects:
         return found if is_known else None
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
-        mine = {owner for klass in seen.classes for _, owner in self.family(*klass)}
-        return any(owner in mine for _, owner in other.classes)
+        return bool(other.classes) and any(
+            owner is mine for klass in seen.classes for _, mine in self.family(*klass) for _, owner in other.classes
+        )
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)

@@ -16,28 +16,26 @@ from .symbols import Resolve, Symbols
 from .tree import Tree
 
 _WORD = re.compile(r"\w+")
-_DEFINED = re.compile(r"\bdef\b[\s\\]*(\w+)")
+_DEFINED = re.compile(r"def\b[\s\\]*(\w+)")
 _GAP = r"(?:[\s\\)]|#[^\n]*\n)*"
 """What can stand between a name and the bracket behind it."""
-_OPENS = rf"(?={_GAP}\()"
-_ON_SUPER = r"\bsuper\([^()]*\)\."
-_CALLED = re.compile(rf"\bdef\s+\w+|{_ON_SUPER}\w+|\b(\w+){_OPENS}")
-_CALLED_ON_SUPER = re.compile(rf"{_ON_SUPER}(\w+){_OPENS}")
-_FILLED = re.compile(
-    rf"\b(\w+){_GAP}(?:\[\s*(?:(['\"])([^'\"\\\n]*)\2\s*\])?"
-    rf"|\.\s*(?:add|append|appendleft|extend|insert|setdefault|update)\b|[+|]=)"
+_CALLED_ON_SUPER = re.compile(rf"super\([^()]*\)\.(\w+)(?={_GAP}\()")
+_BEHIND = (r"[\s\\)]*(\w+)\b", r"(?:\n[^\n]*#|[\s\\)])*(\w+)\b")
+"""A gap and the name before it, in a text that is read from its end; the gap with comments in it, and without."""
+_NO_CALL = r"(?!\s+fed\b|\.\)[^()]*\(repus\b)"
+_CALLED = [re.compile(rf"\({behind}{_NO_CALL}") for behind in _BEHIND]
+_FILLED = [re.compile(behind) for behind in _BEHIND]
+_FILLS = re.compile(
+    r"\[\s*(?:(['\"])([^'\"\\\n]*)\1\s*\])?"
+    r"|\.\s*(?:add|append|appendleft|extend|insert|setdefault|update)\b|[+|]="
 )
-_SET = re.compile(
-    r"(?:\b(?!self\b|cls\b)\w+|[\])])\s*\.\s*(\w+)\b[ \t\\)\]]*(?:=(?!=)|:|,[^=\n]*=(?!=)|\bin\b)"
-    r"|\badd_module\(\s*['\"](\w+)"
-)
-"""An attribute that is set, of anything but `self`."""
-_INHERITED = re.compile(
-    r"\bclass\s+\w+\s*\((.*?)\)\s*:"  # a base
-    r"|\b(\w+)\s+as\b"  # what gets another name, which then is a base
-    r"|^\s*\w+\s*=([^=()\n][^()\n]*)$",
-    re.DOTALL | re.MULTILINE,
-)
+_SET = re.compile(r"\.(?<!\bself\.)(?<!\bcls\.)\s*(\w+)\b[ \t\\)\]]*(?:=(?!=)|:|,[^=\n]*=(?!=)|\bin\b)")
+"""An attribute that is set, of anything but `self`. Patterns that begin with a letter are found at the speed of C."""
+_MODULE_ADDED = re.compile(r"add_module\(\s*['\"](\w+)")
+_BASES = re.compile(r"class\s+\w+\s*\((.*?)\)\s*:", re.DOTALL)
+_RENAMED = re.compile(r"as\b(?<=\sas)")
+_FAR = 200
+"""Characters in which the name stands that an `as` gives another one."""
 
 ANY_KEY = object()
 
@@ -78,7 +76,7 @@ class Program:
 
     def parsed(self, paths: Collection[Path]) -> Iterator[Tree]:
         """Those of these files that are Python, in the program's order."""
-        return self._parsed(path for path in self.texts if path in paths)
+        return self._parsed(sorted(paths, key=self._order.__getitem__))
 
     def defining(self, name: str) -> Iterator[Tree]:
         """The files in which a function or method of this name is defined, in the program's order."""
@@ -120,6 +118,10 @@ class Program:
         return any(within is None or path in within for word in words for path in self._words.get(word, ()))
 
     @cached_property
+    def _order(self) -> Mapping[Path, int]:
+        return {path: place for place, path in enumerate(self.texts)}
+
+    @cached_property
     def _words(self) -> Mapping[str, Sequence[Path]]:
         """Which files hold an identifier: every caller of a function is found this way, so it is read off once."""
         return self._index(_WORD)
@@ -130,7 +132,11 @@ class Program:
 
     @cached_property
     def _called(self) -> Mapping[str, Sequence[Path]]:
-        return self._index(_CALLED)
+        holders: dict[str, list[Path]] = defaultdict(list)
+        for path, text in self.texts.items():
+            for word in {word for pattern in _CALLED for word in pattern.findall(text[::-1])}:
+                holders[word[::-1]].append(path)
+        return holders
 
     @cached_property
     def _called_on_super(self) -> Mapping[str, Sequence[Path]]:
@@ -141,15 +147,15 @@ class Program:
         """Which files can store under which literal key into a container of a name; None: there is no literal key."""
         holders: dict[str, dict[object, list[Path]]] = defaultdict(lambda: defaultdict(list))
         for path, text in self.texts.items():
-            for name, quote, key in set(_FILLED.findall(text)):
-                holders[name][key if quote else None].append(path)
+            for name, key in set(_filled_in(text)):
+                holders[name][key].append(path)
         return holders
 
     @cached_property
     def _set(self) -> Mapping[str, Sequence[Path]]:
         holders: dict[str, list[Path]] = defaultdict(list)
         for path, text in self.texts.items():
-            for word in {word for found in _SET.findall(text) for word in found if word}:
+            for word in {*_SET.findall(text), *_MODULE_ADDED.findall(text)}:
                 holders[word].append(path)
         return holders
 
@@ -157,7 +163,7 @@ class Program:
     def _inherited(self) -> Mapping[str, Sequence[Path]]:
         holders: dict[str, list[Path]] = defaultdict(list)
         for path, text in self.texts.items():
-            for word in {word for found in _INHERITED.findall(text) for word in _WORD.findall(" ".join(found))}:
+            for word in set(_WORD.findall(" ".join(_inherited_in(text)))):
                 holders[word].append(path)
         return holders
 
@@ -186,3 +192,25 @@ class Program:
         except TooDeep:
             self.errors[path] = "expressions are nested too deeply to be followed"
         return None
+
+
+def _filled_in(text: str) -> Iterator[tuple[str, str | None]]:
+    """What is before a store into a container, and the literal key."""
+    backwards = text[::-1]
+    for store in _FILLS.finditer(text):
+        for pattern in _FILLED:
+            before = pattern.match(backwards, len(text) - store.start())
+            if before is not None:
+                yield before.group(1)[::-1], store.group(2)
+
+
+def _inherited_in(text: str) -> Iterator[str]:
+    """What can name a base: bases, what is imported under another name, and what an assignment gives one."""
+    yield from _BASES.findall(text)
+    for found in _RENAMED.finditer(text):
+        yield from text[max(0, found.start() - _FAR) : found.start()].split()[-1:]
+    for line in text.split("\n"):
+        if "=" in line and "(" not in line:
+            name, _, value = line.partition("=")
+            if name.strip().isidentifier() and ")" not in value and not value.startswith("="):
+                yield value
