@@ -13,30 +13,33 @@ _KNOWN = frozenset(dir(builtins)) | {"__file__", "__annotations__", "__path__"}
 
 def faults(before: str, after: str) -> Iterator[tuple[str, str]]:
     """What is wrong with a new text that was not wrong with the old one: the name it is about, and a sentence."""
-    old, new = _parsed(before), _parsed(after)
+    old, new = _nodes(before), _nodes(after)
     if old is None:
         return
     if new is None:
         yield "", "the rewritten text is not Python"
         return
-    for name in sorted(_undefined(new, after) - _undefined(old, before)):
+    undefined = _undefined(new, after)
+    for name in sorted(undefined - _undefined(old, before) if undefined else ()):
         yield name, f"the rewritten text uses `{name}`, which is not defined"
-    for name in sorted(_imported(new) - _imported(old) - _used(new)):
+    imported = _imported(new) - _imported(old)
+    for name in sorted(imported - _used(new) if imported else ()):
         yield name, f"the rewritten text imports `{name}`, and does not use it"
 
 
-def _parsed(text: str) -> ast.Module | None:
+def _nodes(text: str) -> list[ast.AST] | None:
+    """All of a text; None when it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):
         return None
 
 
-def _undefined(tree: ast.Module, text: str) -> frozenset[str]:
+def _undefined(nodes: list[ast.AST], text: str) -> frozenset[str]:
     """The names that are used somewhere and bound nowhere; nothing where a star import can bind any."""
-    if any(alias.name == "*" for node in _imports(tree) for alias in node.names):
+    if any(alias.name == "*" for node in _imports(nodes) for alias in node.names):
         return frozenset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -55,18 +58,18 @@ def _undefined(tree: ast.Module, text: str) -> frozenset[str]:
     return frozenset(found - known)
 
 
-def _imported(tree: ast.Module) -> frozenset[str]:
-    names = (alias for node in _imports(tree) for alias in node.names if alias.name != "*")
+def _imported(nodes: list[ast.AST]) -> frozenset[str]:
+    names = (alias for node in _imports(nodes) for alias in node.names if alias.name != "*")
     return frozenset(alias.asname or alias.name.split(".")[0] for alias in names)
 
 
-def _used(tree: ast.Module) -> frozenset[str]:
+def _used(nodes: list[ast.AST]) -> frozenset[str]:
     """The names that are read, and the strings: `__all__`, annotations in quotes, what is evaluated."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     words = {word for string in strings for word in "".join(c if c.isidentifier() else " " for c in string).split()}
     return frozenset(names | strings | words)
 
 
-def _imports(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
-    return [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+def _imports(nodes: list[ast.AST]) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]

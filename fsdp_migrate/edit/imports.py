@@ -139,11 +139,12 @@ def _is_use(tree: Tree, name: cst.Name) -> bool:
         return False
     if isinstance(parent, (cst.Arg, cst.Param)) and getattr(parent, "keyword", None) is name:
         return False
-    around = list(tree.ancestors(name))
-    if any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in around):
-        return False
+    if isinstance(parent, (cst.Attribute, cst.ImportFrom)):
+        return not any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in tree.ancestors(name))
     # The fallback of an import is no use of it.
-    return not (isinstance(parent, cst.AssignTarget) and any(isinstance(n, cst.ExceptHandler) for n in around))
+    return not isinstance(parent, cst.AssignTarget) or not any(
+        isinstance(node, cst.ExceptHandler) for node in tree.ancestors(name)
+    )
 
 
 def _exported(tree: Tree) -> Iterable[str]:

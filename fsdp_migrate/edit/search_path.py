@@ -123,7 +123,8 @@ class SearchPath:
     def is_script(self, path: Path) -> bool:
         """Whether it asks for `__name__`: nothing but a script has to."""
         if path not in self._scripts:
-            tree = _parsed(self._texts.get(path, ""))
+            text = self._texts.get(path, "")
+            tree = _parsed(text) if "__name__" in text else ast.Module([], [])
             tests = (node.test for node in tree.body if isinstance(node, ast.If))
             names = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Name))
             self._scripts[path] = any(name.id == "__name__" for name in names)

@@ -18,7 +18,6 @@ from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
 from ..pyanalysis.conditions import Conditions
-from ..pyanalysis.definitions import last_name
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.order import Order
 from ..pyanalysis.origin import Origin as Made
@@ -59,6 +58,7 @@ class ProgramModel:
         self.wrapping = WrapFacts(program, self.file, self.together)
         self.order = Order(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
+        self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
         self._files: dict[Path, FileContext] = {}
 
     def together(self, path: Path) -> Collection[Path]:
@@ -182,6 +182,12 @@ class FileContext(ParsedSource):
         return self._facts.wrapping
 
     def references(self) -> Iterator[tuple[Reference, str]]:
+        known = self._facts.references
+        if self.tree not in known:  # each check asks for them
+            known[self.tree] = list(self._references())
+        return iter(known[self.tree])
+
+    def _references(self) -> Iterator[tuple[Reference, str]]:
         for node in dotted_names(self.tree):
             parent = self.parent(node)
             if isinstance(node, cst.Name) and iskeyword(node.value):
@@ -219,12 +225,10 @@ class FileContext(ParsedSource):
         name = definition.name.value
         for tree in self._program.mentioning(name):
             file = self._file(tree)
-            known = {name, *aliases(tree, name)}
-            for node in dotted_names(tree):
-                if last_name(node) not in known or not is_whole(tree, node):
-                    continue
-                if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
-                    yield file, node
+            for node in tree.named(name, *aliases(tree, name)):
+                if is_whole(tree, node):
+                    if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
+                        yield file, node
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         return uses(self.tree, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -138,11 +138,11 @@ class Callers:
 
     def _aliases(self, tree: Tree, function: Function, names: set[str]) -> Iterator[str | None]:
         """The names that a function gets where it is used as a value; None for a place without a name (a table)."""
-        nodes: list[cst.BaseExpression]
+        nodes: Sequence[cst.BaseExpression]
         if isinstance(function, cst.Lambda):
             nodes = [function] if function in tree.parents else []
         else:
-            nodes = [node for kind in (tree.names, tree.attributes) for node in _merged(tree, kind, names)]
+            nodes = tree.named(*names)
         for node in nodes:
             holder = tree.parents[node]
             if isinstance(holder, (cst.DictElement, cst.Element, cst.Return, cst.IfExp)):
@@ -235,10 +235,3 @@ class Callers:
             for function in where.nodes(cst.FunctionDef):
                 if function.name.value == name and class_of(where, function) is not None:
                     yield where, function
-
-
-def _merged(
-    tree: Tree, named: Callable[[str], Sequence[cst.BaseExpression]], names: set[str]
-) -> list[cst.BaseExpression]:
-    """The nodes with one of these names, in the order of the text."""
-    return sorted((node for name in names for node in named(name)), key=lambda node: tree.order[node])

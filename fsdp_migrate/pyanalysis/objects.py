@@ -262,9 +262,7 @@ class Objects:
         if (key, values.level) in self._computed:
             return self._computed[key, values.level]
         found, is_whole = values.solver.is_whole(
-            lambda: values.test(
-                lambda: values.solver.decide(lambda: self._names_computed(store.tree, key), set()), set
-            )
+            lambda: values.test(lambda: values.solver.decide(lambda: self._names_computed(store.tree, key), set()), set)
         )
         if is_whole:
             self._computed[key, values.level] = found

@@ -122,6 +122,12 @@ class Tree:
                 found[self.scope_of[node].node, kind].append(node)
         return found
 
+    def named(self, *names: str) -> list[cst.Name | cst.Attribute]:
+        """All nodes with one of these names, and then all `x.name`, each in the order of the text."""
+        plain = sorted((node for name in {*names} for node in self.names(name)), key=self.order.__getitem__)
+        dotted = sorted((node for name in {*names} for node in self.attributes(name)), key=self.order.__getitem__)
+        return [*plain, *dotted]
+
     @cached_property
     def _by_name(self) -> Mapping[str, list[cst.Name]]:
         found: dict[str, list[cst.Name]] = defaultdict(list)
