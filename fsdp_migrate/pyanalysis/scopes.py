@@ -99,6 +99,11 @@ def bind(scope: Scope, node: cst.CSTNode) -> None:
         scope.outer_names.update(item.name.value for item in node.names)
 
 
+def is_binding(kind: type[cst.CSTNode]) -> bool:
+    """Whether nodes of this type can bind a name, or say where it is bound."""
+    return kind in _BINDERS or issubclass(kind, (cst.Global, cst.Nonlocal))
+
+
 def _assign(node: cst.Assign) -> Iterator[Binding]:
     for target in node.targets:
         yield from _assigned(target.target, node, node.value)

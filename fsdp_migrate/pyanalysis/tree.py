@@ -13,13 +13,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import libcst as cst
 
 from .depth import TooDeep
-from .scopes import Scope, bind
+from .scopes import Scope, bind, is_binding
 from .syntax import parse
 
 N = TypeVar("N", bound=cst.CSTNode)
@@ -84,9 +85,8 @@ class Tree:
         """`width` is how long a line may be, where the project says so."""
         self.path = path
         self.text = text
-        self.width = width or _width_of(text)
+        self._given_width = width
         self.module, self._places = parse(text)
-        self._line_starts = [0] + [i + 1 for i, character in enumerate(text) if character == "\n"]
         index = _Index(self.module)
         self.order: Mapping[cst.CSTNode, int] = index.order
         """The place of each node in the text, relative to the others."""
@@ -97,6 +97,15 @@ class Tree:
         self.scope = index.top
         self._by_type = index.by_type
         self.newline = self.module.default_newline
+
+    @cached_property
+    def width(self) -> int:
+        """How long a line may be."""
+        return self._given_width or _width_of(self.text)
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *accumulate(len(line) + 1 for line in self.text.split("\n")[:-1])]
 
     def nodes(self, kind: type[N]) -> list[N]:
         """All nodes of exactly this type, in the order of the text."""
@@ -207,18 +216,31 @@ class _Index:
         if depth > DEEPEST:
             raise TooDeep
         kind = type(node)
-        self.order[node] = len(self.order)
+        names, binds = _layout(kind)
+        order = self.order
+        at = order[node] = len(order)
         self.scope_of[node] = scope
         self.by_type[kind].append(node)
-        bind(scope, node)
+        if binds:
+            bind(scope, node)
+        if not names:
+            self.last[node] = at
+            return
         inner = Scope(node, scope) if kind in _SCOPES else scope
-        for name in _fields(kind):
+        for name in names:
             value = getattr(node, name)
             for child in value if type(value) in _SEQUENCES else (value,):
                 if _is_node(child.__class__):
                     self.parents[child] = node
                     self._visit(child, inner, depth + 1)
-        self.last[node] = len(self.order) - 1
+        self.last[node] = len(order) - 1
+
+
+@cache
+def _layout(kind: type[cst.CSTNode]) -> tuple[tuple[str, ...], bool]:
+    """The fields of a node type in which there can be nodes, and whether it can bind names."""
+    texts = {field.name for field in fields(kind) if field.type in (str, "str")}
+    return tuple(name for name in _fields(kind) if name not in texts), is_binding(kind)
 
 
 @cache
