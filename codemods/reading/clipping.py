@@ -1,4 +1,4 @@
-"""What decides how a clipping is written: the norm and the parameters, and what is said about it."""
+"""What decides how a clipping is written: the norm type and the parameters, and what is said about it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,33 @@ IGNORED = (
 IGNORED_HINT = "nothing, where what is ignored is frozen; else all-reduce its gradients, which makes the norms equal"
 
 
-def has_plain_norm(call: cst.Call, first: int) -> bool:
-    """Whether the norm type is left out or a finite number; `first` is the position of the maximal norm."""
+def clipper(call: cst.Call, first: int, model: cst.BaseExpression, ctx: Context, plan: Plan) -> str:
+    """The support function that clips as FSDP1 did where torch's own fails; nothing where that does.
+
+    It fails for plain gradients beside sharded ones, for offloaded ones, and for an infinity norm of an empty shard.
+    `first` is the position of the maximal norm.
+    """
+    is_plain, is_offloaded = has_plain_norm(call, first, ctx), may_offload_parameters(ctx, model, plan)
+    if may_ignore_parameters(ctx, model, plan):
+        return "clip_mixed_grad_norm_" if is_plain and not is_offloaded else "clip_any_grad_norm_"
+    if not is_plain:
+        return "clip_grad_norm_"
+    return "clip_offloaded_grad_norm_" if is_offloaded else ""
+
+
+def any_clipper(model: cst.BaseExpression, ctx: Context, plan: Plan) -> str:
+    """The support function for a norm type that is given out of sight."""
+    return "clip_any_grad_norm_" if may_ignore_parameters(ctx, model, plan) else "clip_grad_norm_"
+
+
+def has_plain_norm(call: cst.Call, first: int, ctx: Context) -> bool:
+    """Whether the norm type is left out or a finite number."""
     if any(argument.star for argument in call.args):
         return False
     positional = [argument.value for argument in call.args if argument.keyword is None]
     named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
     norm = positional[first + 1] if len(positional) > first + 1 else named.get("norm_type")
-    return norm is None or isinstance(norm, (cst.Integer, cst.Float))
-
-
-def needs_support(model: cst.BaseExpression, ctx: Context, plan: Plan) -> bool:
-    """Whether torch's own function fails: for plain gradients beside sharded ones, and for gradients on the CPU."""
-    return may_ignore_parameters(ctx, model, plan) or may_offload_parameters(ctx, model, plan)
+    if norm is None or isinstance(norm, (cst.Integer, cst.Float)):
+        return True
+    origins = ctx.origins(norm)
+    return bool(origins) and all(isinstance(origin.node, (cst.Integer, cst.Float)) for origin in origins)

@@ -15,19 +15,26 @@ def ignores_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
     )
 
 
+_IGNORED = ("ignored_modules", "ignored_parameters", "ignored_states")
+
+
 def may_ignore_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | None = None) -> bool:
     """Whether some parameters of a model may stay plain tensors, which `**kwargs` may say too.
 
-    What a native wrap site takes by `**` ignores nothing.
+    What a native wrap site takes by `**` ignores nothing, and neither does a program that names no such argument.
     """
     calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
     unseen = [call for call in calls if plan is None or not plan.is_native(call)]
-    return any(a.star == "**" for call in unseen for a in call.args) or ignores_parameters(ctx, model)
+    is_open = any(a.star == "**" for call in unseen for a in call.args)
+    return (is_open and ctx.mentions(*_IGNORED)) or ignores_parameters(ctx, model)
 
 
 def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
     """Whether the parameters of a model may lie on the CPU."""
     calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    unseen = [call for call in calls if not plan.is_native(call)]
+    if any(a.star == "**" for call in unseen for a in call.args) and ctx.mentions("cpu_offload"):
+        return True
     drafts = [plan.wraps[call].draft for call in calls if plan.is_native(call)]
     if any(draft is not None and "offload_policy" in draft.common_kwargs for draft in drafts):
         return True

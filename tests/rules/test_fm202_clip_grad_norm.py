@@ -93,19 +93,40 @@ SUPPORT = [
 @pytest.mark.parametrize("arguments", SUPPORT)
 def test_other_norms_are_computed_by_the_support_module(arguments: str) -> None:
     result = rewrite(HEAD + f"    norm = model.clip_grad_norm_({arguments})\n")
-    assert result.text.endswith(f"    norm = clip_grad_norm_(model, {arguments})\n")
+    assert result.text.endswith(f"    norm = clip_grad_norm_(model.parameters(), {arguments})\n")
     assert result.support == {"clip_grad_norm_"}
 
 
-@pytest.mark.parametrize("arguments", ["ignored_modules=[net.head]", "ignored_states=net.ignored", "**args"])
+@pytest.mark.parametrize("arguments", ["ignored_modules=[net.head]", "ignored_states=net.ignored"])
 def test_models_that_may_have_plain_parameters(arguments: str) -> None:
-    result = rewrite(HEAD.replace("FSDP(net)", f"FSDP(net, {arguments})") + "    model.clip_grad_norm_(1.0)\n")
+    head = HEAD.replace("FSDP(net)", f"FSDP(net, {arguments})")
+    result = rewrite(head + "    model.clip_grad_norm_(1.0)\n")
     asked = [f.message for f in result.findings if f.level is Level.MANUAL]
-    assert ["ignored parameters are trained" in message for message in asked] == [True] * arguments.startswith(
-        "ignored"
-    )
-    assert result.text.endswith("    clip_grad_norm_(model, 1.0)\n")
-    assert result.support == {"clip_grad_norm_", "shard_model"}
+    assert ["ignored parameters are trained" in message for message in asked] == [True]
+    assert result.text.endswith("    clip_mixed_grad_norm_(model.parameters(), 1.0)\n")
+    of_any = rewrite(head + "    model.clip_grad_norm_(1.0, args.norm)\n")
+    assert of_any.text.endswith("    clip_any_grad_norm_(model.parameters(), 1.0, args.norm)\n")
+
+
+NAMED = [
+    pytest.param("", "torch.nn.utils.clip_grad_norm_", id="nothing"),
+    pytest.param('    args["ignored_modules"] = [net.head]\n', "clip_mixed_grad_norm_", id="what it ignores"),
+    pytest.param('    args["cpu_offload"] = CPUOffload(True)\n', "clip_offloaded_grad_norm_", id="offloading"),
+]
+
+
+@pytest.mark.parametrize(("above", "function"), NAMED)
+def test_arguments_out_of_sight_are_those_that_the_program_names(above: str, function: str) -> None:
+    head = HEAD.replace("as FSDP", "as FSDP, CPUOffload").replace("    model", above + "    model")
+    result = rewrite(head.replace("FSDP(net)", "FSDP(net, **args)") + "    model.clip_grad_norm_(1.0)\n")
+    assert result.text.endswith(f"    {function}(model.parameters(), 1.0)\n")
+
+
+@pytest.mark.parametrize("norm", ["2", "NORM"])
+def test_norm_type_by_a_name(norm: str) -> None:
+    result = rewrite(f"NORM = 2.0\n{HEAD}    model.clip_grad_norm_(1.0, norm_type={norm})\n")
+    assert result.text.endswith(f"    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type={norm})\n")
+    assert not result.support
 
 
 def test_model_in_an_attribute_across_methods() -> None:
@@ -151,8 +172,8 @@ def test_parameter_called_torch() -> None:
 
 def test_nobody_calls_it() -> None:
     text = HEAD + "    return model\n\n\ndef clip(model):\n    model.clip_grad_norm_(1.0)\n"
-    result = check_marked(text, "FM202", Level.REVIEW, "takes any model")
-    assert "    clip_grad_norm_(model, 1.0)\n" in result.text
+    result = check_marked(text, "FM202", Level.REVIEW, "is not seen")
+    assert "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in result.text
 
 
 OF_OTHERS = [
@@ -186,14 +207,14 @@ KEPT = ["clip = {}\n    clip(1.0)", "return {}", "clips = [{}]", "args.clip({}, 
 @pytest.mark.parametrize("statement", KEPT)
 def test_method_kept_for_later(statement: str) -> None:
     result = rewrite(HEAD + f"    {statement}\n".format("model.clip_grad_norm_"))
-    assert result.text.endswith(f"    {statement}\n".format("partial(clip_grad_norm_, model)"))
+    assert result.text.endswith(f"    {statement}\n".format("partial(clip_grad_norm_, list(model.parameters()))"))
     assert result.support == {"clip_grad_norm_"}
 
 
 BY_CLASS = [
     ("FSDP.clip_grad_norm_(model, 1.0)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"),
     ("norm = FSDP.clip_grad_norm_(model, max_norm=1.0)", f"norm = {NORM.replace('1.0', 'max_norm=1.0')}"),
-    ("FSDP.clip_grad_norm_(model, 1.0, args.norm)", "clip_grad_norm_(model, 1.0, args.norm)"),
+    ("FSDP.clip_grad_norm_(model, 1.0, args.norm)", "clip_grad_norm_(model.parameters(), 1.0, args.norm)"),
     ("FSDP.clip_grad_norm_(model, 1.0, 2)", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, 2)"),
 ]
 
@@ -221,7 +242,7 @@ OFFLOADED = [
 @pytest.mark.parametrize(("value", "support"), OFFLOADED)
 def test_gradients_kept_on_the_cpu(value: str, support: bool) -> None:
     head = HEAD.replace("as FSDP", "as FSDP, CPUOffload").replace("FSDP(net)", f"FSDP(net, cpu_offload={value})")
-    assert ("clip_grad_norm_" in rewrite(head + "    model.clip_grad_norm_(1.0)\n").support) == support
+    assert ("clip_offloaded_grad_norm_" in rewrite(head + "    model.clip_grad_norm_(1.0)\n").support) == support
 
 
 # A forward in between
@@ -243,7 +264,7 @@ def test_forward_between_backward_and_clipping(forward: str, clip: str) -> None:
     text = HEAD + f"    model(args).sum().backward()\n    {forward}\n    {clip}\n"
     rule = "FM202" if clip.startswith("model") else "FM206"
     result = check_marked(text, rule, Level.MANUAL, "stale weights of its root")
-    assert result.text.endswith("    clip_grad_norm_(model, 1.0)\n")
+    assert result.text.endswith(f"    reshard_all(model)\n    {CLIPS[1]}\n")
 
 
 def test_evaluation_by_a_method_of_the_trainer() -> None:
@@ -376,12 +397,18 @@ def test_local_norm_on_the_way_of_another_engine() -> None:
 
 
 OTHER_NORMS = [
-    ("model.parameters(), 1.0, float('inf')", "model, 1.0, float('inf')"),
-    ("model.parameters(), max_norm=1.0, norm_type=args", "model, max_norm=1.0, norm_type=args"),
-    ("model.parameters(), 1.0, norm_type=args, foreach=False", "model, 1.0, norm_type=args"),
+    ("model.parameters(), 1.0, float('inf')", "model.parameters(), 1.0, float('inf')"),
+    ("model.parameters(), max_norm=1.0, norm_type=args", "model.parameters(), max_norm=1.0, norm_type=args"),
+    ("model.parameters(), 1.0, norm_type=args, foreach=False", "model.parameters(), 1.0, norm_type=args"),
     ("list(model.parameters()), 1.0, 'inf'", "list(model.parameters()), 1.0, 'inf'"),
-    ("parameters=model.parameters(), max_norm=1, norm_type=x", "model_or_parameters=model, max_norm=1, norm_type=x"),
-    ("max_norm=1, norm_type=x, parameters=model.parameters()", "max_norm=1, norm_type=x, model_or_parameters=model"),
+    (
+        "parameters=model.parameters(), max_norm=1, norm_type=x",
+        "parameters=model.parameters(), max_norm=1, norm_type=x",
+    ),
+    (
+        "max_norm=1, norm_type=x, parameters=model.parameters()",
+        "max_norm=1, norm_type=x, parameters=model.parameters()",
+    ),
 ]
 
 
@@ -412,7 +439,7 @@ def test_arguments_with_lines_of_their_own() -> None:
     assert rewrite(text).text.endswith(f"    torch.nn.utils.clip_grad_norm_(\n{lines}")
     infinite = text.replace("2,", "math.inf,")
     assert rewrite(infinite).text.endswith(
-        "    clip_grad_norm_(\n        model,\n        1.0,  # as before\n        math.inf,\n    )\n"
+        "    clip_grad_norm_(\n        model.parameters(),\n        1.0,  # as before\n        math.inf,\n    )\n"
     )
 
 

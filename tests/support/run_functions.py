@@ -223,7 +223,9 @@ def leftover_microbatches_are_dropped() -> None:
 # Clipping
 
 
-def clip_both(norm_type: float, make: Any = models.Plain, ignored: str = "", **own: Any) -> None:
+def clip_both(
+    norm_type: float, make: Any = models.Plain, ignored: str = "", clip: Any = support.clip_grad_norm_, **own: Any
+) -> None:
     max_norm = 0.01
     norms, sizes = [], []
     for v in (FSDP1, FSDP2):
@@ -238,7 +240,7 @@ def clip_both(norm_type: float, make: Any = models.Plain, ignored: str = "", **o
         if v is FSDP1:
             norms.append(model.clip_grad_norm_(max_norm, norm_type))
         else:
-            norms.append(support.clip_grad_norm_(model, max_norm, norm_type))
+            norms.append(clip(model.parameters(), max_norm, norm_type))
         size = sum(local(p.grad).double().square().sum() for p in model.parameters() if p.grad is not None)
         dist.all_reduce(size)
         sizes.append(size)
@@ -256,12 +258,21 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 def clipping_by_every_norm() -> None:
     for norm_type in (1, 2, 3, 2.5, float("inf")):
         clip_both(norm_type)
+        clip_both(norm_type, clip=support.clip_any_grad_norm_)
+
+
+@check()
+def clipping_offloaded_gradients() -> None:
+    for norm_type in (1, 2, 2.5):
+        offloaded = {"cpu_offload": lambda v: v.CPUOffload(offload_params=True)}
+        clip_both(norm_type, clip=support.clip_offloaded_grad_norm_, **offloaded)
 
 
 @check()
 def clipping_with_ignored_parameters() -> None:
     for norm_type in (2, float("inf")):
-        clip_both(norm_type, ignored="out")
+        clip_both(norm_type, ignored="out", clip=support.clip_any_grad_norm_)
+    clip_both(2, ignored="out", clip=support.clip_mixed_grad_norm_)
 
 
 @check()
@@ -273,43 +284,6 @@ def clipping_with_frozen_parameters_and_without_sharding() -> None:
 @check()
 def clipping_parameters_of_low_and_high_precision() -> None:
     clip_both(2, make=lambda: models.BufferFree().bfloat16())
-    model = FSDP2.shard_model(models.BufferFree().double())  # FSDP1 raises here
-    loss_of(model, batches(1)[0].double()).backward()
-    expected = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).full_tensor()
-    equal(expected.float(), support.clip_grad_norm_(model, 0.01))
-
-
-@check()
-def clipping_after_an_evaluation_sees_every_gradient() -> None:
-    for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
-        norms = []
-        for evaluated in (False, True):
-            model = wrapped(FSDP2, sharding_strategy=support.ShardingStrategy[strategy])
-            x, y = batches(2)
-            loss_of(model, x).backward()
-            if evaluated:
-                with torch.no_grad():
-                    model(y)
-            norms.append(support.clip_grad_norm_(model, 0.01))
-        equal(*norms)
-
-
-@check()
-def clipping_when_one_rank_has_no_gradient() -> None:
-    first = dist.get_rank() == 0
-    plain = nn.Parameter(torch.ones(3))
-    model = wrapped(FSDP2)
-    loss_of(model, batches(1)[0]).backward()
-    own = sum(local(p.grad).square().sum() for p in model.parameters())
-    if first:
-        plain.grad = torch.full((3,), 2.0)
-        for param in model.parameters():
-            param.grad = None
-    norm = support.clip_grad_norm_([*model.parameters(), plain], 1.0)
-    squares = torch.zeros(()) if first else own
-    dist.all_reduce(squares)
-    equal((squares + (12 if first else 0)).sqrt(), norm)
-    equal(support.clip_grad_norm_([], 1.0), torch.tensor(0.0))
 
 
 @check(world=4)
@@ -318,7 +292,10 @@ def clipping_with_replicas() -> None:
         return init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
 
     for norm_type in (2, float("inf")):
-        clip_both(norm_type, sharding_strategy=lambda v: v.ShardingStrategy.HYBRID_SHARD, device_mesh=mesh)
+        for clip in (support.clip_grad_norm_, support.clip_any_grad_norm_):
+            strategy = {"sharding_strategy": lambda v: v.ShardingStrategy.HYBRID_SHARD, "device_mesh": mesh}
+            clip_both(norm_type, clip=clip, **strategy)
+    clip_both(2, clip=support.clip_offloaded_grad_norm_, **strategy)
 
 
 # Around the wrap

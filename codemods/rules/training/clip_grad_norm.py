@@ -32,9 +32,9 @@ def step(net, batch):
 ## Fix safety
 
 Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank
-with an empty shard, for a norm type that only run time knows, and for a model with ignored or offloaded parameters, the
-support module's `clip_grad_norm_` is called. It is called as well where the model runs between the backward and the
-clipping: until it is resharded, `parameters()` of an FSDP2 model has copies without gradients, and nothing is clipped.
+with an empty shard, for a norm type that only run time knows, and for a model with ignored or offloaded parameters, a
+function of the support module is called, written for that case. Where the model runs between the backward and the
+clipping, it is resharded first: until then, `parameters()` of an FSDP2 model has copies without gradients.
 
 ## References
 
@@ -50,9 +50,10 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
-from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, has_plain_norm, needs_support
+from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, any_clipper, clipper
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
+from codemods.reading.layout import insertion
 from codemods.reading.left_out import ignores_parameters
 from codemods.reading.model_parameters import READERS
 from codemods.reading.program import defines_method, sets_attribute
@@ -61,9 +62,6 @@ from codemods.tables.names import WRAPPER
 CODE = "FM202"
 
 _FUNCTION = "clip_grad_norm_"
-_THROUGH_SUPPORT = f"{_FUNCTION} becomes {_FUNCTION} of the support module"
-
-
 _WRAPPERS = f"{WRAPPER}.{_FUNCTION}"
 
 
@@ -100,42 +98,48 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     model = ctx.code(found.model)
     if ModelKind.FSDP not in found.held and not _is_called_as_fsdp1s(call, ctx):
         return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
-    item = ctx.named(Import(SUPPORT, _FUNCTION), found.attribute)
     if not isinstance(call, cst.Call) or call.func is not found.attribute:
-        partial = ctx.named(Import("functools", "partial"), found.attribute)
-        edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
-        return Fix(edits, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item, partial])
+        return _kept_for_later(found, ctx)
     start, end = ctx.bare_span(call)
     by_class = found.model is not found.attribute.value
-    first = ctx.span(call.args[0])[0] if call.args else end - 1
+    given = call.args[1:] if by_class else call.args
+    first = ctx.span(given[0])[0] if given else end - 1
     gap = ctx.text[:first].removeprefix(ctx.text[:first].rstrip())  # a line break, where they have lines of their own
-    between = f",{gap or ' '}"
-    arguments = ctx.quote_text(first, end - 1)
-    given = arguments if by_class else f"{ctx.quote(found.model)}{between}{arguments}"
-    through_support = [Edit(start, end, f"{item.local}({gap}{given})")]
+    support = clipper(call, 1 if by_class else 0, found.model, ctx, ctx.plan)
+    if support:
+        item = ctx.named(Import(SUPPORT, support), call)
+        function, suffix, what = item.local, "", f"{support} of the support module"
+    else:
+        item = ctx.named(Import("torch"), call)
+        function = f"{item.local}.nn.utils.{_FUNCTION}"
+        suffix, what = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()", function
+    arguments = f",{gap or ' '}{ctx.quote_text(first, end - 1)}" if given else ""
+    parameters = f"{'' if by_class else gap}{ctx.quote(found.model)}.parameters()"
+    edits = [Edit(start, end, call_text(ctx, call, function, f"{parameters}{arguments}", suffix))]
+    imports = [item]
+    message = f"{_FUNCTION} becomes {what}"
     if ModelKind.FSDP not in found.held:
-        message = f"{_THROUGH_SUPPORT}, which takes any model: what `{model}` is, is not seen"
-        return Fix(through_support, [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], [item])
-    of_ignored = Level.REVIEW if ignores_only_frozen(ctx, found.model) else Level.MANUAL
-    for applies, level, what, hint in (
-        (clips_after_forward(call, found.model, ctx), Level.MANUAL, STALE, STALE_HINT),
-        (ignores_parameters(ctx, found.model), of_ignored, IGNORED, IGNORED_HINT),
-    ):
-        if applies:
-            message = f"{_THROUGH_SUPPORT}; {what}"
-            found_here = finding(CODE, level, ctx, found.attribute, message, hint)
-            return Fix(through_support, [found_here], [item])
-    lacks_norm = by_class and len(call.args) < 2  # an error of the program's, which the function tells as FSDP1 did
-    if lacks_norm or not has_plain_norm(call, 1 if by_class else 0) or needs_support(found.model, ctx, ctx.plan):
-        return Fix(through_support, [_becomes(found, ctx, _THROUGH_SUPPORT)], [item])
-    torch = ctx.named(Import("torch"), call)
-    function = f"{torch.local}.nn.utils.{_FUNCTION}"
-    suffix = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()"
-    if by_class:
-        arguments = ctx.quote_text(ctx.span(call.args[1])[0], end - 1)
-    read = f"{gap}{ctx.quote(found.model)}.parameters(){between}{arguments}"
-    written = call_text(ctx, call, function, read, suffix)
-    return Fix([Edit(start, end, written)], [_becomes(found, ctx, f"{_FUNCTION} becomes {function}")], [torch])
+        message = f"{message}, for an FSDP model: what `{model}` is, is not seen"
+        return Fix(edits, [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], imports)
+    if clips_after_forward(call, found.model, ctx):
+        reshard = ctx.named(Import(SUPPORT, "reshard_all"), call)
+        edits.append(insertion(ctx, call, [f"{reshard.local}({ctx.quote(found.model)})"]))
+        stale = finding(CODE, Level.MANUAL, ctx, found.attribute, f"{message}; {STALE}", STALE_HINT)
+        return Fix(edits, [stale], [item, reshard])
+    if ignores_parameters(ctx, found.model):
+        level = Level.REVIEW if ignores_only_frozen(ctx, found.model) else Level.MANUAL
+        ignored = finding(CODE, level, ctx, found.attribute, f"{message}; {IGNORED}", IGNORED_HINT)
+        return Fix(edits, [ignored], imports)
+    return Fix(edits, [_becomes(found, ctx, message)], imports)
+
+
+def _kept_for_later(found: Match, ctx: PlannedContext) -> Fix:
+    """The method as a value: whoever calls it gives the norm type."""
+    item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan)), found.attribute)
+    partial = ctx.named(Import("functools", "partial"), found.attribute)
+    text = f"{partial.local}({item.local}, list({ctx.quote(found.model)}.parameters()))"
+    message = f"{_FUNCTION} becomes {item.name} of the support module"
+    return Fix([Edit(*ctx.bare_span(found.attribute), text)], [_becomes(found, ctx, message)], [item, partial])
 
 
 def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:

@@ -37,7 +37,7 @@ def step(net, batch):
 
 It clips otherwise than before, and as it was meant. Measured on torch 2.13, 2 ranks: local norms 3.3211 and 3.3820
 before, the global norm 4.7399 after. Where torch's function would fail (an infinity norm, ignored or offloaded
-parameters), or where the model runs between the backward and the clipping, the support module's function is called.
+parameters), a function of the support module is called that is written for that case.
 
 ## References
 
@@ -55,9 +55,10 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
-from codemods.reading.clipping import STALE, STALE_HINT, has_plain_norm, needs_support
+from codemods.reading.clipping import STALE, STALE_HINT, clipper
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
+from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.one_rank import is_on_one_rank
 
@@ -113,23 +114,29 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
     findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
-    if not has_plain_norm(call, 1) or needs_support(model, found.where, ctx.plan) or rerun:
-        item = ctx.named(Import(SUPPORT, "clip_grad_norm_"), call)
-        edits = [Edit(*ctx.bare_span(call.func), item.local)]
-        for argument in call.args:
-            if argument.keyword is not None and argument.keyword.value == "foreach":
-                edits += argument_removal(ctx, call, argument)
-            elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
-                why = "clip_grad_norm_ with error_if_nonfinite fails here"
-                findings = [replace(each, level=Level.MANUAL) for each in findings]
-                return Fix(findings=findings, raises=[Raise(call, CODE, why, model if found.where is ctx else None)])
-        given = _parameters(call)
-        if given.keyword is not None:
-            edits.append(Edit(*ctx.bare_span(given.keyword), "model_or_parameters"))
-        if found.directly:
-            edits.append(Edit(*ctx.bare_span(given.value), ctx.quote(model)))
-        return Fix(edits, findings, [item])
-    return _plain(found, ctx, findings)
+    support = clipper(call, 1, model, found.where, ctx.plan)
+    fix = _through_support(found, support, ctx, findings) if support else _plain(found, ctx, findings)
+    if not rerun or fix.raises:
+        return fix
+    reshard = ctx.named(Import(SUPPORT, "reshard_all"), call)
+    above = insertion(ctx, call, [f"{reshard.local}({ctx.quote(model)})"])
+    return replace(fix, edits=[*fix.edits, above], imports=[*fix.imports, reshard])
+
+
+def _through_support(found: Match, support: str, ctx: Context, findings: list[Finding]) -> Fix:
+    """The support module's function, which has fewer parameters than torch's."""
+    call = found.call
+    item = ctx.named(Import(SUPPORT, support), call)
+    edits = [Edit(*ctx.bare_span(call.func), item.local)]
+    for argument in call.args:
+        if argument.keyword is not None and argument.keyword.value == "foreach":
+            edits += argument_removal(ctx, call, argument)
+        elif argument.keyword is not None and argument.keyword.value == "error_if_nonfinite":
+            why = "clip_grad_norm_ with error_if_nonfinite fails here"
+            findings = [replace(each, level=Level.MANUAL) for each in findings]
+            stopped = Raise(call, CODE, why, found.model if found.where is ctx else None)
+            return Fix(findings=findings, raises=[stopped])
+    return Fix(edits, findings, [item])
 
 
 def _on_one_rank(found: Match, ctx: Context) -> Fix:

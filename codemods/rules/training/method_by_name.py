@@ -50,6 +50,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.clipping import any_clipper
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
@@ -121,7 +122,7 @@ def _repeated(both: cst.BooleanOperation, ctx: Context) -> Edit | None:
     return Edit(ctx.span(either.left)[1], ctx.span(both)[1], "")
 
 
-def edit(found: Match, ctx: Context) -> Fix:
+def edit(found: Match, ctx: PlannedContext) -> Fix:
     if found.name == _INNER:
         both = cst.ensure_type(ctx.parent(found.call), cst.BooleanOperation)
         gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
@@ -168,12 +169,14 @@ def _class_test(found: Match, ctx: Context) -> Fix:
     )
 
 
-def _function(found: Match, ctx: Context) -> Fix:
-    item = ctx.named(Import(SUPPORT, found.name), found.call)
+def _function(found: Match, ctx: PlannedContext) -> Fix:
+    clips = found.name == "clip_grad_norm_"
+    item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan) if clips else found.name), found.call)
     partial = ctx.named(Import("functools", "partial"), found.call)
+    given = f"list({ctx.quote(found.model)}.parameters())" if clips else ctx.quote(found.model)
     return Fix(
-        [Edit(*ctx.bare_span(found.call), f"{partial.local}({item.local}, {ctx.quote(found.model)})")],
-        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {found.name} of the support module")],
+        [Edit(*ctx.bare_span(found.call), f"{partial.local}({item.local}, {given})")],
+        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {item.name} of the support module")],
         [item, partial],
     )
 

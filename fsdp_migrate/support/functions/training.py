@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -84,50 +85,66 @@ def shard_groups(param: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
 
 
 @torch.no_grad()
-def clip_grad_norm_(
-    model_or_parameters: nn.Module | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2.0
-) -> torch.Tensor:
-    """FSDP1's `model.clip_grad_norm_`: clip by the norm over all ranks, and return that norm as a plain tensor.
+def clip_offloaded_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` for offloaded gradients: their process group only communicates on the device."""
+    params = [param for param in parameters if param.grad is not None]
+    mesh = params[0].device_mesh
+    norm = get_total_norm([param.grad.to_local() for param in params], norm_type).to(mesh.device_type)
+    power = norm**norm_type
+    dist.all_reduce(power, group=mesh.get_group(mesh.ndim - 1))  # the last dimension shards, any before it replicates
+    norm = power ** (1 / norm_type)
+    clip_grads_with_norm_(params, max_norm, norm)
+    return norm
 
-    `torch.nn.utils.clip_grad_norm_` returns a DTensor, raises where some parameters are sharded and others are not,
-    raises for `norm_type=inf` on ranks whose shard of a parameter is empty, and needs a CPU backend when parameters are
-    offloaded.
-    """
-    if isinstance(model_or_parameters, nn.Module):
-        reshard_all(model_or_parameters)
-        model_or_parameters = model_or_parameters.parameters()
-    params = list(model_or_parameters)
-    if not params:
-        return torch.tensor(0.0)
-    norm_type = float(norm_type)
-    # Norms live where the process groups communicate, which is not where offloaded parameters are.
-    device = next((torch.device(p.device_mesh.device_type) for p in params if isinstance(p, DTensor)), params[0].device)
-    grads: list[torch.Tensor] = []
-    norms: dict[tuple[dist.ProcessGroup, ...], list[torch.Tensor]] = {}
-    for param in params:
-        # Every rank has every key, so that all take part in each reduction, whoever has a gradient.
-        group_norms = norms.setdefault(shard_groups(param), [torch.zeros((), device=device)])
-        if param.grad is not None:
-            grad = param.grad.to_local() if isinstance(param.grad, DTensor) else param.grad
-            grads.append(grad)
-            if grad.numel():
-                dtype = torch.promote_types(grad.dtype, torch.float32)
-                group_norms.append(torch.linalg.vector_norm(grad, norm_type, dtype=dtype).to(device, torch.float32))
-    norm = torch.zeros((), device=device)
+
+@torch.no_grad()
+def clip_mixed_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` where some parameters are not sharded: they count as this rank has them."""
+    params = [param for param in parameters if param.grad is not None]
+    sharded: list[Any] = [param for param in params if isinstance(param, DTensor)]
+    plain = [param for param in params if not isinstance(param, DTensor)]
+    sharded_norm: Any = get_total_norm([param.grad for param in sharded], norm_type)
+    plain_norm = get_total_norm([param.grad for param in plain], norm_type).to(sharded_norm.device)
+    norm = get_total_norm([sharded_norm.full_tensor(), plain_norm], norm_type)
+    for some in (sharded, plain):
+        clip_grads_with_norm_(some, max_norm, norm)
+    return norm
+
+
+def norm_of_shards(params: Sequence[Any], norm_type: float) -> torch.Tensor:
+    """The norm of sharded gradients on the device; an empty shard has no infinity norm."""
+    mesh = params[0].device_mesh
+    group = mesh.get_group(mesh.ndim - 1)  # the last dimension shards, any before it replicates
+    local = [param.grad.to_local() for param in params]
+    norm = get_total_norm([grad for grad in local if grad.numel()], norm_type).to(mesh.device_type)
     if math.isinf(norm_type):
-        norm = torch.stack([n for group_norms in norms.values() for n in group_norms]).max()
-        for group in dict.fromkeys(group for groups in norms for group in groups):
-            dist.all_reduce(norm, dist.ReduceOp.MAX, group)
-    else:
-        for groups, group_norms in norms.items():
-            power = torch.stack(group_norms).pow(norm_type).sum()
-            for group in groups:
-                dist.all_reduce(power, group=group)
-            norm += power
-        norm = norm ** (1 / norm_type)
-    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(scale.to(grad.device, grad.dtype))
+        dist.all_reduce(norm, dist.ReduceOp.MAX, group)
+        return norm
+    norm = norm**norm_type
+    dist.all_reduce(norm, group=group)
+    return torch.pow(norm, 1 / norm_type)
+
+
+@torch.no_grad()
+def clip_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`torch.nn.utils.clip_grad_norm_` for any norm type, `inf` too, and any device."""
+    params = [param for param in parameters if param.grad is not None]
+    norm = norm_of_shards(params, float(norm_type))
+    clip_grads_with_norm_(params, max_norm, norm)
+    return norm
+
+
+@torch.no_grad()
+def clip_any_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    """`clip_grad_norm_` where some parameters are not sharded: they count as this rank has them."""
+    params = [param for param in parameters if param.grad is not None]
+    sharded: list[Any] = [param for param in params if isinstance(param, DTensor)]
+    plain = [param for param in params if not isinstance(param, DTensor)]
+    norm = norm_of_shards(sharded, float(norm_type))
+    plain_norm = get_total_norm([param.grad for param in plain], float(norm_type)).to(norm.device)
+    norm = get_total_norm([norm, plain_norm], float(norm_type))
+    for some in (sharded, plain):
+        clip_grads_with_norm_(some, max_norm, norm)
     return norm
 
 
