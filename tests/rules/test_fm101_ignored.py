@@ -141,9 +141,10 @@ def test_clipping_goes_through_the_support_module() -> None:
     text = HEAD + "    model = FSDP(model, ignored_modules=[model.head])\n    model.clip_grad_norm_(1.0)\n"
     result = rewrite(text, Options(torch_version=(2, 7)))
     assert result.text.endswith(
-        "    fully_shard(model, ignored_params=set(model.head.parameters()))\n    clip_grad_norm_(model, 1.0)\n"
+        "    fully_shard(model, ignored_params=set(model.head.parameters()))\n"
+        "    clip_mixed_grad_norm_(model.parameters(), 1.0)\n"
     )
-    assert result.support == {"clip_grad_norm_"}
+    assert result.support == {"clip_mixed_grad_norm_"}
 
 
 OPTIMIZERS = [

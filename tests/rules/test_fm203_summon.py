@@ -18,9 +18,11 @@ def test_another_librarys_class_stays() -> None:
 
 
 CASES = [
-    "with {}(model):\n        pass",
-    "with {}(model, writeback=False, rank0_only=True, offload_to_cpu=True):\n        pass",
-    "with {}(model, writeback=False, recurse=False):\n        model.generate(x)",
+    "with {}(model):\n        x()",
+    "with {}(model, writeback=False, rank0_only=True, offload_to_cpu=True):\n        x()",
+    "with {}(model, writeback=False, recurse=False):\n        model.embed(x)",
+    "with {}(model, recurse=False):\n        model.generate(x)",
+    "with {}(model, writeback=False, recurse=False):\n        model.generate(x, model.weight)",
     "with {}(model): x(model)",
     "with x, {}(model) as y:\n        pass",
     "with x:\n        with {}(model):\n            x()",
@@ -42,6 +44,33 @@ def test_context_is_the_support_modules(statement: str, owner: str) -> None:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+GENERATES = [
+    (
+        "with {}(model, writeback=False, recurse=False):\n        return model.generate(x)",
+        "with {}:\n        return model.generate(x)",
+    ),
+    ("with {}(model, recurse=False, writeback=False), x:\n        model(x)", "with {}, x:\n        model(x)"),
+    (
+        "context = lambda: {}(model, writeback=False, recurse=False) if x else nothing()\n"
+        "    with context():\n        model.generate(x)",
+        "context = lambda: {} if x else nothing()\n    with context():\n        model.generate(x)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), GENERATES)
+def test_to_generate_the_root_alone_is_gathered(before: str, after: str) -> None:
+    result = rewrite(HEAD + "    " + before.format("FSDP.summon_full_params") + "\n")
+    assert result.text.endswith("    " + after.format("unsharded(model)") + "\n")
+    assert result.support == {"unsharded"}
+
+
+def test_around_nothing_it_goes() -> None:
+    result = rewrite(HEAD + "    with FSDP.summon_full_params(model):\n        pass\n    return model\n")
+    assert result.text.endswith("    model = fully_shard(net)\n    return model\n")
+    assert not result.support
+
+
 @pytest.mark.parametrize("load", ["model.load_state_dict(x)", "model.module.load_state_dict(x)"])
 def test_state_dict_that_is_loaded_inside_raises(load: str) -> None:
     text = HEAD + f"    with FSDP.summon_full_params(model):\n        {load}\n"
@@ -50,8 +79,8 @@ def test_state_dict_that_is_loaded_inside_raises(load: str) -> None:
 
 
 def test_summoned_model_of_another_function() -> None:
-    text = HEAD + "    read(model)\n\n\ndef read(m):\n    with m.summon_full_params(m):\n        pass\n"
-    assert rewrite(text).text.endswith("    with summon_full_params(m):\n        pass\n")
+    text = HEAD + "    read(model)\n\n\ndef read(m):\n    with m.summon_full_params(m):\n        print(m)\n"
+    assert rewrite(text).text.endswith("    with summon_full_params(m):\n        print(m)\n")
 
 
 def test_name_of_the_users_own() -> None:

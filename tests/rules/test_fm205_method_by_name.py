@@ -54,7 +54,7 @@ CASES = [
     ("not hasattr(model, 'state_dict_type')", "not isinstance(model, FSDPModule)"),
     ("getattr(model, 'no_sync', None)", "partial(no_sync, model)"),
     ("getattr(model, 'no_sync')()", "partial(no_sync, model)()"),
-    ("getattr(model, 'clip_grad_norm_')(1.0)", "partial(clip_grad_norm_, model)(1.0)"),
+    ("getattr(model, 'clip_grad_norm_')(1.0)", "partial(clip_grad_norm_, list(model.parameters()))(1.0)"),
 ]
 
 

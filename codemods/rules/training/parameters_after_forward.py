@@ -67,7 +67,6 @@ from codemods.reading.words import last_name, words
 CODE = "FM209"
 
 _METHODS = (*READERS, "zero_grad")
-_IN_PLACE = re.compile(r"\.(?!requires_grad_)[a-z]\w*_\(|\.data\s*[-+*/]?=(?!=)")
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -98,7 +97,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     message = f"reshard_all(`{text}`) in front: after a forward without a backward the root's parameters are copies"
     level, hint = Level.REWRITTEN, ""
     loop = _loop_over(call, ctx)
-    if loop is not None and _IN_PLACE.search(ctx.code(loop.body)) and reads_after_forward(call, model, ctx):
+    if loop is not None and _writes(loop, ctx) and reads_after_forward(call, model, ctx):
         level = Level.MANUAL
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         hint = "write in front of that forward, where both train alike"
@@ -114,7 +113,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
 def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a loop that writes to parameters can come to those of a model that was only evaluated: an average's."""
     loop = _loop_over(call, ctx)
-    if loop is None or not _IN_PLACE.search(ctx.code(loop.body)) or is_summoned(call, ctx):
+    if loop is None or not _writes(loop, ctx) or is_summoned(call, ctx):
         return False
     return not trains_before(call, model, ctx)
 
@@ -127,6 +126,30 @@ def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
             return outer if inner is outer.iter else None
         inner = outer
     return None
+
+
+def _writes(loop: cst.For, ctx: Context) -> bool:
+    """Whether a loop over parameters writes to tensors in place; to gradients alone is not to parameters."""
+    for node in ctx.inside(loop.body):
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+            name, owner = node.func.attr.value, node.func.value
+            is_one = name.endswith("_") and not name.startswith("_") and name != "requires_grad_"
+        else:
+            target = node.target if isinstance(node, (cst.AssignTarget, cst.AugAssign)) else None
+            is_one = isinstance(target, cst.Attribute) and target.attr.value == "data"
+            owner = target.value if isinstance(target, cst.Attribute) else loop.target
+        if is_one and not _is_of_gradient(owner):
+            return True
+    return False
+
+
+def _is_of_gradient(owner: cst.BaseExpression) -> bool:
+    """`p.grad` and `p.grad.data`."""
+    while isinstance(owner, cst.Attribute):
+        if owner.attr.value == "grad":
+            return True
+        owner = owner.value
+    return False
 
 
 def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:

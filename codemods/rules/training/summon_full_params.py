@@ -1,4 +1,4 @@
-"""**What it does.** Rewrites `FSDP.summon_full_params(model, ...)` into `summon_full_params` of the support module.
+"""**What it does.** Rewrites `FSDP.summon_full_params(model, ...)` into a context of the support module.
 
 **Why.** On an FSDP2 model FSDP1's context does nothing, and says nothing: the parameters stay sharded, and what is
 written to a gathered copy is lost.
@@ -20,12 +20,12 @@ def sample(net, prompt):
 ```python
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import summon_full_params
+from fsdp2_support import unsharded
 
 
 def sample(net, prompt):
     model = fully_shard(net)
-    with summon_full_params(model, writeback=False, recurse=False):
+    with unsharded(model):
         return model.generate(prompt)
 ```
 
@@ -33,8 +33,8 @@ def sample(net, prompt):
 
 The support module's context reads and writes whole parameters and gradients and writes back as FSDP1 did, the model may
 be called in it, and `model.state_dict()` gives whole tensors there (torch 2.13, 2 ranks). A `load_state_dict` inside of
-it is reported and raises. Where the context is only there for `generate`, and no parameter of the root is used outside
-of a forward, an FSDP2 model needs no context at all: it gathers by itself.
+it is reported and raises. Where the root's parameters are summoned to call the model or its `generate`, `unsharded` of
+the support module is enough, which gathers them as a forward does; other units gather by themselves.
 
 ## References
 
@@ -46,11 +46,13 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.reading.layout import removal
 from codemods.tables.names import SUMMON
 
 CODE = "FM203"
 
 _METHOD = SUMMON.rsplit(".")[-1]
+_UNSHARDED = "unsharded"
 _LOADS = "load_state_dict inside of summon_full_params fails on an FSDP2 model"
 _HINT = "load it in front of the context, with set_model_state_dict of torch.distributed.checkpoint.state_dict"
 
@@ -71,9 +73,77 @@ def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
     if isinstance(call, cst.Call) and _loads(call, ctx):
         stopped = Raise(found, CODE, _LOADS, call.args[0].value)
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found, _LOADS, _HINT)], raises=[stopped])
+    if isinstance(call, cst.Call) and _holds_nothing(call, ctx):
+        message = f"{_METHOD} around nothing goes"
+        block = cst.ensure_type(ctx.parent(ctx.parent(call) or call), cst.With)
+        return Fix([removal(ctx, block)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    if isinstance(call, cst.Call) and _only_runs(call, ctx):
+        item = ctx.named(Import(SUPPORT, _UNSHARDED), found)
+        text = f"{item.local}({ctx.quote(call.args[0].value)})"
+        message = f"{_METHOD} to generate becomes {_UNSHARDED} of the support module"
+        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
     item = ctx.named(Import(SUPPORT, _METHOD), found)
     message = f"{_METHOD} becomes {_METHOD} of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+def _holds_nothing(call: cst.Call, ctx: Context) -> bool:
+    """`with FSDP.summon_full_params(model): pass`."""
+    item = ctx.parent(call)
+    block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
+    if not isinstance(block, cst.With) or len(block.items) != 1:
+        return False
+    lines = [line.body if isinstance(line, cst.SimpleStatementLine) else [line] for line in block.body.body]
+    return all(isinstance(statement, cst.Pass) for line in lines for statement in line)
+
+
+def _only_runs(call: cst.Call, ctx: Context) -> bool:
+    """Whether nothing is done with the model, in the blocks that enter the context, but to call it, or `generate`.
+
+    The root's own parameters are whole there, and in the precision of its forward, as in any forward.
+    """
+    if [argument.keyword for argument in call.args[:1]] != [None] or len(call.args) != 3:
+        return False
+    given = {argument.keyword.value: ctx.code(argument.value) for argument in call.args[1:] if argument.keyword}
+    model = call.args[0].value
+    if given != {"writeback": "False", "recurse": "False"} or ModelKind.FSDP not in ctx.kinds(model):
+        return False
+    blocks = _blocks(call, ctx)
+    uses = [node for block in blocks for node in ctx.inside(block.body) if ctx.code(node) == ctx.code(model)]
+    outermost = [node for node in uses if isinstance(node, (cst.Name, cst.Attribute))]
+    return bool(blocks) and all(_is_run(node, ctx) for node in outermost)
+
+
+def _blocks(call: cst.Call, ctx: Context) -> list[cst.With]:
+    """The `with` that enters the context, or those that enter what the name of a lambda around it gives."""
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.With):
+            return [outer]
+        if isinstance(outer, cst.Assign) and isinstance(outer.targets[0].target, cst.Name):
+            name = outer.targets[0].target.value
+            blocks = [node for node in ctx.inside(ctx.scope(outer)) if isinstance(node, cst.With)]
+            return [block for block in blocks if any(_enters(item.item, name) for item in block.items)]
+        if isinstance(outer, (cst.BaseSmallStatement, cst.BaseCompoundStatement)):
+            return []
+    return []
+
+
+def _enters(entered: cst.BaseExpression, name: str) -> bool:
+    """`context` and `context()`."""
+    expression = entered.func if isinstance(entered, cst.Call) else entered
+    return isinstance(expression, cst.Name) and expression.value == name
+
+
+def _is_run(model: cst.CSTNode, ctx: Context) -> bool:
+    """`model(x)`, `model.generate(x)`, `model.module.generate(x)`."""
+    holder = ctx.parent(model)
+    if isinstance(holder, cst.Attribute) and holder.attr is model:
+        return True  # the name of another object's attribute
+    if isinstance(holder, cst.Attribute) and holder.attr.value == "module":
+        return _is_run(holder, ctx)
+    if isinstance(holder, cst.Attribute) and holder.attr.value == "generate":
+        model, holder = holder, ctx.parent(holder)
+    return isinstance(holder, cst.Call) and holder.func is model
 
 
 def _loads(call: cst.Call, ctx: Context) -> bool:

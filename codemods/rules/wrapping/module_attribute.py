@@ -30,7 +30,7 @@ def sample(net, batch):
 ## Fix safety
 
 Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
-`unwrap(model)` of the support module decides at run time.
+`unwrap(model)` of the support module decides at run time, once in a function that asks several times.
 
 ## References
 
@@ -45,6 +45,8 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.layout import insertion
+from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
 
@@ -135,8 +137,13 @@ def edit(found: Match, ctx: Context) -> Fix:
     model, name = ctx.code(node.value), node.attr.value
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
+        call = f"{item.local}({ctx.quote(node.value)})"
+        local = local_of(found.held, node, ctx)
+        edits = [Edit(*ctx.bare_span(node), local.name if local is not None else call)]
+        if local is not None and local.uses[0] is node:
+            edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
         return Fix(
-            edits=[Edit(*ctx.bare_span(node), f"{item.local}({ctx.quote(node.value)})")],
+            edits=edits,
             findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap of the support module")],
             imports=[item],
         )

@@ -34,6 +34,16 @@ def reshard_all(model: nn.Module) -> None:
             module.reshard()
 
 
+@contextmanager
+def unsharded(model: Any) -> Generator[None, None, None]:
+    """The root's own parameters whole, for methods beside `forward`. Other units gather by themselves."""
+    model.unshard()
+    try:
+        yield
+    finally:
+        model.reshard()
+
+
 def free_shards(model: nn.Module) -> None:
     """Give back the memory of a model's parameters, whoever still holds on to them. It cannot be used afterwards."""
     reshard_all(model)
