@@ -84,6 +84,57 @@ def test_model_with_a_module_of_its_own_is_not_asked_for_one() -> None:
     assert 'return unwrap(model) if hasattr(model, "module") else model' in rewrite(text + owner).text
 
 
+BOTH = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def shard(net, sharded):
+    if sharded:
+        return FSDP(net)
+    return DDP(net)
+
+
+def validate(model, loader):
+    {above}
+    losses = []
+    for batch in loader:
+        {first}
+        losses.append(model.module.loss(model(batch)))
+    return losses
+
+
+def main(net, sharded, loader):
+    validate(shard(net, sharded), loader)
+"""
+
+
+def test_model_that_is_read_several_times_is_unwrapped_once() -> None:
+    result = rewrite(code(BOTH.format(above="model.eval()", first="print(model.module.heads)")))
+    assert (
+        "        module = unwrap(model)\n        print(module.heads)\n"
+        "        losses.append(module.loss(model(batch)))\n"
+    ) in result.text
+    assert result.text.count("unwrap(model)") == 1
+
+
+def test_name_that_the_function_has_is_not_taken() -> None:
+    result = rewrite(code(BOTH.format(above="print(model.module.heads)", first="module = batch")))
+    assert "    inner_model = unwrap(model)\n    print(inner_model.heads)\n" in result.text
+
+
+REBOUND = [
+    pytest.param("model = model.eval()", "print(model.module.heads)", id="another model in between"),
+    pytest.param("pass", "pass", id="read once"),
+]
+
+
+@pytest.mark.parametrize(("above", "first"), REBOUND)
+def test_model_that_is_unwrapped_where_it_is_read(above: str, first: str) -> None:
+    result = rewrite(code(BOTH.format(above=above, first=first)))
+    assert "losses.append(unwrap(model).loss(model(batch)))\n" in result.text
+
+
 def test_data_parallel_or_fsdp_is_unwrapped_at_run_time() -> None:
     text = HEAD.replace("use(net, x)", "use(net, x, one)") + "    if one:\n        model = torch.nn.DataParallel(net)\n"
     assert "unwrap(model).save()" in rewrite("import torch\n" + text + "    model.module.save()\n").text

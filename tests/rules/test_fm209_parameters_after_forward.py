@@ -177,6 +177,7 @@ NOT_AVERAGED = [
     "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.zero_() # no_grad\n",
     "    for p in model.parameters():\n        p.requires_grad_(False)\n    # no_grad\n",
     "    for p in model.parameters():\n        p.mul_(2)\n",
+    "    xs()  # no_grad\n    for p in model.parameters():\n        p.grad.mul_(2)\n        p.grad.data.div_(3)\n",
 ]
 
 
