@@ -153,6 +153,9 @@ def clip_any_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: f
     norm = norm_of_shards(sharded, float(norm_type))
     plain_norm = get_total_norm([param.grad for param in plain], float(norm_type)).to(norm.device)
     norm = get_total_norm([norm, plain_norm], float(norm_type))
+    if math.isinf(float(norm_type)):  # the largest of all ranks, as in FSDP1
+        mesh = sharded[0].device_mesh
+        dist.all_reduce(norm, dist.ReduceOp.MAX, mesh.get_group(mesh.ndim - 1))
     for some in (sharded, plain):
         clip_grads_with_norm_(some, max_norm, norm)
     return norm
