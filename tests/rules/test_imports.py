@@ -395,7 +395,7 @@ def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
 
         def step(net, kwargs):
             model = wrap(net, kwargs)
-            model.clip_grad_norm_(1.0)
+            model.clip_grad_norm_(1.0, kwargs.norm)
             return os.fspath(model.path)
         """
     )
