@@ -276,6 +276,22 @@ def clipping_with_ignored_parameters() -> None:
 
 
 @check()
+def clipping_a_model_that_is_not_sharded() -> None:
+    for clip in (
+        support.clip_grad_norm_,
+        support.clip_any_grad_norm_,
+        support.clip_mixed_grad_norm_,
+        support.clip_offloaded_grad_norm_,
+    ):
+        torch.manual_seed(5)
+        model = models.Plain()
+        loss_of(model, batches(1)[0]).backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        equal(norm, clip(model.parameters(), 0.01))
+        equal(torch.tensor(0.01), torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
+
+
+@check()
 def clipping_with_frozen_parameters_and_without_sharding() -> None:
     clip_both(2, make=models.Frozen)
     clip_both(2, sharding_strategy=lambda v: v.ShardingStrategy.NO_SHARD)

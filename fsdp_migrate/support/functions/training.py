@@ -98,6 +98,8 @@ def shard_groups(param: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
 def clip_offloaded_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """`torch.nn.utils.clip_grad_norm_` for offloaded gradients: their process group only communicates on the device."""
     params = [param for param in parameters if param.grad is not None]
+    if not any(isinstance(param, DTensor) for param in params):  # a model that is not sharded
+        return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
     mesh = params[0].device_mesh
     norm = get_total_norm([param.grad.to_local() for param in params], norm_type).to(mesh.device_type)
     power = norm**norm_type
@@ -113,6 +115,8 @@ def clip_mixed_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type:
     params = [param for param in parameters if param.grad is not None]
     sharded: list[Any] = [param for param in params if isinstance(param, DTensor)]
     plain = [param for param in params if not isinstance(param, DTensor)]
+    if not sharded:  # a model that is not sharded
+        return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
     sharded_norm: Any = get_total_norm([param.grad for param in sharded], norm_type)
     plain_norm = get_total_norm([param.grad for param in plain], norm_type).to(sharded_norm.device)
     norm = get_total_norm([sharded_norm.full_tensor(), plain_norm], norm_type)
@@ -139,6 +143,8 @@ def norm_of_shards(params: Sequence[Any], norm_type: float) -> torch.Tensor:
 def clip_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """`torch.nn.utils.clip_grad_norm_` for any norm type, `inf` too, and any device."""
     params = [param for param in parameters if param.grad is not None]
+    if not any(isinstance(param, DTensor) for param in params):  # a model that is not sharded
+        return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
     norm = norm_of_shards(params, float(norm_type))
     clip_grads_with_norm_(params, max_norm, norm)
     return norm
@@ -150,6 +156,8 @@ def clip_any_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: f
     params = [param for param in parameters if param.grad is not None]
     sharded: list[Any] = [param for param in params if isinstance(param, DTensor)]
     plain = [param for param in params if not isinstance(param, DTensor)]
+    if not sharded:  # a model that is not sharded
+        return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
     norm = norm_of_shards(sharded, float(norm_type))
     plain_norm = get_total_norm([param.grad for param in plain], float(norm_type)).to(norm.device)
     norm = get_total_norm([norm, plain_norm], float(norm_type))
