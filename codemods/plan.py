@@ -56,6 +56,8 @@ class Plan:
     """The wrap sites in skipped files."""
     changed: frozenset[cst.CSTNode]
     """Where values are made that change, because the wrap sites they reach become `fully_shard` calls."""
+    predicates: frozenset[cst.CSTNode]
+    """The policies among them, should they change, that become functions of a module; others become their classes."""
     unchanged: frozenset[cst.CSTNode]
     """Where values are made that reach `shard_model` of the support module, which takes FSDP1's own."""
     sharded: frozenset[cst.ClassDef]

@@ -8,7 +8,11 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 
-CLASS_POLICIES = {"transformer_auto_wrap_policy": "transformer_layer_cls", "ModuleWrapPolicy": "module_classes"}
+CLASS_POLICIES = {
+    "transformer_auto_wrap_policy": "transformer_layer_cls",
+    "ModuleWrapPolicy": "module_classes",
+    "_module_wrap_policy": "module_classes",
+}
 """The policies that are a set of classes, with the name of the argument that holds it."""
 
 
@@ -48,3 +52,12 @@ def class_tuple(ctx: Context, classes: cst.BaseExpression) -> str:
         return f"tuple({ctx.quote(classes)})"
     texts = [ctx.quote(element) for element in elements]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
+def isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
+    """The classes as `isinstance` takes them: a single one is no tuple."""
+    elements = class_elements(classes)
+    if elements is None:
+        return f"tuple({ctx.quote(classes)})"
+    texts = [ctx.quote(element) for element in elements]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"

@@ -36,6 +36,7 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
         switches=switches,
         skipped_wraps=frozenset(model.wrapping.all_sites.keys() - proposed.keys()),
         changed=emissions.changed(proposed, decided),
+        predicates=emissions.predicates(proposed),
         unchanged=emissions.unchanged(proposed, decided),
         sharded=frozenset(_sharded(model, [site for site in sites if decided[site.call] is not Emission.SKIP])),
         near=_near(model, graph),

@@ -23,8 +23,22 @@ _WEAKEST_FIRST = (Emission.SKIP, Emission.SUPPORT, Emission.NATIVE)
 
 
 def proposals(sites: Iterable[WrapSite], kept: Collection[Path]) -> Proposals:
-    """Each wrap site by itself, its draft made; nothing moves in the files that are kept."""
-    return {site.call: propose(site.file, site.call, kept) for site in sites}
+    """Each wrap site by itself, its draft made; nothing moves in the files that are kept.
+
+    A policy that one site needs as a function of a module becomes one for all.
+    """
+    sites, asked = list(sites), frozenset[cst.CSTNode]()
+    while True:
+        proposed = {site.call: propose(site.file, site.call, kept, asked) for site in sites}
+        found = predicates(proposed)
+        if not any((each.rewrites - each.predicates) & found for each in proposed.values()) or found <= asked:
+            return proposed
+        asked |= found
+
+
+def predicates(proposed: Proposals) -> frozenset[cst.CSTNode]:
+    """Where the policies are made that become functions of a module."""
+    return frozenset(node for proposal in proposed.values() for node in proposal.predicates)
 
 
 def decide(sites: Collection[WrapSite], proposed: Proposals) -> Emissions:

@@ -94,9 +94,9 @@ def test_a_draft_is_made_once(argument: str, monkeypatch: pytest.MonkeyPatch) ->
     made = []
     draft = wrap.draft
 
-    def counted(*arguments: object) -> object:
+    def counted(*arguments: object, **named: object) -> object:
         made.append(arguments)
-        return draft(*arguments)  # type: ignore[arg-type]
+        return draft(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(wrap, "draft", counted)
     rewrite_once(code(PROGRAM).replace("use_orig_params=True", argument))

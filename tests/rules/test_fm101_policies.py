@@ -694,3 +694,126 @@ def test_what_tools_are_told_of_a_line_goes_with_it() -> None:
     assert "type: ignore" not in text
     assert "    # as large as a block\n" in text
     assert "    wrap_policy = (policy if policy.is_set else None)\n" in text
+
+
+FUNCTIONS = code(
+    """
+    def setup(model, *, auto_wrap_policy=None):
+        return FSDP(model, auto_wrap_policy=auto_wrap_policy)
+
+
+    def one(model):
+        return setup(model, auto_wrap_policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+
+
+    def two(model):
+        return setup(model, auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks))
+
+
+    def get_policy(custom):
+        def is_lora(module):
+            return hasattr(module, "weight") and module.weight.requires_grad
+
+        lora = partial(lambda_auto_wrap_policy, lambda_fn=is_lora)
+        blocks = partial(
+            transformer_auto_wrap_policy,
+            transformer_layer_cls=(Block, Head),  # what has attention
+        )
+        if custom:
+            return blocks
+        policies = [lora, blocks]
+        policies.extend([partial(lambda_auto_wrap_policy, lambda_fn=is_lora)])
+        return partial(_or_policy, policies=policies)
+
+
+    def three(model, args):
+        policy = get_policy(args.custom)
+        return FSDP(model, auto_wrap_policy=policy)
+
+
+    def four(model):
+        return FSDP(model, auto_wrap_policy=get_policy(True))
+    """
+)
+FUNCTIONS_AFTER = code(
+    """
+    def setup(model, *, auto_wrap_policy=None):
+        for module in reversed(list(model.modules())):
+            if module is not model and auto_wrap_policy(module):
+                fully_shard(module)
+        return fully_shard(model)
+
+
+    def one(model):
+        return setup(model, auto_wrap_policy=lambda module: isinstance(module, Block))
+
+
+    def two(model):
+        return setup(model, auto_wrap_policy=lambda m: m in model.blocks)
+
+
+    def get_policy(custom):
+        def is_lora(module):
+            return hasattr(module, "weight") and module.weight.requires_grad
+
+        lora = is_lora
+
+        def blocks(module):
+            # what has attention
+            return isinstance(module, (Block, Head))
+
+        if custom:
+            return blocks
+        policies = [lora, blocks]
+        policies.extend([is_lora])
+        return lambda module: any(policy(module) for policy in policies)
+
+
+    def three(model, args):
+        policy = get_policy(args.custom)
+        for module in reversed(list(model.modules())):
+            if module is not model and policy(module):
+                fully_shard(module)
+        return fully_shard(model)
+
+
+    def four(model):
+        is_unit = get_policy(True)
+        for module in reversed(list(model.modules())):
+            if module is not model and is_unit(module):
+                fully_shard(module)
+        return fully_shard(model)
+    """
+)
+
+
+def test_policies_of_several_kinds_become_functions() -> None:
+    result = rewrite(IMPORTS + "\n\n" + FUNCTIONS)
+    assert result.text == AFTER + "\n\n" + FUNCTIONS_AFTER
+    assert not result.support
+    assert {each.level for each in result.findings} == {Level.REWRITTEN}
+
+
+NO_FUNCTION = [
+    pytest.param("CLASSES", "CLASSES = {Head}", id="a variable that gets another value"),
+    pytest.param("{type(model[0])}", "", id="a class that is asked from a module"),
+    pytest.param("CLASSES", "extra.append(make_policy())", id="a list with a policy that is not seen"),
+]
+
+
+@pytest.mark.parametrize(("classes", "behind"), NO_FUNCTION)
+def test_policies_that_no_function_can_stand_for(classes: str, behind: str) -> None:
+    text = """
+        def wrap(model, args, make_policy):
+            CLASSES = {Block}
+            extra = []
+            blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls=GIVEN)
+            BEHIND
+            if args.lora:
+                policy = partial(_or_policy, policies=extra)
+            else:
+                policy = partial(_or_policy, policies=[blocks, partial(lambda_auto_wrap_policy, lambda_fn=args.test)])
+            return FSDP(model, auto_wrap_policy=policy)
+        """
+    result = rewrite(IMPORTS + "\n\n" + code(text).replace("GIVEN", classes).replace("BEHIND", behind or "pass"))
+    assert "for unit in policy_units(model, policy, look_inside=False):" in result.text

@@ -1,9 +1,9 @@
 """**What it does.** Turns an auto-wrap policy that is made away from the constructor call into the tuple of its
-classes.
+classes; one of several that are not all a set of classes becomes a function that says whether a module is a unit.
 
-**Why.** FSDP2 has no policies. The loop that replaces the constructor call asks `isinstance(module, classes)`, so
-the place that made the policy makes the classes now, and everything in between, functions and imports, goes on as
-it was.
+**Why.** FSDP2 has no policies. The loop that replaces the constructor call asks `isinstance(module, classes)`, or
+`policy(module)`, so the place that made the policy makes the classes or the function now, and everything in between,
+functions and imports, goes on as it was.
 
 ## Example
 
@@ -65,14 +65,15 @@ from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, fin
 from codemods.plan import PlannedContext
 from codemods.reading.layout import comments_in, insertion
 from codemods.reading.policies import class_tuple, policy_classes
+from codemods.reading.predicates import predicate
 
 CODE = "FM102"
 
 
 def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
     origin = Origin(ctx, node)
-    if node not in ctx.plan.changed:
-        return None
+    if node not in ctx.plan.changed or node in ctx.plan.predicates:
+        return origin if node in ctx.plan.changed else None
     try:
         policy_classes(origin)
     except NotStatic:
@@ -80,19 +81,51 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
     return origin
 
 
-def edit(found: Origin, ctx: Context) -> Fix:
+def edit(found: Origin, ctx: PlannedContext) -> Fix:
     assert found.node is not None
+    if found.node in ctx.plan.predicates:
+        message = "auto-wrap policy becomes a function that says whether a module is a unit"
+        return Fix(_function(found, found.node, ctx), [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
     text = class_tuple(ctx, policy_classes(found))
-    edits = [Edit(*ctx.bare_span(found.node), text)]
-    comments = comments_in(ctx.code(found.node))
-    if comments:
-        edits.append(insertion(ctx, found.node, comments))
-    return Fix(
-        edits=edits,
-        findings=[
-            finding(CODE, Level.REWRITTEN, ctx, found.node, f"auto-wrap policy becomes the classes {ctx.plain(text)}")
-        ],
-    )
+    message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
+    return Fix(_expression(text, found.node, ctx), [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
+
+
+def _expression(text: str, node: cst.CSTNode, ctx: Context) -> list[Edit]:
+    comments = comments_in(ctx.code(node))
+    return [Edit(*ctx.bare_span(node), text), *([insertion(ctx, node, comments)] if comments else [])]
+
+
+def _function(found: Origin, node: cst.CSTNode, ctx: Context) -> list[Edit]:
+    """A `def` where the policy has a name, as linters want it; else a lambda."""
+    made = predicate(found)
+    if made.function:
+        return _expression(made.function, node, ctx)
+    words = {each.value for each in ctx.inside(node) if isinstance(each, cst.Name)}
+    parameter = next(name for name in ("module", "layer", "submodule") if name not in words)
+    test = made.test.replace("{module}", parameter)
+    name, line = _assigned(node, ctx)
+    if not name or line is None:
+        return _expression(f"lambda {parameter}: {test}", node, ctx)
+    start, end = ctx.whole_lines(line)
+    indent = " " * (ctx.position(line)[1] - 1)
+    inner = [*comments_in(ctx.code(node)), f"return {test}"]
+    lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
+    if not ctx.text[:start].rstrip(" \t").endswith(("\n\n", ":\n")):
+        lines.insert(0, "")
+    if not ctx.text[end:].startswith(("\n", "\r\n")):
+        lines.append("")
+    return [Edit(start, end, "".join(each + ctx.newline for each in lines))]
+
+
+def _assigned(node: cst.CSTNode, ctx: Context) -> tuple[str, cst.SimpleStatementLine | None]:
+    """The name, and the line, of `policy = …`."""
+    assignment = ctx.parent(node)
+    line = ctx.parent(assignment) if isinstance(assignment, cst.Assign) else None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1 or not isinstance(assignment, cst.Assign):
+        return "", None
+    target = assignment.targets[0].target
+    return (target.value, line) if len(assignment.targets) == 1 and isinstance(target, cst.Name) else ("", None)
 
 
 RULE: Rule[Origin] = Rule(

@@ -108,6 +108,11 @@ class Proposal:
         return frozenset(self.draft.definitions if self.draft is not None else ())
 
     @property
+    def predicates(self) -> frozenset[cst.CSTNode]:
+        """Those of them that are policies and become functions of a module."""
+        return frozenset(self.draft.predicates if self.draft is not None else ())
+
+    @property
     def inlines(self) -> frozenset[cst.CSTNode]:
         """Definitions that it takes over and removes."""
         return frozenset(self.draft.inlined if self.draft is not None else ())
@@ -118,8 +123,13 @@ class Proposal:
         return frozenset(self.draft.keeps if self.draft is not None else ())
 
 
-def propose(ctx: Context, call: cst.Call, kept: Collection[Path]) -> Proposal:
-    """Look at one wrap site by itself; nothing is done in the files that are kept."""
+def propose(
+    ctx: Context, call: cst.Call, kept: Collection[Path], asked: frozenset[cst.CSTNode] = frozenset()
+) -> Proposal:
+    """Look at one wrap site by itself; nothing is done in the files that are kept.
+
+    `asked` are the policies that become functions of a module for another wrap site.
+    """
     reads = frozenset(
         origin.node for argument in call.args for origin in ctx.origins(argument.value) if origin.node is not None
     )
@@ -127,7 +137,7 @@ def propose(ctx: Context, call: cst.Call, kept: Collection[Path]) -> Proposal:
     if not all(each.is_possible for each in moved):
         return Proposal(Emission.SKIP, "an optimizer is built before it", reads)
     try:
-        made = _draft(ctx, call)
+        made = _draft(ctx, call, asked)
     except NotStatic as undecided:
         return Proposal(Emission.SUPPORT, str(undecided), reads, relocations=moved)
     return Proposal(Emission.NATIVE, "", reads, made, moved)
@@ -199,7 +209,7 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     )
 
 
-def _draft(ctx: Context, call: cst.Call) -> Draft:
+def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode]) -> Draft:
     """Raises NotStatic when the call cannot be written idiomatically where it stands."""
     if is_factory(ctx, call):
         return draft_factory(ctx, call)
@@ -208,14 +218,14 @@ def _draft(ctx: Context, call: cst.Call) -> Draft:
     context = context_of(ctx, call)
     if context is not None:
         return _draft_inside(context, call, ctx)
-    made = draft(ctx, call)
+    made = draft(ctx, call, asked=asked)
     if not _needs_place(made, ctx, call):
         return made
     place = place_of(ctx, call)
     if is_repeatable(made.module):
         return made
     model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
-    again = draft(ctx, call, model)
+    again = draft(ctx, call, model, asked)
     again.before.insert(0, f"{model} = {ctx.quote(made.module)}")
     return again
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.predicates import substituted
 
 from .draft import Draft, UnitSelector
 
@@ -17,7 +18,7 @@ def function_targets(
         listed = _own_list(origin.file, function)
         if listed is not None and not draft.ignores and not as_test:
             return UnitSelector("", nested=False, may_be_root=False, units=origin.file.quote(listed), item="block")
-        test, parameter = _substituted(origin.file, function), function.params.params[0].name.value
+        test, parameter = substituted(origin.file, function), function.params.params[0].name.value
         container = not _excludes_containers(origin.file, function.body, parameter)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
     if isinstance(function, (cst.Name, cst.Attribute)):
@@ -147,19 +148,3 @@ def _are_layers(ctx: Context, classes: cst.BaseExpression) -> bool:
 
 def _is(node: cst.BaseExpression, name: str) -> bool:
     return isinstance(node, cst.Name) and node.value == name
-
-
-def _substituted(ctx: Context, function: cst.Lambda) -> str:
-    """The body of a one-parameter lambda with the parameter written `{module}`."""
-    parameter = function.params.params[0]
-    start, end = ctx.span(function.body)
-    pieces, position = [], start
-    for use in ctx.uses(parameter):
-        at = ctx.span(use)[0]
-        pieces += [ctx.quote_text(position, at), "{module}"]
-        position = at + len(use.value)
-    body = "".join([*pieces, ctx.quote_text(position, end)])
-    binds_loosely = (
-        isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
-    )
-    return f"({body})" if "\n" in ctx.plain(body) or binds_loosely else body

@@ -117,6 +117,10 @@ class Draft:
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""
+    predicates: set[cst.CSTNode] = field(default_factory=set)
+    """Those of them that become functions of a module: policies."""
+    asked: frozenset[cst.CSTNode] = frozenset()
+    """The policies that become functions for another call, so that they do for this one as well."""
     given: frozenset[str] = frozenset()
     """The names of the arguments."""
     spread: dict[cst.CSTNode, str] = field(default_factory=dict)

@@ -65,17 +65,18 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 _CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
 
 
-def draft(ctx: Context, call: cst.Call, model: str | None = None) -> Draft:
+def draft(ctx: Context, call: cst.Call, model: str | None = None, asked: frozenset[cst.CSTNode] = frozenset()) -> Draft:
     """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
 
-    Raises NotStatic, with the value that stands in the way, when the idiomatic form cannot be proved right.
+    `asked` are policies that become functions of a module. Raises NotStatic, with the value that stands in the way,
+    when the idiomatic form cannot be proved right.
     """
     given = read_arguments(ctx, call)
     arguments = given.values
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
-    made = Draft(ctx, call, module, model or ctx.quote(module))
+    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked)
     made.dead += given.dead
     made.inlined |= given.made
     made.spread = given.entries

@@ -17,7 +17,14 @@ from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import lost_comments
-from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call, policy_classes
+from codemods.reading.policies import (
+    CLASS_POLICIES,
+    class_elements,
+    isinstance_argument,
+    policy_call,
+    policy_classes,
+)
+from codemods.reading.predicates import predicates
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
@@ -39,7 +46,7 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
             draft.selector = _targets(origins[0], draft)
             _bury(value, origins[0], draft, lambda use: _is_policy_argument(draft, use))
         else:
-            _in_place(value, origins, draft)
+            _made_elsewhere(value, origins, draft)
     except NotStatic:
         if any(policy_call(origin)[0] == "CustomPolicy" for origin in origins):
             raise  # its function may give units arguments of their own
@@ -129,7 +136,7 @@ def _targets(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSele
         return function_targets(origin, function, draft, as_test=as_test)
     classes = policy_classes(origin)
     return UnitSelector(
-        f"isinstance({{module}}, {_isinstance_argument(draft.file, classes)})",
+        f"isinstance({{module}}, {isinstance_argument(draft.file, classes)})",
         nested=_may_nest(origin.file, classes),
         may_be_root=_may_be_root(draft, origin.file, classes),
         may_be_container=_may_be_container(origin.file, classes),
@@ -195,6 +202,53 @@ def _argument(arguments: Sequence[cst.Arg], name: str, first: bool = False) -> c
     raise NotStatic(f"auto_wrap_policy without {name}")
 
 
+def _made_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy changes where it is made: into its classes, or into a function that the loop asks of each module."""
+    state = draft.state()
+    try:
+        if any(origin.node in draft.asked for origin in origins):
+            raise NotStatic("auto_wrap_policy is asked elsewhere")
+        _in_place(value, origins, draft)
+    except NotStatic:
+        draft.restore(state)
+        if draft.ignores:
+            raise
+        _as_function(value, origins, draft)
+
+
+def _as_function(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    present = [origin for origin in origins if not origin.is_none]
+    made = predicates(present)
+    nodes = {each.origin.node for each in made if each.origin.node is not None}
+    draft.definitions |= nodes
+    draft.predicates |= nodes
+    text = draft.file.quote(value)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("is_unit", "is_unit_module")
+        draft.before.append(f"{name} = {written(draft.file, value, {})}")
+        text = name
+    draft.selector = UnitSelector(
+        f"{text}({{module}})",
+        nested=True,
+        may_be_root=True,
+        may_be_container=any(_picks_container(each.origin, draft) for each in made),
+        guard=f"{text} is not None" if len(present) < len(origins) else "",
+    )
+
+
+def _picks_container(origin: Origin, draft: Draft) -> bool:
+    """Whether a list or dict of modules may be a unit of a policy, or of one that is written inside of it."""
+    made, arguments = policy_call(origin)
+    if made == "_or_policy":
+        elements = class_elements(_argument(arguments, "policies")) or []
+        inner = [Origin(origin.file, each) for each in elements if isinstance(each, cst.Call)]
+        return any(_picks_container(each, draft) for each in inner)
+    if made == "lambda_auto_wrap_policy":
+        function = _argument(arguments, "lambda_fn")
+        return function_targets(origin, function, draft, as_test=True).may_be_container
+    return _may_be_container(origin.file, policy_classes(origin))
+
+
 def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
     optional = nested = may_be_root = may_be_container = False
@@ -229,14 +283,6 @@ def _asks_for_classes(origin: Origin) -> bool:
 
 def _asks_for_class(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) or (isinstance(node, cst.Attribute) and node.attr.value == "__class__")
-
-
-def _isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
-    elements = class_elements(classes)
-    if elements is None:
-        return f"tuple({ctx.quote(classes)})"
-    texts = [ctx.quote(element) for element in elements]
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
 
 _HOLDERS = frozenset({"Module", "ModuleDict", "ModuleList", "Sequential"})

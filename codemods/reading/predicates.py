@@ -1,0 +1,172 @@
+"""Auto-wrap policies as functions that say of one module whether it becomes a unit.
+
+`partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})` is `lambda module: isinstance(module, Block)`:
+what a policy is asked besides, whether to look inside and how many parameters there are, only a policy by size hears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst import matchers
+
+from codemods.api import Context, NotStatic, Origin
+from codemods.reading.policies import CLASS_POLICIES, class_elements, isinstance_argument, policy_call, policy_classes
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """One policy: how it is written as a function, and as a test of `{module}`."""
+
+    origin: Origin
+    test: str
+    function: str
+    """A function that is there already, where that is all the policy asks."""
+
+
+def predicates(origins: Sequence[Origin]) -> list[Predicate]:
+    """All policies that become functions with these, each where it is made. Raises NotStatic where one cannot."""
+    found: dict[cst.CSTNode, Predicate] = {}
+    for origin in origins:
+        if origin.node is None or not _is_seen(origin):
+            raise NotStatic(f"auto_wrap_policy: {origin.text}")
+        for each in (origin, *_named_members(origin)):
+            assert each.node is not None
+            found[each.node] = predicate(each)
+    return list(found.values())
+
+
+def predicate(origin: Origin) -> Predicate:
+    """One policy. Raises NotStatic where it asks for more than the module, or for what may be another thing later."""
+    made, arguments = policy_call(origin)
+    ctx = origin.file
+    if made in CLASS_POLICIES:
+        classes = policy_classes(origin)
+        if matchers.findall(classes, matchers.Call() | matchers.Attribute(attr=matchers.Name("__class__"))):
+            raise NotStatic("the class of a module is another one once it is sharded")
+        _assert_settled(ctx, classes)
+        return Predicate(origin, f"isinstance({{module}}, {isinstance_argument(ctx, classes)})", "")
+    if made == "lambda_auto_wrap_policy":
+        function = _argument(origin, arguments, "lambda_fn")
+        if isinstance(function, (cst.Name, cst.Attribute)):
+            _assert_settled(ctx, function)
+            return Predicate(origin, f"{ctx.quote(function)}({{module}})", ctx.quote(function))
+        if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
+            return Predicate(origin, substituted(ctx, function), ctx.quote(function))
+    if made == "_or_policy":
+        policies = _argument(origin, arguments, "policies")
+        elements = class_elements(policies)
+        if elements is None:
+            _assert_settled(ctx, policies)
+            return Predicate(origin, f"any(policy({{module}}) for policy in {ctx.quote(policies)})", "")
+        for name in elements:
+            if isinstance(name, cst.Name):
+                _assert_settled(ctx, name)
+        return Predicate(origin, " or ".join(_test_of(ctx, element) for element in elements), "")
+    raise NotStatic(f"auto_wrap_policy: {origin.text}")
+
+
+def _test_of(ctx: Context, element: cst.BaseExpression) -> str:
+    if isinstance(element, cst.Call):  # made on the spot
+        return predicate(Origin(ctx, element)).test
+    return f"{ctx.quote(element)}({{module}})"
+
+
+def _named_members(origin: Origin) -> Iterator[Origin]:
+    """The policies that `_or_policy` holds under a name, and theirs: they are made elsewhere."""
+    made, arguments = policy_call(origin)
+    if made != "_or_policy":
+        return
+    policies = _argument(origin, arguments, "policies")
+    shown = class_elements(policies)
+    for element in shown if shown is not None else _collected(origin.file, policies):
+        for member in origin.file.origins(element):
+            if not _is_seen(member):
+                raise NotStatic(f"auto_wrap_policy: {origin.text}")
+            if member.node is not element or shown is None:
+                yield member
+            yield from _named_members(member)
+
+
+def _collected(ctx: Context, name: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The elements of a list that one function makes and adds to. Raises NotStatic where it does anything else."""
+    bound = ctx.bound(name) if isinstance(name, cst.Name) else None
+    if not isinstance(name, cst.Name) or bound is None or len(bound) != 1 or bound[0][0] is not ctx:
+        raise NotStatic(f"auto_wrap_policy of {ctx.code(name)}")
+    made = bound[0][1]
+    elements = class_elements(made)
+    if elements is None:
+        raise NotStatic(f"auto_wrap_policy of {ctx.code(name)}")
+    for use in ctx.uses(cst.ensure_type(_statement(ctx, made), cst.Assign)):
+        if use is not name:
+            elements += _added(ctx, use)
+    return elements
+
+
+def _statement(ctx: Context, made: cst.BaseExpression) -> cst.CSTNode | None:
+    parent = ctx.parent(made)
+    if not isinstance(parent, cst.Assign):
+        raise NotStatic("auto_wrap_policy of a list")
+    return parent
+
+
+def _added(ctx: Context, use: cst.Name) -> list[cst.BaseExpression]:
+    """What `policies.append(a)` or `policies.extend([a, b])` adds."""
+    attribute = ctx.parent(use)
+    call = ctx.parent(attribute) if isinstance(attribute, cst.Attribute) and attribute.value is use else None
+    if isinstance(call, cst.Call) and isinstance(attribute, cst.Attribute) and len(call.args) == 1:
+        value = call.args[0].value
+        if attribute.attr.value == "append":
+            return [value]
+        elements = class_elements(value) if attribute.attr.value == "extend" else None
+        if elements is not None:
+            return elements
+    raise NotStatic(f"auto_wrap_policy of {use.value}")
+
+
+def _argument(origin: Origin, arguments: Sequence[cst.Arg], name: str) -> cst.BaseExpression:
+    if len(arguments) == 1 and arguments[0].keyword is not None and arguments[0].keyword.value == name:
+        return arguments[0].value
+    raise NotStatic(f"auto_wrap_policy: {origin.text}")
+
+
+def _is_seen(origin: Origin) -> bool:
+    """Whether it is made by a call that stands in the program, which can be written anew."""
+    return isinstance(origin.node, cst.Call) and policy_call(origin)[0] is not None
+
+
+def _assert_settled(ctx: Context, expression: cst.BaseExpression) -> None:
+    """Raises NotStatic for a variable that gets another value behind the policy, which a function would read."""
+    at = ctx.span(expression)[0]
+    scope = ctx.scope(expression)
+    for name in ctx.inside(expression):
+        if not isinstance(name, cst.Name) or not ctx.is_local(name.value, expression):
+            continue
+        around = [each for each in ctx.ancestors(expression) if isinstance(each, (cst.For, cst.While))]
+        bindings = [each for each in ctx.inside(scope) if _binds(each, name.value)]
+        if any(ctx.span(each)[0] > at for each in bindings) or any(ctx.scope(loop) is scope for loop in around):
+            raise NotStatic(f"{name.value} gets another value")
+
+
+def _binds(node: cst.CSTNode, name: str) -> bool:
+    if isinstance(node, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor)):
+        return isinstance(node.target, cst.Name) and node.target.value == name
+    return isinstance(node, cst.AsName) and isinstance(node.name, cst.Name) and node.name.value == name
+
+
+def substituted(ctx: Context, function: cst.Lambda) -> str:
+    """The body of a one-parameter lambda with the parameter written `{module}`."""
+    parameter = function.params.params[0]
+    start, end = ctx.span(function.body)
+    pieces, position = [], start
+    for use in ctx.uses(parameter):
+        at = ctx.span(use)[0]
+        pieces += [ctx.quote_text(position, at), "{module}"]
+        position = at + len(use.value)
+    body = "".join([*pieces, ctx.quote_text(position, end)])
+    binds_loosely = (
+        isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
+    )
+    return f"({body})" if "\n" in ctx.plain(body) or binds_loosely else body
