@@ -434,3 +434,33 @@ def test_function_that_wraps_each_unit_does_not_cast_the_inputs_of_inner_ones(us
     wrap = "def wrap(module, precision=None):\n    return FSDP(module, mixed_precision=precision)\n\n\n"
     assert "shard_model" in rewrite(head + wrap + use).support
     assert "shard_model" not in rewrite(head + wrap + "def main(model, low):\n    return wrap(model, low)\n").support
+
+
+def test_one_buffer_dtype_under_a_condition() -> None:
+    text = """
+        def wrap(model, args):
+            mp = None
+            if args.kind == "autocast":
+                mp = MixedPrecision(param_dtype=torch.float32, buffer_dtype=torch.float32)
+            elif args.kind == "bf16":
+                mp = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
+            return FSDP(model, mixed_precision=mp)
+        """
+    header = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n\n\n"
+    result = rewrite(header + code(text))
+    after = """
+        def wrap(model, args):
+            mp = None
+            if args.kind == "autocast":
+                mp = MixedPrecisionPolicy(param_dtype=torch.float32)
+            elif args.kind == "bf16":
+                mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+            mp_policy = mp or MixedPrecisionPolicy()
+            if mp is not None:
+                for buffer in model.buffers():
+                    if buffer.is_floating_point():
+                        buffer.data = buffer.data.to(torch.float32)
+            return fully_shard(model, mp_policy=mp_policy)
+        """
+    assert result.text.endswith(code(after))
+    assert not result.support

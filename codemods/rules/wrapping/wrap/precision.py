@@ -60,7 +60,9 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
     if len(casts) > 1:
         raise NotStatic("mixed_precision is one of several with different cast flags")
     policy = _policy_expression(value, made, len(made) < len(origins), draft)
-    _cast_buffers(fields, made, policy, len(made) < len(origins), draft)
+    is_name = isinstance(value, (cst.Name, cst.Attribute))
+    given = f"{draft.file.quote(value)} is not None" if is_name else ""
+    _cast_buffers(fields, made, policy, len(made) < len(origins), draft, given)
     _pass_on(policy, casts.pop(), draft)
 
 
@@ -222,8 +224,13 @@ def _names_dtype(ctx: Context, node: cst.BaseExpression) -> bool:
     return (ctx.dotted(node) or "").startswith("torch.")
 
 
-def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft) -> None:
-    """`buffer_dtype`: cast the floating-point buffers once, before sharding."""
+def _cast_buffers(
+    fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft, given: str = ""
+) -> None:
+    """`buffer_dtype`: cast the floating-point buffers once, before sharding.
+
+    `given` is the test of whether there is a `MixedPrecision`, where one can be written.
+    """
     texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
     if texts == {None}:
         return
@@ -236,20 +243,23 @@ def _cast_buffers(fields: list[Fields], made: list[Origin], policy: str, optiona
         for origin, f in zip(made, fields, strict=True)
     )
     known = all(_is_dtype(origin.file, f["buffer_dtype"]) for origin, f in zip(made, fields, strict=True))
-    single = fields[0].get("buffer_dtype") if len(texts) == 1 and not optional else None
+    # Under a condition, one value for all does where it need not be asked for None as well.
+    is_one = len(texts) == 1 and (not optional or (bool(given) and known and not same_as_parameters))
+    single = fields[0].get("buffer_dtype") if is_one else None
     is_here = single is not None and made[0].file.path == draft.file.path
     if single is not None and is_here and draft.file.same_meaning(single, draft.call):
         dtype = draft.file.quote(single)
-        optional = not known
+        test = given if optional else "" if known else f"{dtype} is not None"
     elif not known:
         raise NotStatic("buffer_dtype is not a literal dtype")
     elif same_as_parameters:
         dtype = f"{policy}.param_dtype"
+        test = f"{dtype} is not None" if optional else ""
     else:
         raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
     loop = _cast_loop(dtype, draft)
-    if optional:
-        loop = [f"if {dtype} is not None:", *("    " + line for line in loop)]
+    if test:
+        loop = [f"if {test}:", *("    " + line for line in loop)]
     draft.before.extend(["\n".join(loop)])
     draft.notes.append(Note(SAVED_BUFFERS))
 
