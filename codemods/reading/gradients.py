@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.left_out import may_ignore_parameters
-from codemods.reading.model_parameters import readings
+from codemods.reading.model_parameters import Reading, models_around, readings
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
 _ADDS = frozenset({"append", "extend", "insert", "add_", "copy_", "update", "put"})
@@ -68,16 +68,27 @@ def _adds_up(call: cst.Call, ctx: Context) -> bool:
 
 def _is_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a loop variable is seen to be a parameter of an FSDP2 model without plain ones."""
-    text = ctx.code(param)
-    start, end = ctx.span(param)
-    for reading in readings(ctx):
-        first, last = ctx.span(reading.body)
-        if not (first <= start and end <= last and re.fullmatch(reading.param, text)):
-            continue
+    for reading in _read_around(param, ctx):
         if isinstance(reading.node, cst.Call) and isinstance(reading.node.func, cst.Attribute):
             model = reading.node.func.value
             return ctx.kinds(model) == {ModelKind.FSDP} and not may_ignore_parameters(ctx, model)
     return False
+
+
+def _may_be_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is not seen to be a parameter of a model that nothing shards."""
+    models = models_around(param, ctx)
+    return not models or any(ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} for model in models)
+
+
+def _read_around(param: cst.BaseExpression, ctx: Context) -> Iterator[Reading]:
+    """The loops over parameters whose variable this is."""
+    text = ctx.code(param)
+    start, end = ctx.span(param)
+    for reading in readings(ctx):
+        first, last = ctx.span(reading.body)
+        if first <= start and end <= last and re.fullmatch(reading.param, text):
+            yield reading
 
 
 def _is_squared(gradient: cst.Attribute, ctx: Context) -> bool:
@@ -157,7 +168,9 @@ def _holds(node: cst.CSTNode, names: set[str], ctx: Context, follow: bool = True
     if isinstance(node, cst.Attribute):
         if node.attr.value in _PLAIN:
             return False
-        if node.attr.value == "grad" or ctx.code(node) in names:
+        if node.attr.value == "grad":
+            return _may_be_sharded(node.value, ctx)
+        if ctx.code(node) in names:
             return True
         return _holds(node.value, names, ctx, follow)
     if isinstance(node, cst.Name):

@@ -95,6 +95,17 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
     )
 
 
+def models_around(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpression]:
+    """The models, sharded or not, of the loops over parameters whose variable a name is."""
+    return [
+        cst.ensure_type(call.func, cst.Attribute).value
+        for loop in ctx.ancestors(value)
+        if isinstance(loop, Loop)
+        for call in _readers(loop, ctx)
+        if ctx.code(parameter_of(call, loop)) == ctx.code(value)
+    ]
+
+
 def _readers(loop: Loop, ctx: Context) -> Iterator[cst.Call]:
     """The calls that give the parameters which a loop goes over."""
     head = loop.iter if isinstance(loop, cst.For) else loop.for_in

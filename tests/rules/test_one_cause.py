@@ -298,6 +298,31 @@ NONE = {
                     return module.clip_grad_norm_(norm)
             return torch.nn.utils.clip_grad_norm_(module.parameters(), norm)
     """,
+    "gradients of a model that is not sharded": """
+        import torch.distributed as dist
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def compare(net, x):
+            plain = nn.Linear(2, 2)
+            plain(x).sum().backward()
+            for param in plain.parameters():
+                dist.all_reduce(param.grad)
+            return plain, FSDP(net)
+    """,
+    "the number of ranks": """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = net
+                self.model = FSDP(module=self.model)
+
+            def tell(self):
+                print(self.model.world_size)
+    """,
     "an autocast out of a table": """
         import contextlib
 

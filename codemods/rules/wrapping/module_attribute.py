@@ -82,10 +82,10 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
 
 
 def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.world_size` of a model over all ranks, for sure FSDP1's own."""
+    """`model.world_size` of a model over all ranks: nothing else that it can be has such an attribute."""
     if isinstance(ctx.parent(node), cst.AssignTarget) or sets_attribute(ctx, "world_size"):
         return False
-    return ctx.kinds(node.value) == {ModelKind.FSDP} and is_over_all(ctx, node.value)
+    return ModelKind.FSDP in ctx.kinds(node.value) and is_over_all(ctx, node.value)
 
 
 def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
