@@ -375,3 +375,24 @@ def test_a_layer_that_comes_from_outside() -> None:
                 self.model.head = nn.Linear(2, 2)
     """
     assert told(text) == [("FM416", 8)]
+
+
+def test_the_class_that_a_mock_stands_for() -> None:
+    text = code(
+        """
+        from unittest.mock import MagicMock
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def build(net):
+            return FSDP(net)
+
+
+        def test_it():
+            return MagicMock(spec=FSDP)
+        """
+    )
+    result = rewrite(text)
+    assert "    return MagicMock(spec=FSDPModule)\n" in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}

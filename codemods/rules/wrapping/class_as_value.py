@@ -1,5 +1,6 @@
 """**What it does.** Rewrites `FullyShardedDataParallel` as a value (a variable, a table of wrappers, an argument, a
-default) into `shard_model` of the support module, where all that is done with the value is to call it.
+default) into `shard_model` of the support module, where all that is done with the value is to call it. The class that a
+mock stands for (`Mock(spec=FSDP)`) becomes `FSDPModule`.
 
 **Why.** What is called is only known at run time, and `shard_model` takes the arguments that FSDP1's constructor took.
 
@@ -44,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
+from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
@@ -60,11 +61,29 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
         return None
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
+    if _is_of_a_mock(holder, ctx):
+        return node
     calls = calls_of(ctx, node)
     return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
 
 
+def _is_of_a_mock(holder: cst.CSTNode | None, ctx: Context) -> bool:
+    """`Mock(spec=FSDP)`: what it makes passes for an object of the class, as tests of the program ask for it."""
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) and holder.keyword is not None else None
+    if not isinstance(holder, cst.Arg) or not isinstance(call, cst.Call) or holder.keyword is None:
+        return False
+    return holder.keyword.value in {"spec", "spec_set"} and (ctx.dotted(call.func) or "") in _MOCKS
+
+
+_MOCKS = frozenset(f"{module}.{name}" for module in ("mock", "unittest.mock") for name in ("Mock", "MagicMock"))
+
+
 def edit(found: Reference, ctx: Context) -> Fix:
+    if _is_of_a_mock(ctx.parent(found), ctx):
+        item = ctx.named(FSDP_MODULE, found)
+        message = "the class that a mock stands for becomes FSDPModule"
+        done = finding(CODE, Level.REWRITTEN, ctx, found, message)
+        return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
     item = ctx.named(Import(SUPPORT, "shard_model"), found)
     message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
