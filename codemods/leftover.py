@@ -58,6 +58,7 @@ from codemods.tables.leftovers import (
     OTHER,
     PRIVATE,
     SETTINGS,
+    SPEED_ONLY,
     STATIC,
     Leftover,
 )
@@ -69,8 +70,11 @@ CODE = "FM100"
 def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) -> Fix:
     """The finding for one leftover; `migrated` says whether the program's models are FSDP2 now."""
     row = _row(node, name, ctx)
+    if row is PRIVATE and _is_harmless(name):
+        message = f"`{name.rpartition('.')[2]}` deals in names alone, and finds nothing to take away from FSDP2's"
+        return Fix(findings=[finding(row.code, Level.REVIEW, ctx, node, message)])
     if row is PRIVATE:
-        row = _internals_of(node, ctx)
+        row = _internals_of(ctx)
     if row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
     stops = migrated and _is_silent(node, name, ctx)
@@ -152,10 +156,10 @@ def internals(ctx: Context, attributes: Sequence[cst.Attribute], migrated: bool)
 
 def _rows_of(attribute: cst.Attribute, ctx: Context) -> Iterator[Leftover]:
     if _is_internal(attribute, ctx):
-        yield _internals_of(attribute, ctx)
+        yield _internals_of(ctx)
     row = _method_row(attribute, ctx)
     if row is not None:
-        yield _internals_of(attribute, ctx) if _uses_internals(ctx.scope(attribute), ctx) else row
+        yield _internals_of(ctx) if _uses_internals(ctx.scope(attribute), ctx) else row
 
 
 def _is_internal(attribute: cst.Attribute, ctx: Context) -> bool:
@@ -175,20 +179,26 @@ def _uses_internals(scope: cst.CSTNode, ctx: Context) -> bool:
     if not isinstance(scope, cst.FunctionDef):
         return False
     held = any(ctx.scope(node) is scope and _is_internal(node, ctx) for node in ctx.nodes(cst.Attribute))
-    return held or any(ctx.scope(node) is scope and _row(node, name, ctx) is PRIVATE for node, name in ctx.references())
+    return held or any(ctx.scope(node) is scope and _is_private(node, name, ctx) for node, name in ctx.references())
 
 
-def _internals_of(node: cst.CSTNode, ctx: Context) -> Leftover:
-    """What is said of each use in the same function or class at the top of the file: one finding for all of them."""
-    outer = [node, *ctx.ancestors(node)]
-    whole = next((each for each in reversed(outer) if isinstance(each, (cst.FunctionDef, cst.ClassDef))), ctx.top)
-    start, end = ctx.span(whole)
+def _internals_of(ctx: Context) -> Leftover:
+    """What is said of each use in the file: one finding for all of them."""
     used: dict[cst.CSTNode, str] = {n: n.attr.value for n in ctx.nodes(cst.Attribute) if _is_internal(n, ctx)}
-    used |= {n: name.rpartition(".")[2] for n, name in ctx.references() if _row(n, name, ctx) is PRIVATE}
-    names = dict.fromkeys(used[n] for n in sorted(used, key=ctx.position) if start <= ctx.span(n)[0] < end)
+    used |= {n: name.rpartition(".")[2] for n, name in ctx.references() if _is_private(n, name, ctx)}
+    names = dict.fromkeys(used[n] for n in sorted(used, key=ctx.position))
     shown = ", ".join(f"`{name}`" for name in [*names][:_SHOWN]) + (" and more" if len(names) > _SHOWN else "")
     is_own = "is FSDP1's own" if len(names) == 1 else "are FSDP1's own"
     return replace(PRIVATE, message=f"{shown} {is_own}: {PRIVATE.message}")
+
+
+def _is_private(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
+    return _row(node, name, ctx) is PRIVATE and not is_plain_data(name) and not _is_harmless(name)
+
+
+def _is_harmless(name: str) -> bool:
+    """`FSDP_WRAPPED_MODULE` is not: what it names is asked for."""
+    return name.rpartition(".")[2] in HARMLESS - {"FSDP_WRAPPED_MODULE"}
 
 
 _SHOWN = 4
@@ -206,13 +216,21 @@ def _method_row(attribute: cst.Attribute, ctx: Context) -> Leftover | None:
     is_called = isinstance(call, cst.Call) and call.func is attribute
     if not _is_of_wrapper(name, ctx) and not (is_called and name in STATIC):
         return None
-    if ctx.fsdp1(attribute) is not None:
+    if ctx.fsdp1(attribute) is not None or (name in SPEED_ONLY and _is_asked_for(attribute, ctx)):
         return None
     held = ctx.kinds(attribute.value)
     if ModelKind.FSDP not in held and not (ModelKind.UNKNOWN in held and _can_only_be_fsdp1(attribute, ctx)):
         return None
     hint = ON_MODEL_HINTS.get(name, ON_MODEL.hint)
     return replace(ON_MODEL, message=ON_MODEL.message.format(name=name), hint=hint)
+
+
+def _is_asked_for(attribute: cst.Attribute, ctx: Context) -> bool:
+    """Whether it stands in `if hasattr(model, "its name"):`, where no FSDP2 model comes."""
+    tests = [outer.test for outer in ctx.ancestors(attribute) if isinstance(outer, cst.If)]
+    calls = [test for test in tests if isinstance(test, cst.Call) and len(test.args) == 2]
+    asked = [call.args[1].value for call in calls if ctx.code(call.func) == "hasattr"]
+    return any(isinstance(name, cst.SimpleString) and name.raw_value == attribute.attr.value for name in asked)
 
 
 def _can_only_be_fsdp1(attribute: cst.Attribute, ctx: Context) -> bool:
@@ -232,6 +250,6 @@ def _row(node: cst.BaseExpression, name: str, ctx: Context) -> Leftover:
         return LEFTOVERS[name]
     if name == WRAPPER:
         return CLASS
-    if any(part.startswith("_") for part in name.split(".")):
+    if any(part.startswith(("_", "FlatParam")) for part in name.split(".")):
         return PRIVATE
     return OTHER

@@ -54,7 +54,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not dotted.startswith("fairscale.") or name not in _NAMES or isinstance(ctx.parent(node), cst.AssignTarget):
             continue
         if not any(isinstance(outer, (cst.Attribute, cst.Import, cst.ImportFrom)) for outer in ctx.ancestors(node)):
-            message = f"{name} is fairscale's, not torch's, and is left as it is"
+            message = "this is fairscale's FSDP, not torch's, and is left as it is"
             hint = "move from fairscale to torch.distributed.fsdp, or straight to fully_shard, by hand"
             yield finding(CODE, Level.MANUAL, ctx, node, message, hint)
 

@@ -61,7 +61,7 @@ def _written_by_rules(file: PlannedFile) -> Iterator[tuple[Fix, str]]:
 
 def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, Finding]]:
     """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
-    looked_at = {file.path for file in files}
+    looked_at = {file.path for file in files if any(file.references())}
     for file, check in _asked(planned, HAZARDS):
         is_near = file.path in planned.plan.near and not is_other_test(file)
         if not planned.plan.is_kept(file.path) and (is_near if planned.plan.wraps else file.path in looked_at):

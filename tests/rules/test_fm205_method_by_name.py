@@ -100,7 +100,8 @@ def test_a_test_for_what_only_sets_the_speed_is_reported_and_stays() -> None:
         HEAD
         + "    if hasattr(model, '_exec_order_data'):\n        model._exec_order_data._forward_prefetch_limit = 2\n"
     )
-    result = check_marked(text, "FM205", Level.MANUAL, "by its name")
+    result = check_marked(text, "FM205", Level.REVIEW, "gathers ahead")
+    assert {level for _, level, _ in result.summary} == {"rewritten", "review"}
     assert "raise" not in result.text
 
 

@@ -96,7 +96,7 @@ NAMED = [
     ("x._handle", "FM401"),
     ("model._handle.flat_param", "FM401"),
     ("[p._local_shard for p in x]", "FM401"),
-    ("isinstance(x, FlatParameter)", "FM100"),
+    ("isinstance(x, FlatParameter)", "FM401"),
     ("model.register_comm_hook(x, x)", "FM211"),
     ("model.state_dict_type(model, x)", "FM207"),
     ("model.set_state_dict_type(model, x)", "FM207"),

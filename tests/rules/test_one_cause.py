@@ -396,3 +396,17 @@ def test_the_class_that_a_mock_stands_for() -> None:
     result = rewrite(text)
     assert "    return MagicMock(spec=FSDPModule)\n" in result.text
     assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_fairscale_has_no_torch_gradients() -> None:
+    text = """
+        import torch.distributed as dist
+        from fairscale.nn import FullyShardedDataParallel
+
+
+        class Wrapper(FullyShardedDataParallel):
+            def sync(self):
+                for param in self.parameters():
+                    dist.all_reduce(param.grad)
+    """
+    assert told(text) == [("FM113", 5)]
