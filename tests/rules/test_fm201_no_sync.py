@@ -615,9 +615,11 @@ def test_model_that_is_not_seen() -> None:
 
 
 def test_model_that_is_not_seen_where_the_program_has_such_a_method() -> None:
+    """What no_sync is given is asked: an object of the program's own class runs its own."""
     own = "\n\nclass Trainer:\n    def no_sync(self):\n        return None\n"
-    words = "cannot tell whether `model` is an FSDP model"
-    check_marked(HEAD + NOBODY_CALLS_IT + own, "FM201", Level.MANUAL, words)
+    result = rewrite(HEAD + NOBODY_CALLS_IT + own)
+    assert "    with no_sync(model):\n" in result.text
+    assert result.support == {"no_sync"}
 
 
 def test_method_that_is_given_the_model_is_not_fsdp1s() -> None:

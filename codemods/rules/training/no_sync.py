@@ -60,7 +60,6 @@ from codemods.reading.last_turn import holds_on_last_turn
 from codemods.reading.layout import insertion, removal
 from codemods.reading.negation import conjuncts, negated
 from codemods.reading.onward import Way, set_in
-from codemods.reading.program import defines_method
 from codemods.reading.sync_choice import SyncChoice, sync_choice
 from codemods.reading.unsynced import backwards_in, discard_gradients, is_backward, leaves_backward_behind
 
@@ -109,7 +108,7 @@ def edit(found: Match, ctx: Context) -> Fix:
     call = ctx.parent(found.attribute)
     model = ctx.code(found.model)
     is_called = isinstance(call, cst.Call) and call.func is found.attribute
-    if ModelKind.FSDP not in found.held and (defines_method(ctx, "no_sync") or not is_called):
+    if ModelKind.FSDP not in found.held and not is_called:
         return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
     if isinstance(call, cst.AssignTarget):
         return _manual(found, ctx, f"`{model}.no_sync` is replaced by something else")
