@@ -70,14 +70,14 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
             if isinstance(call, cst.Call) and call.func is used:
                 place = KeepReason(ctx, definition).place
                 message = f"this wraps with {name}, a subclass of FSDP that is left as it is ({place})"
-                yield finding(CODE, Level.KEPT, where, call, message)  # the subclass itself is what a person changes
+                yield finding(CODE, Level.KEPT, where, call, message, _HINT)
     subclass = ctx.plan.subclass(ctx.path)
     if subclass is None:
         return
     message = f"FSDP1 is left as it is here: it shares code with a subclass of FSDP ({subclass.place})"
     for node, _ in ctx.references():
         if node not in bases:
-            yield finding(CODE, Level.KEPT, ctx, node, message)
+            yield finding(CODE, Level.KEPT, ctx, node, message, _HINT)
 
 
 def definitions(ctx: Context) -> list[tuple[cst.ClassDef, cst.BaseExpression]]:
