@@ -35,6 +35,9 @@ class SearchPath:
             for target in targets:
                 self._importers.setdefault(target, []).append(path)
         self._folders: dict[Path, Path] = {}
+        self._named: dict[Path, bool] = {}
+        self._imported_from: dict[Path, set[Path]] = {}
+        self._found_from: dict[tuple[Path, Path], Path | None] = {}
         self._statements: dict[Path, tuple[Imported, ...]] = {}
         self._own_roots: dict[Path, list[Path]] = {}
         self._scripts: dict[Path, bool] = {}
@@ -49,13 +52,15 @@ class SearchPath:
 
     def imported_from(self, folder: Path) -> set[Path]:
         """The other folders whose modules are imported by those that are found from `folder`."""
-        return {
-            found
-            for path, targets in self._graph.items()
-            if self.folder(path) == folder
-            for target in targets
-            if (found := self.folder(target)) != folder
-        }
+        if folder not in self._imported_from:
+            self._imported_from[folder] = {
+                found
+                for path, targets in self._graph.items()
+                if self.folder(path) == folder
+                for target in targets
+                if (found := self.folder(target)) != folder
+            }
+        return self._imported_from[folder]
 
     def is_imported_from_elsewhere(self, folder: Path) -> bool:
         """Whether modules that lie in a folder are imported by scripts that start in another."""
@@ -145,11 +150,23 @@ class SearchPath:
         own = [target for target in self._graph.get(path, ()) if target.is_relative_to(package)]
         found = next((root for target in own if (root := self._between(path, target))), None)
         relative = any(statement.level for statement in self._of(path))
-        is_named = any(self._importers.get(each) for each in self._graph if each.is_relative_to(package))
-        return found or (package.parent if relative or is_named else path.parent)
+        return found or (package.parent if relative or self._is_named(package) else path.parent)
+
+    def _is_named(self, package: Path) -> bool:
+        """Whether anything of a package is imported."""
+        if package not in self._named:
+            members = (each for each in self._graph if each.is_relative_to(package))
+            self._named[package] = any(self._importers.get(each) for each in members)
+        return self._named[package]
 
     def _between(self, importer: Path, target: Path) -> Path | None:
         """The folder in which `importer` finds `target` by an absolute name."""
+        key = (importer, target)
+        if key not in self._found_from:
+            self._found_from[key] = self._find_from(importer, target)
+        return self._found_from[key]
+
+    def _find_from(self, importer: Path, target: Path) -> Path | None:
         stem = target.parent if target.name == "__init__.py" else target.with_suffix("")
         for found in self._of(importer):
             if found.level or not found.module:

@@ -135,6 +135,9 @@ class Expressions:
 
     def span(self, node: Any) -> Span:
         """Where a node of `ast` stands."""
+        if self._ascii:
+            starts = self._starts
+            return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
     def start(self, node: cst.CSTNode) -> int:
