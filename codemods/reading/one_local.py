@@ -24,20 +24,25 @@ class Local:
 def local_of(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> Local | None:
     """The variable for `model.module`; None where it is read once, or the model can be another one in between."""
     function, model = ctx.scope(node), node.value
-    if not isinstance(function, cst.FunctionDef) or not isinstance(model, cst.Name):
+    if not isinstance(function, cst.FunctionDef) or not isinstance(function.body, cst.IndentedBlock):
         return None
-    if model.value in set_in(function.body):
+    if not isinstance(model, cst.Name) or model.value in set_in(function.body):
         return None
     attributes = (each for each in ctx.inside(function.body) if isinstance(each, cst.Attribute))
     uses = tuple(each for each in attributes if _is_same(each, node, function, ctx))
     taken = {each.value for each in ctx.inside(function) if isinstance(each, cst.Name) and not _is_attribute(each, ctx)}
     name = next((name for name in _NAMES if name not in taken), None)
-    if len(uses) < 2 or name is None:
+    if name is None:
         return None
-    statement = _statement_around(uses, ctx)
-    if statement is None or (not held <= {ModelKind.FSDP, ModelKind.DDP} and not _is_simple(statement)):
-        return None
-    return Local(name, statement, uses)
+    is_any = held <= {ModelKind.FSDP, ModelKind.DDP}
+    blocks = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IndentedBlock)]
+    for block in reversed(blocks[: blocks.index(function.body) + 1]):
+        inside = set(ctx.inside(block))
+        own = tuple(use for use in uses if use in inside)
+        statement = _statement_in(block, own[0], ctx)
+        if len(own) > 1 and (is_any or _always_reads(statement, own[0], ctx)):
+            return Local(name, statement, own)
+    return None
 
 
 def _is_same(each: cst.Attribute, node: cst.Attribute, function: cst.FunctionDef, ctx: Context) -> bool:
@@ -54,19 +59,16 @@ def _is_attribute(name: cst.Name, ctx: Context) -> bool:
     return isinstance(holder, cst.Attribute) and holder.attr is name
 
 
-def _statement_around(uses: tuple[cst.Attribute, ...], ctx: Context) -> cst.CSTNode | None:
-    """The statement with the first use, in the innermost block that holds them all."""
-    common: list[cst.CSTNode] = [node for node in ctx.ancestors(uses[0]) if isinstance(node, cst.IndentedBlock)]
-    for use in uses[1:]:
-        around = set(ctx.ancestors(use))
-        common = [block for block in common if block in around]
-    inner: cst.CSTNode = uses[0]
-    for outer in ctx.ancestors(uses[0]):
-        if common and outer is common[0]:
-            return inner
-        inner = outer
-    return None
+def _statement_in(block: cst.IndentedBlock, use: cst.Attribute, ctx: Context) -> cst.CSTNode:
+    """The statement of a block that a use stands in."""
+    around = {use, *ctx.ancestors(use)}
+    return next(statement for statement in block.body if statement in around)
 
 
-def _is_simple(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine)
+def _always_reads(statement: cst.CSTNode, use: cst.Attribute, ctx: Context) -> bool:
+    """Whether a statement that is reached comes to a use of it: what else there is may not be wrapped."""
+    if isinstance(statement, (cst.If, cst.While)):
+        return use in ctx.inside(statement.test)
+    return isinstance(statement, cst.SimpleStatementLine) or (
+        isinstance(statement, cst.For) and use in ctx.inside(statement.iter)
+    )

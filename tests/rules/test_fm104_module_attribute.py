@@ -112,10 +112,21 @@ def main(net, sharded, loader):
 def test_model_that_is_read_several_times_is_unwrapped_once() -> None:
     result = rewrite(code(BOTH.format(above="model.eval()", first="print(model.module.heads)")))
     assert (
-        "        module = unwrap(model)\n        print(module.heads)\n"
+        "    module = unwrap(model)\n    for batch in loader:\n        print(module.heads)\n"
         "        losses.append(module.loss(model(batch)))\n"
     ) in result.text
     assert result.text.count("unwrap(model)") == 1
+
+
+def test_model_that_may_not_be_wrapped_is_unwrapped_where_it_is_read_for_sure() -> None:
+    """A model that is not wrapped has no module to take out."""
+    text = BOTH.replace("    if sharded:", "    if not sharded:\n        return net\n    if net:")
+    first = "if batch:\n            print(model.module.a, model.module.b)"
+    result = rewrite(code(text.format(above="pass", first=first)))
+    assert (
+        "        if batch:\n            module = unwrap(model)\n            print(module.a, module.b)\n"
+        "        losses.append(unwrap(model).loss(model(batch)))\n"
+    ) in result.text
 
 
 def test_name_that_the_function_has_is_not_taken() -> None:
