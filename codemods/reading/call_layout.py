@@ -60,6 +60,13 @@ def line_above(ctx: PlannedContext, node: cst.CSTNode, line: str) -> Edit:
     return Edit(start, start, f"{line}{ctx.newline}{indent[: len(indent) - gone]}")
 
 
+def line_below(ctx: PlannedContext, node: cst.CSTNode, line: str) -> str:
+    """What comes behind a statement's new text to put a line below it, under the same indentation."""
+    gone = sum(extra_indent(ctx, block) for block in _contexts_around(node, ctx))
+    start, first = statement_start(ctx, node)
+    return f"{ctx.newline}{ctx.text[first : start - gone]}{line}"
+
+
 def quoted_argument(ctx: Context, argument: cst.Arg) -> str:
     """An argument with its keyword or star, without the comma behind it."""
     return ctx.quote_text(ctx.span(argument)[0], ctx.span(argument.value)[1])

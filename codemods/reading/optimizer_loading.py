@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dcp_format import is_loaded_by_dcp
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.state_dict_setting import setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import DCP_READERS
+
+_SHARDED = "SHARDED_STATE_DICT"
+_DEPTH = 3
+"""How many callers are followed."""
 
 STATES = ("optim_state_dict", "full_optim_state_dict", "sharded_optim_state_dict")
 """What the parameter is called that takes the saved state."""
@@ -29,6 +33,8 @@ class Loading:
     """The expression, or the assignment, that the new call takes the place of."""
     gone: cst.CSTNode | None = None
     """The statement that loads the result, where it is another one."""
+    result: cst.BaseAssignTargetExpression | None = None
+    """What the program calls the result, where it does more with it before it loads it."""
 
 
 def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
@@ -40,13 +46,41 @@ def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
     if isinstance(holder, cst.Arg):
         load = _load(holder, ctx)
         return _checked(load, load, None, given, ctx)
-    if not isinstance(holder, cst.Assign) or len(holder.targets) != 1 or len(uses := ctx.uses(holder)) != 1:
+    if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
         return None
-    load = _load(ctx.parent(uses[0]), ctx)
+    uses = ctx.uses(holder)
+    load = _load(ctx.parent(uses[0]), ctx) if len(uses) == 1 else None
     statement = enclosing(ctx, load, cst.SimpleStatementLine) if load is not None else None
-    if statement is None or len(statement.body) != 1:
+    if statement is not None and len(statement.body) == 1 and _follows(statement, holder, ctx):
+        return _checked(load, holder, statement, given, ctx)
+    return _loaded_later(holder, uses, given, ctx)
+
+
+def _loaded_later(holder: cst.Assign, uses: Sequence[cst.Name], given: Given, ctx: Context) -> Loading | None:
+    """`state = f(…)` under a condition, and the load below it; or the program changes the result first."""
+    loads = (load for use in uses if (load := _load_around(use, ctx)) is not None and _is_behind(load, holder, ctx))
+    found = next((_checked(load, holder, None, given, ctx) for load in loads), None)
+    line = ctx.parent(holder)
+    if found is None or not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    return _checked(load, holder, statement, given, ctx) if _follows(statement, holder, ctx) else None
+    return replace(found, result=holder.targets[0].target)
+
+
+def _is_behind(load: cst.CSTNode, holder: cst.CSTNode, ctx: Context) -> bool:
+    """Whether no condition parts a load from what stands above it."""
+    blocks = [outer for outer in ctx.ancestors(load) if isinstance(outer, (cst.IndentedBlock, cst.Module))]
+    blocks = [block for block in blocks if not isinstance(ctx.parent(block), cst.With)]
+    return ctx.span(load)[0] > ctx.span(holder)[1] and contains(ctx, blocks[0], holder)
+
+
+def _load_around(use: cst.CSTNode, ctx: Context) -> cst.Call | None:
+    """The `optimizer.load_state_dict` that a value goes to, whatever it goes through on its way."""
+    for outer in ctx.ancestors(use):
+        if isinstance(outer, cst.Arg) and (load := _load(outer, ctx)) is not None:
+            return load
+        if isinstance(outer, cst.BaseSmallStatement):
+            break
+    return None
 
 
 def is_unused(call: cst.Call, ctx: Context) -> bool:
@@ -100,10 +134,20 @@ def is_sharded(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Contex
         return True
     if name != "optim_state_dict_to_load":
         return False
-    chosen = _settings(call, ctx)
-    if chosen is not None:
-        return not chosen.is_full
-    return any(_is_read_by_dcp(origin) for origin in _made(state, ctx))
+    kinds = kinds_around(call, ctx)
+    return kinds == {_SHARDED} or (not kinds and any(_is_read_by_dcp(origin) for origin in _made(state, ctx)))
+
+
+def kinds_around(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> frozenset[str]:
+    """The kinds of state dict that are set for a call, or where its function is called; "" for what is not seen."""
+    context = setting_of(call, ctx)
+    if context is None:
+        callers = ctx.callers(call) if depth else ()
+        return frozenset().union(*(kinds_around(caller, where, depth - 1) for where, caller in callers))
+    try:
+        return frozenset({settings(context, ctx).kind})
+    except NotStatic:
+        return frozenset({""})
 
 
 def is_on_first_rank_only(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Context) -> bool:

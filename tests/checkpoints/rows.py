@@ -350,6 +350,29 @@ optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved["optimizer"] 
         wrap="use_orig_params=False",
     ),
     Row(
+        "a state that is loaded below a condition",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+state = saved["optimizer"]
+if isinstance(model, torch.nn.Module):
+    state = FSDP.optim_state_dict_to_load(model, optimizer, state)
+optimizer.load_state_dict(state)
+""",
+    ),
+    Row(
+        "a state that is changed before it is loaded",
+        _LEGACY_SAVE,
+        _LEGACY_LOAD
+        + """
+state = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+for values in state["state"].values():
+    values["exp_avg"] = values["exp_avg"].cpu() * 0.5
+optimizer.load_state_dict(dict(state))
+""",
+        wrap="use_orig_params=False",
+    ),
+    Row(
         "after an evaluation, the optimizer first",
         """
         with torch.no_grad():

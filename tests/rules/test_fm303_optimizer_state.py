@@ -175,7 +175,6 @@ def test_steps_that_flat_parameters_shared() -> None:
 
 
 ELSEWHERE = [
-    "new = FSDP.{}\n    optimizer.load_state_dict(new)\n    return new\n",
     "new = FSDP.{}\n    rank.load_state_dict(new)\n",
     "new = FSDP.{}\n    if rank:\n        optimizer.load_state_dict(new)\n",
     "return optimizer.load_state_dict(FSDP.{})\n",
@@ -185,6 +184,24 @@ ELSEWHERE = [
 @pytest.mark.parametrize("load", ELSEWHERE)
 def test_state_that_does_not_go_straight_to_the_optimizer(load: str) -> None:
     assert MADE_READY[0] in body("    " + load.format(MADE_READY[0]))
+
+
+LATER = [
+    "new = FSDP.{}\n    optimizer.load_state_dict(new)\n    return new\n",
+    "new = saved\n    if rank:\n        new = FSDP.{}\n    optimizer.load_state_dict(new)\n",
+    "new = FSDP.{}\n    del new[rank]\n    optimizer.load_state_dict(rank.fixed(new))\n",
+]
+
+
+@pytest.mark.parametrize("load", LATER)
+def test_state_that_is_loaded_later(load: str) -> None:
+    """The optimizer has it already: the program goes on with its own state dict."""
+    result = rewrite(HEAD + "    " + load.format(MADE_READY[0]))
+    indent = "        " if "        new" in load else "    "
+    before, after = load.split("new = FSDP.{}\n")
+    assert f"    {before}set_optimizer_state_dict(\n" in result.text
+    assert result.text.endswith(f"{indent})\n{indent}new = optimizer.state_dict()\n{after}")
+    assert result.support == set()
 
 
 def test_sharded_state() -> None:

@@ -6,13 +6,13 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text, line_above
+from codemods.reading.call_layout import call_text, line_above, line_below
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.layout import comments_in, removal
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
-from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, loading_of
+from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, kinds_around, loading_of
 from codemods.reading.optimizer_reading import READERS
 from codemods.reading.optimizers import is_stateless
 from codemods.reading.state_dict_setting import is_kept_at_run_time
@@ -30,6 +30,8 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     model = given["model"].value
     if is_kept_at_run_time(call, ctx) or ctx.wrapping.compiles(ctx.path):
         return None
+    if name == "optim_state_dict_to_load" and len(kinds_around(call, ctx)) > 1:
+        return None  # full or sharded, which the support module's function sees at run time
     sharded = is_sharded(call, name, state, ctx)
     if not sharded and (is_stateless(found.optimizer, ctx) or _saves_before_first_step(ctx)):
         return None
@@ -48,6 +50,9 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     imports.append(ctx.named(function, call))
     old = found.replaced if isinstance(found.replaced, cst.Call) else call
     written = call_text(ctx, old, imports[-1].local, arguments)
+    if found.result is not None:
+        result = f"{ctx.quote(found.result)} = {ctx.quote(found.optimizer)}.state_dict()"
+        written += line_below(ctx, call, result)
     edits = [Edit(*ctx.bare_span(found.replaced), written)]
     if reads_after_forward(call, model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))

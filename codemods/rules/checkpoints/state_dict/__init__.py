@@ -64,6 +64,7 @@ from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
 from codemods.reading.enclosing import contains, enclosing, names_around
 from codemods.reading.layout import removal
+from codemods.reading.optimizer_calls import function_of
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
@@ -188,7 +189,7 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
         for where, function in ctx.runs(call):
             if function in own:
                 continue  # its calls are among those of the body
-            if any(depends_on_setting(inner, where) for inner in calls_in(function.body)):
+            if any(_asks_for_setting(inner, where) for inner in calls_in(function.body)):
                 raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
     for node in _names(block.body):
         holder = ctx.parent(node)
@@ -200,6 +201,11 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
         user = ctx.parent(holder)
         if not isinstance(user, cst.Call) or not (ctx.fsdp1(user.func) or "").startswith(PREFIX):
             raise NotStatic(f"its body passes `{name}` to other code")
+
+
+def _asks_for_setting(call: cst.Call, ctx: Context) -> bool:
+    """Whether it does not say itself of which kind a state dict is: what is loaded into an optimizer can be seen."""
+    return depends_on_setting(call, ctx) and function_of(call, ctx) != "optim_state_dict_to_load"
 
 
 def _functions_of(block: cst.With, ctx: Context) -> list[cst.CSTNode]:
