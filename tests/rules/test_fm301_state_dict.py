@@ -450,6 +450,52 @@ def test_function_that_a_body_defines_and_calls() -> None:
     assert "state_dict_type" in rewrite(HEAD + called_below).support
 
 
+LOADING = code(
+    """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+    def load_optimizer(model, optimizer, state):
+        found = FSDP.optim_state_dict_to_load(model, optimizer, state)
+        optimizer.load_state_dict(found)
+
+
+    def load(model, optimizer, path):
+        if isinstance(model, FSDP):
+            with FSDP.state_dict_type(model, StateDictType.{0}):
+                model.load_state_dict(torch.load(path)["model"])
+                load_optimizer(model, optimizer, torch.load(path)["optimizer"])
+        elif isinstance(model, DDP):
+            model.module.load_state_dict(model.module.state_dict())
+
+
+    def main(net, path):
+        model = FSDP(net, use_orig_params=True)
+        load(model, torch.optim.AdamW(model.parameters()), path)
+    """
+)
+
+
+def test_body_that_calls_what_loads_the_optimizer() -> None:
+    """What is loaded into an optimizer is whole or sharded, as where that is called."""
+    full = rewrite(LOADING.replace("{0}", "FULL_STATE_DICT"))
+    assert full.support == set()
+    assert "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)" in full.text
+    sharded = rewrite(LOADING.replace("{0}", "SHARDED_STATE_DICT"))
+    assert "state, options=StateDictOptions(strict=False)\n" in sharded.text
+    assert "            model.module.load_state_dict(model.module.state_dict())\n" in sharded.text
+    assert {f.level for f in (*full.findings, *sharded.findings)} == {Level.REWRITTEN}
+
+
+def test_body_that_calls_what_loads_either_kind() -> None:
+    text = LOADING.replace("{0}", "FULL_STATE_DICT")
+    sharded = "FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)"
+    result = rewrite(f"{text}    with {sharded}:\n        load_optimizer(model, 1, path)\n")
+    assert result.support == {"optim_state_dict_to_load"}
+
+
 def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
     text = code(
         """

@@ -120,9 +120,16 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
     if not ctx.plan.migrates or not imports_wrapper(ctx):
         return False
-    if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx):
+    if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
     return not _is_wrapped_elsewhere(model, ctx)
+
+
+def _is_in_ddp(model: cst.BaseExpression, ctx: Context) -> bool:
+    """`model.module` of what is seen to be no FSDP model: `if isinstance(model, DDP):`."""
+    is_inner = isinstance(model, cst.Attribute) and model.attr.value == "module"
+    owner = model.value if is_inner and isinstance(model, cst.Attribute) else None
+    return owner is not None and not ctx.kinds(owner) & {ModelKind.FSDP, ModelKind.UNKNOWN}
 
 
 _NOT_SEEN = "it cannot be seen whether this model is wrapped"

@@ -58,7 +58,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
@@ -74,6 +74,9 @@ from .local import HINT as LOCAL_HINT
 from .local import block_of, calls_in, is_local, local
 
 CODE = "FM301"
+
+_DEPTH = 2
+"""How many functions are followed that a body calls."""
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -199,8 +202,23 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
         if any(change.start <= start and end <= change.end for change in written.edits):
             continue
         user = ctx.parent(holder)
-        if not isinstance(user, cst.Call) or not (ctx.fsdp1(user.func) or "").startswith(PREFIX):
+        if not isinstance(user, cst.Call) or not _is_seen_through(user, ctx):
             raise NotStatic(f"its body passes `{name}` to other code")
+
+
+def _is_seen_through(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether what a call does with a model it is given is seen, and asks for no setting."""
+    if (ctx.fsdp1(call.func) or "").startswith(PREFIX):
+        return True
+    inner = [(where, each) for where, function in ctx.runs(call) for each in calls_in(function.body)] if depth else []
+    return bool(inner) and all(
+        not _asks_for_setting(each, where) and (not _hands_on(each, where) or _is_seen_through(each, where, depth - 1))
+        for where, each in inner
+    )
+
+
+def _hands_on(call: cst.Call, ctx: Context) -> bool:
+    return any(ModelKind.FSDP in ctx.kinds(argument.value) for argument in call.args)
 
 
 def _asks_for_setting(call: cst.Call, ctx: Context) -> bool:
