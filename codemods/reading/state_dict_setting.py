@@ -62,6 +62,8 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
         read = where.parent(function)
         if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
             continue
+        if function.attr.value == "load_state_dict" and ModelKind.FSDP not in where.kinds(function.value):
+            continue  # it stays as it is: what is not seen to be wrapped is loaded as a whole, whatever is set
         setting = setting_of(read, where)
         if setting is None and not _is_the_same_without(read, where, call, ctx):
             return False

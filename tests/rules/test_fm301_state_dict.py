@@ -485,7 +485,7 @@ def test_body_that_calls_what_loads_the_optimizer() -> None:
     assert "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)" in full.text
     sharded = rewrite(LOADING.replace("{0}", "SHARDED_STATE_DICT"))
     assert "state, options=StateDictOptions(strict=False)\n" in sharded.text
-    assert "            model.module.load_state_dict(model.module.state_dict())\n" in sharded.text
+    assert "        model.module.load_state_dict(model.module.state_dict())\n" in sharded.text
     assert {f.level for f in (*full.findings, *sharded.findings)} == {Level.REWRITTEN}
 
 
@@ -688,6 +688,19 @@ SEEN_ELSEWHERE = [
 def test_kind_that_is_not_set_above_everything_that_is_read(inside: str) -> None:
     head = HEAD.replace("FullStateDictConfig,", "FullStateDictConfig, FullOptimStateDictConfig,")
     assert "set_state_dict_type" in rewrite(head + inside).support
+
+
+def test_kind_that_changes_nothing_for_a_model_that_is_not_seen_to_be_wrapped() -> None:
+    text = """\
+    FSDP.set_state_dict_type(model, StateDictType.LOCAL_STATE_DICT)
+
+
+def main(path, rank):
+    model = path.make()
+    model.load_state_dict(path.load())
+    use(model, 1, 2, 3)
+"""
+    assert rewrite(HEAD + text).support == set()
 
 
 def test_local_kind_that_nothing_reads_goes() -> None:
