@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -97,7 +97,7 @@ def settings(call: cst.Call, ctx: Context) -> Settings:
     of_model, of_optimizer = (
         _config(arguments.get(name), cls, call, ctx) for name, cls in zip(names, CONFIGS[kind], strict=True)
     )
-    return Settings(model, kind, of_model, of_optimizer, tuple(_dead(arguments, ctx)))
+    return Settings(model, kind, of_model, of_optimizer, _with_conditions(list(_dead(arguments, ctx)), ctx))
 
 
 def default(model: cst.BaseExpression) -> Settings:
@@ -132,11 +132,26 @@ def _named(origin: Origin) -> str:
 
 def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: Context) -> Mapping[str, str]:
     """The fields of a config, as texts that mean the same at the context."""
-    origins = ctx.origins(value) if value is not None else ()
-    if value is None or (len(origins) == 1 and origins[0].is_none):
+    if value is None:
         return CONFIG_FIELDS[expected]
-    origin = origins[0] if len(origins) == 1 else None
-    if origin is None or not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != expected:
+    made = [_fields(origin, expected, value, at, ctx) for origin in ctx.origins(value)]
+    if not made:
+        raise NotStatic(f"the config is `{ctx.code(value)}`")
+    found = dict(made[0])
+    for name in CONFIG_FIELDS[expected]:
+        texts = {other[name] for other in made}
+        if len(texts) == 1:
+            continue
+        if name != "rank0_only" or not texts <= {"True", "False"}:
+            raise NotStatic(f"a condition chooses the config's {name}")
+        found[name] = "False"  # where one of them is for every rank, every rank may have what the first one needs
+    return found
+
+
+def _fields(origin: Origin, expected: str, value: cst.BaseExpression, at: cst.Call, ctx: Context) -> Mapping[str, str]:
+    if origin.is_none:
+        return CONFIG_FIELDS[expected]
+    if not isinstance(origin.node, cst.Call) or origin.file.fsdp1(origin.node.func) != expected:
         raise NotStatic(f"the config is `{ctx.code(value)}`")
     found = dict(CONFIG_FIELDS[expected])
     for index, argument in enumerate(origin.node.args):
@@ -163,6 +178,23 @@ def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator
                 statement = assignment_only_for(ctx, origin.node, lambda use: _is_context_argument(use, ctx))
                 if statement is not None:
                     yield statement
+
+
+def _with_conditions(dead: Sequence[cst.CSTNode], ctx: Context) -> tuple[cst.CSTNode, ...]:
+    """Dead statements, with the `if` and `else` around them that hold nothing else."""
+    outer = {statement: ctx.parent(ctx.parent(statement) or statement) for statement in dead}
+    outer = {node: ctx.parent(each) if isinstance(each, cst.Else) else each for node, each in outer.items()}
+    left = {each for each in outer.values() if isinstance(each, cst.If) and not _is_all_dead(each, dead, ctx)}
+    found = [each if isinstance(each, cst.If) and each not in left else node for node, each in outer.items()]
+    return tuple(dict.fromkeys(found))
+
+
+def _is_all_dead(choice: cst.If, dead: Sequence[cst.CSTNode], ctx: Context) -> bool:
+    if not isinstance(choice.orelse, cst.Else) or any(isinstance(n, cst.Call) for n in ctx.inside(choice.test)):
+        return False
+    if isinstance(ctx.parent(choice), cst.If):
+        return False  # an `elif`
+    return all(statement in dead for block in (choice.body, choice.orelse.body) for statement in block.body)
 
 
 def _is_context_argument(use: cst.Name, ctx: Context) -> bool:

@@ -496,6 +496,32 @@ def test_body_that_calls_what_loads_either_kind() -> None:
     assert result.support == {"optim_state_dict_to_load"}
 
 
+CHOSEN = """\
+    if rank:
+        config = FullStateDictConfig({0})
+    else:
+        config = FullStateDictConfig({1})
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "after"),
+    [
+        ("True, True", "offload_to_cpu=True, rank0_only=True", "options = StateDictOptions("),
+        ("True, True", "True, False", "state = full_state_dict(model, offload_to_cpu=True)"),
+        ("False, True", "", "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"),
+    ],
+)
+def test_config_that_a_condition_chooses(first: str, second: str, after: str) -> None:
+    """On other ranks than the first one there may be more than FSDP1 had: what one of them needs, all have."""
+    text = rewrite(HEAD + CHOSEN.replace("{0}", first).replace("{1}", second)).text
+    assert f"    model = fully_shard(net)\n    {after}" in text
+    other = CHOSEN.replace("{0}", "True").replace("{1}", "False")
+    assert "state_dict_type" in rewrite(HEAD + other).support
+
+
 def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
     text = code(
         """
