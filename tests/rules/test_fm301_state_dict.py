@@ -458,6 +458,7 @@ LOADING = code(
 
 
     def load_optimizer(model, optimizer, state):
+        assert isinstance(model, torch.nn.Module)
         found = FSDP.optim_state_dict_to_load(model, optimizer, state)
         optimizer.load_state_dict(found)
 
@@ -494,6 +495,39 @@ def test_body_that_calls_what_loads_either_kind() -> None:
     sharded = "FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT)"
     result = rewrite(f"{text}    with {sharded}:\n        load_optimizer(model, 1, path)\n")
     assert result.support == {"optim_state_dict_to_load"}
+
+
+CONTAINER = code(
+    """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+    class Pair:
+        def __init__(self, net, other):
+            self.encoder, self.decoder = FSDP(net), FSDP(other)
+
+        def load_state_dict(self, state):
+            self.encoder.load_state_dict(state["encoder"])
+            self.decoder.load_state_dict(state["decoder"])
+
+
+    def load(model, path):
+        assert isinstance(model, torch.nn.Module) or isinstance(model, Pair)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            model.load_state_dict(torch.load(path))
+
+
+    def main(net, other, path):
+        load(FSDP(net), path)
+        load(Pair(net, other), path)
+    """
+)
+
+
+def test_object_that_gives_its_models_what_this_rank_has_read() -> None:
+    """Torch would broadcast what the first of all ranks has read, past its own method."""
+    assert "set_model_state_dict(model," not in rewrite(CONTAINER).text
 
 
 CHOSEN = """\

@@ -75,6 +75,9 @@ from .local import block_of, calls_in, is_local, local
 
 CODE = "FM301"
 
+_ASKING = frozenset({"hasattr", "id", "isinstance", "len", "type"})
+"""Builtins that look at a model, and not into its state dict."""
+
 _DEPTH = 2
 """How many functions are followed that a body calls."""
 
@@ -208,7 +211,8 @@ def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, writte
 
 def _is_seen_through(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether what a call does with a model it is given is seen, and asks for no setting."""
-    if (ctx.fsdp1(call.func) or "").startswith(PREFIX):
+    asks = isinstance(call.func, cst.Name) and call.func.value in _ASKING
+    if asks or (ctx.fsdp1(call.func) or "").startswith(PREFIX):
         return True
     inner = [(where, each) for where, function in ctx.runs(call) for each in calls_in(function.body)] if depth else []
     return bool(inner) and all(

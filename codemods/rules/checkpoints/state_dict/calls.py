@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
+from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
+from codemods.reading.enclosing import enclosing
 from codemods.reading.model_loading import loading
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.process_groups import has_group_of_its_own
@@ -101,7 +102,8 @@ def _load(node: cst.Call, chosen: Settings, block: cst.With, ctx: Context, writt
     if ctx.wrapping.compiles(ctx.path) and not is_full:
         return
     is_unsaid = load.is_lenient and load.result_is_used
-    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or has_group_of_its_own(ctx, chosen.model)):
+    is_elsewhere = has_group_of_its_own(ctx, chosen.model) or _may_load_by_itself(chosen.model, ctx)
+    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or is_elsewhere):
         # Torch reports no missing key when it broadcasts: it fills them in from the model. It broadcasts to all ranks.
         name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
         written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
@@ -116,3 +118,18 @@ def _load(node: cst.Call, chosen: Settings, block: cst.With, ctx: Context, writt
         written.edits += argument_removal(ctx, node, load.strict)
     strict = f"strict={ctx.quote(load.strict.value)}" if load.strict is not None and load.is_lenient else ""
     written.take_options(node, ", ".join(filter(None, [chosen.loading if is_full else "", strict])), ctx)
+
+
+def _may_load_by_itself(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it can be an object whose own `load_state_dict` gives its sharded models what each rank has read."""
+    if not ctx.kinds(model) & {ModelKind.OTHER, ModelKind.UNKNOWN}:
+        return False
+    for where, function in ctx.attributes("load_state_dict"):
+        method = enclosing(where, function, cst.FunctionDef)
+        if (
+            method is not None
+            and method.name.value == "load_state_dict"
+            and ModelKind.FSDP in where.kinds(function.value)
+        ):
+            return True
+    return False
