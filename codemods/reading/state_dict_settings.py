@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dead import assignment_only_for
+from codemods.reading.enclosing import enclosing
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.saves import may_alias
 from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD, SET
@@ -119,11 +120,27 @@ def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:
     if value is None:
         raise NotStatic("the type is not given")
     named = ctx.fsdp1(value)
-    kinds = {named} if named is not None else {_named(origin) for origin in ctx.origins(value)}
+    kinds = {named} if named is not None else _asserted(value, ctx) or {_named(origin) for origin in ctx.origins(value)}
     kind = kinds.pop().removeprefix("StateDictType.") if len(kinds) == 1 else ""
     if kind not in CONFIGS:
         raise NotStatic(f"the type is `{ctx.code(value)}`")
     return kind
+
+
+def _asserted(value: cst.BaseExpression, ctx: Context) -> set[str]:
+    """`assert kind == StateDictType.FULL_STATE_DICT`, and then `self.kind = kind`: the one store of it in its class."""
+    owner = enclosing(ctx, value, cst.ClassDef)
+    stores = [node for node in ctx.inside(owner or value) if isinstance(node, cst.Assign)]
+    stores = [store for store in stores if any(ctx.code(t.target) == ctx.code(value) for t in store.targets)]
+    asserted: list[cst.CSTNode] = list(ctx.inside(ctx.scope(stores[0]))) if len(stores) == 1 else []
+    tests = [node.test for node in asserted if isinstance(node, cst.Assert) and isinstance(node.test, cst.Comparison)]
+    return {
+        ctx.fsdp1(test.comparisons[0].comparator) or ""
+        for test in tests
+        if len(test.comparisons) == 1
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+        and ctx.code(test.left) == ctx.code(stores[0].value)
+    }
 
 
 def _named(origin: Origin) -> str:

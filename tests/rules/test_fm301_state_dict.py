@@ -497,6 +497,34 @@ def test_body_that_calls_what_loads_either_kind() -> None:
     assert result.support == {"optim_state_dict_to_load"}
 
 
+ASSERTED = code(
+    """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+    class Strategy:
+        def __init__(self, net, kind=StateDictType.FULL_STATE_DICT):
+            self.model = FSDP(net)
+            assert kind {0} StateDictType.FULL_STATE_DICT, "not yet implemented"
+            self.kind = kind
+
+        def save(self):
+            with FSDP.state_dict_type(self.model, self.kind):
+                return self.model.state_dict()
+
+
+    def main(net, **settings):
+        Strategy(net, **settings).save()
+    """
+)
+
+
+def test_kind_that_the_program_asserts() -> None:
+    assert "        return get_model_state_dict(self.model, " in rewrite(ASSERTED.replace("{0}", "==")).text
+    assert "state_dict_type" in rewrite(ASSERTED.replace("{0}", "!=")).support
+
+
 CONTAINER = code(
     """
     import torch
