@@ -151,7 +151,8 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
     """The fields of a config, as texts that mean the same at the context."""
     if value is None:
         return CONFIG_FIELDS[expected]
-    made = [_fields(origin, expected, value, at, ctx) for origin in ctx.origins(value)]
+    origins = _of_class(value, ctx) or ctx.origins(value)
+    made = [_fields(origin, expected, value, at, ctx) for origin in origins]
     if not made:
         raise NotStatic(f"the config is `{ctx.code(value)}`")
     found = dict(made[0])
@@ -163,6 +164,23 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
             raise NotStatic(f"a condition chooses the config's {name}")
         found[name] = "False"  # where one of them is for every rank, every rank may have what the first one needs
     return found
+
+
+def _of_class(value: cst.BaseExpression, ctx: Context) -> list[Origin]:
+    """`config = FullStateDictConfig(…)` in the body of a class, of which no other file and no store says anything."""
+    owner = enclosing(ctx, value, cst.ClassDef)
+    name = value.attr.value if isinstance(value, cst.Attribute) else ""
+    if owner is None or not name or any(where is not ctx for where in ctx.files(name)):
+        return []
+    named = [node for node in ctx.nodes(cst.Assign) if any(_last(t.target) == name for t in node.targets)]
+    is_one = len(named) == 1 and ctx.scope(named[0]) is owner
+    return [Origin(ctx, named[0].value)] if is_one else []
+
+
+def _last(target: cst.BaseExpression) -> str:
+    if isinstance(target, cst.Attribute):
+        return target.attr.value
+    return target.value if isinstance(target, cst.Name) else ""
 
 
 def _fields(origin: Origin, expected: str, value: cst.BaseExpression, at: cst.Call, ctx: Context) -> Mapping[str, str]:
@@ -195,6 +213,12 @@ def _dead(arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> Iterator
                 statement = assignment_only_for(ctx, origin.node, lambda use: _is_context_argument(use, ctx))
                 if statement is not None:
                     yield statement
+        for origin in _of_class(arguments[name], ctx) if name in arguments else ():
+            attribute = cst.ensure_type(arguments[name], cst.Attribute).attr.value
+            uses = [node for node in ctx.nodes(cst.Attribute) if node.attr.value == attribute]
+            line = enclosing(ctx, origin.node, cst.SimpleStatementLine) if origin.node is not None else None
+            if line is not None and all(_is_context_argument(use, ctx) for use in uses):
+                yield line
 
 
 def _with_conditions(dead: Sequence[cst.CSTNode], ctx: Context) -> tuple[cst.CSTNode, ...]:
@@ -214,7 +238,7 @@ def _is_all_dead(choice: cst.If, dead: Sequence[cst.CSTNode], ctx: Context) -> b
     return all(statement in dead for block in (choice.body, choice.orelse.body) for statement in block.body)
 
 
-def _is_context_argument(use: cst.Name, ctx: Context) -> bool:
+def _is_context_argument(use: cst.CSTNode, ctx: Context) -> bool:
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
     return isinstance(call, cst.Call) and ctx.fsdp1(call.func) in {CONTEXT, SET}

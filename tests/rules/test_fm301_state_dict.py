@@ -525,6 +525,34 @@ def test_kind_that_the_program_asserts() -> None:
     assert "state_dict_type" in rewrite(ASSERTED.replace("{0}", "!=")).support
 
 
+OF_CLASS = code(
+    """
+    import torch
+    from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+    class Core:
+        save_policy = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+
+        def save(self, net, rank, path):
+            model = FSDP(net)
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, self.save_policy):
+                state = model.state_dict()
+            if rank == 0:
+                torch.save(state, path)
+    """
+)
+
+
+def test_config_of_a_class() -> None:
+    result = rewrite(OF_CLASS)
+    assert result.support == set()
+    assert "class Core:\n    def save(" in result.text
+    assert {f.level for f in result.findings} == {Level.REWRITTEN}
+    stored = OF_CLASS.replace("        model = FSDP", "        self.save_policy = rank\n        model = FSDP")
+    assert "state_dict_type" in rewrite(stored).support
+
+
 CONTAINER = code(
     """
     import torch
