@@ -43,32 +43,21 @@ def named_optim_state(model: nn.Module, optim: torch.optim.Optimizer) -> dict[st
     return {"state": {keys[key]: values for key, values in own["state"].items()}, "param_groups": groups}
 
 
-def gather(value: Any, offload_to_cpu: bool, keep: bool = True) -> Any:
-    """A nested state dict with every DTensor gathered, one after the other; nothing is kept where it is not wanted."""
-    if isinstance(value, Mapping):
-        return {key: gather(item, offload_to_cpu, keep) for key, item in value.items()}
-    if not isinstance(value, torch.Tensor):
-        return value
-    full = full_tensor(value)
-    if not keep:
-        return None
-    # A copy, since gathering over one rank gives the parameter itself, and so do buffers.
-    return full.to("cpu" if offload_to_cpu else full.device, copy=True)
-
-
 def full_optim_state_dict(
-    model: nn.Module,
-    optim: torch.optim.Optimizer,
-    rank0_only: bool = True,
-    offload_to_cpu: bool = True,
+    model: nn.Module, optim: torch.optim.Optimizer, rank0_only: bool = True, offload_to_cpu: bool = True
 ) -> dict[str, Any]:
     """FSDP1's full optimizer state dict, keyed by parameter name. Every rank has to call this.
 
     With `rank0_only`, all but the first of the model's ranks get an empty dict.
     """
-    keep = not rank0_only or is_first_rank(model)
-    full: dict[str, Any] = gather(named_optim_state(model, optim), offload_to_cpu, keep)
-    return full if keep else {}
+    is_kept, device = not rank0_only or is_first_rank(model), "cpu" if offload_to_cpu else None
+    named, state = named_optim_state(model, optim), {}
+    for name, values in named["state"].items():
+        whole = {key: full_tensor(value) for key, value in values.items()}
+        if is_kept:  # copies, since gathering over one rank gives the tensor itself
+            tensors = {key: value.to(device, copy=True) for key, value in whole.items() if torch.is_tensor(value)}
+            state[name] = {**whole, **tensors}
+    return {**named, "state": state} if is_kept else {}
 
 
 def read_optimizer_state(

@@ -57,15 +57,17 @@ def resume(net, optimizer, path):
 ## Fix safety
 
 Same keys, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks); the order
-of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did. Functions of the support
-module stand in for torch's where those would give something else:
+of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did. Where the program changes
+the result before it loads it, or loads it below a condition, the optimizer is loaded at once, and the program goes on
+with its own state dict: `state = optimizer.state_dict()`. Functions of the support module stand in for torch's where
+those would give something else:
 
 - Torch makes an optimizer that has not stepped yet take a step, and that one counts (`read_optimizer_state`).
 - FSDP1 without `use_orig_params=True` saved one `step` for a unit, which torch takes over as it is (`with_own_steps`).
 - Where only rank 0 has the state, torch leaves a scheduler's `initial_lr` out on the others (`load_optimizer_state`).
 - Torch takes `_orig_mod.` of a compiled model out of the names, gives a state on the CPU to rank 0 only, and broadcasts
   from the first rank of all, whatever the model is sharded over.
-- What is loaded is handed on, or its kind is set at run time: functions of FSDP1's names.
+- What is loaded is handed on, or only run time knows whether it is whole or sharded: functions of FSDP1's names.
 
 A file whose keys are parameter ids raises.
 
