@@ -44,7 +44,7 @@ NAMES_STAY = [
 @pytest.mark.parametrize("compile_", NAMES_STAY)
 def test_names_stay_as_they_were(compile_: str) -> None:
     result = rewrite(HEAD + WRAP + compile_ + "    torch.save(model.state_dict(), path)\n")
-    assert result.text.endswith("    torch.save(full_state_dict(model), path)\n")
+    assert result.text.endswith("    torch.save(whole_state_dict(model), path)\n")
     assert {f.level for f in result.findings if f.rule != "FM100"} == {Level.REWRITTEN}
 
 
@@ -113,4 +113,4 @@ def test_another_program_is_compiled() -> None:
     apart = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER.replace("from checkpoint import save\n", "")})
     assert "get_model_state_dict(model, options" in apart.after["checkpoint.py"]
     together = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER})
-    assert "full_state_dict(model)" in together.after["checkpoint.py"]
+    assert "whole_state_dict(model)" in together.after["checkpoint.py"]

@@ -172,7 +172,7 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
     if found.call.args:
         raise NotStatic("it takes arguments that the new function does not have")
     if ctx.wrapping.compiles(ctx.path):
-        return _compiled(found, ctx, is_saved_by_dcp(found.call, ctx), "full_state_dict")
+        return _compiled(found, ctx, is_saved_by_dcp(found.call, ctx), _for_any_model(found, ctx))
     chosen = _settings(found, ctx)
     options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
     if options is None or (options == "full_state_dict=True" and may_alias(found.call, ctx)):

@@ -81,8 +81,10 @@ def _rewrite_method(
         # Torch gives the world's first rank what FSDP1 gave the first of the model's own ranks.
         is_elsewhere = "cpu_offload" in (options or "") and has_group_of_its_own(ctx, chosen.model)
         if options is None or is_alias or is_elsewhere or ctx.wrapping.compiles(ctx.path):
-            name = written.name(Import(SUPPORT, "full_state_dict"), node, ctx)
-            written.edits.append(Edit(start, end - 1, f"{name}({model}{chosen.full_arguments}"))
+            arguments = chosen.full_arguments
+            function = "full_state_dict" if arguments or may_alias(node, ctx) else "whole_state_dict"
+            name = written.name(Import(SUPPORT, function), node, ctx)
+            written.edits.append(Edit(start, end - 1, f"{name}({model}{arguments}"))
         else:
             name = written.name(Import(DCP, "get_model_state_dict"), node, ctx)
             written.edits.append(Edit(start, end - 1, f"{name}({model}"))
