@@ -13,12 +13,14 @@ from .constants import Fold, code, condition, is_empty, is_literal, is_pure, neg
 _ENDS = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
-def specialised(function: cst.FunctionDef, values: Mapping[str, str]) -> cst.FunctionDef:
-    """A function whose parameters have these values: without the branches that they rule out."""
+def specialised(function: cst.FunctionDef, values: Mapping[str, str], unmade: Collection[str] = ()) -> cst.FunctionDef:
+    """A function whose parameters have these values, without the branches that they rule out, or that ask for a class
+    of which there are no instances.
+    """
     tree = _called_with(function, values)
     while True:
         before = tree
-        for step in (Fold(), _Branches()):
+        for step in (Fold(unmade), _Branches()):
             tree = cst.ensure_type(tree.visit(step), cst.FunctionDef)
         tree = _without_unused(tree)
         tree = cst.ensure_type(tree.visit(_Substitute(_constant_locals(tree, values))), cst.FunctionDef)
@@ -167,12 +169,11 @@ def _ends(statement: cst.BaseStatement) -> bool:
 
 
 def _constant_locals(function: cst.FunctionDef, gone: Collection[str]) -> dict[str, str]:
-    """The local names that are bound once, in the body itself, to a number, to None or to an empty tuple."""
-    tree = ast.parse(code(function)).body[0]
-    assert isinstance(tree, ast.FunctionDef)
+    """The local names that are bound once, to a number, to None or to an empty tuple."""
+    tree = ast.parse(code(function))
     stores = _stores(tree) - Counter([*gone])  # the parameters that are replaced are bound no more
     found = {}
-    for node in tree.body:
+    for node in ast.walk(tree):
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         target = node.target if isinstance(node, ast.AnnAssign) else target
         given = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import libcst as cst
@@ -58,6 +58,10 @@ def truth(node: cst.BaseExpression) -> bool | None:
 class Fold(cst.CSTTransformer):
     """Works out what has become constant in expressions, the inner ones first."""
 
+    def __init__(self, unmade: Collection[str] = ()) -> None:
+        self.unmade = unmade
+        """Classes of which the program makes no instance."""
+
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
         if len(updated_node.comparisons) != 1:
             return updated_node
@@ -104,8 +108,9 @@ class Fold(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         name = updated_node.func.value if isinstance(updated_node.func, cst.Name) else ""
         values = [arg.value for arg in updated_node.args if not arg.star and arg.keyword is None]
-        if name == "isinstance" and len(values) == 2 and (code(values[0]) == "None" or is_empty(values[1])):
-            return _NAMES[False]
+        if name == "isinstance" and len(values) == 2:
+            never = code(values[0]) == "None" or is_empty(values[1]) or code(values[1]) in self.unmade
+            return _NAMES[False] if never else updated_node
         if name in ("tuple", "list", "set") and len(values) == 1 and is_empty(values[0]):
             return cst.parse_expression({"tuple": "()", "list": "[]", "set": "set()"}[name])
         worked_out = _worked_out(code(updated_node.func), [value(each) for each in values])
@@ -128,6 +133,14 @@ class Fold(cst.CSTTransformer):
     def leave_CompFor(self, original_node: cst.CompFor, updated_node: cst.CompFor) -> cst.CompFor:
         tests = [each.with_changes(test=condition(each.test)) for each in updated_node.ifs]
         return updated_node.with_changes(ifs=[each for each in tests if truth(each.test) is not True])
+
+    def leave_List(self, original_node: cst.List, updated_node: cst.List) -> cst.List:
+        kept = [
+            each
+            for each in updated_node.elements
+            if not isinstance(each, cst.StarredElement) or not is_empty(each.value)
+        ]
+        return updated_node.with_changes(elements=kept) if len(kept) < len(updated_node.elements) else updated_node
 
     def leave_ListComp(self, original_node: cst.ListComp, updated_node: cst.ListComp) -> cst.BaseExpression:
         loop = updated_node.for_in

@@ -64,7 +64,7 @@ def cut(asked: Asked) -> list[Definition]:
     gone = {name: frozenset(_constants(name, given)) for name, given in values.items()}
     order = {name: tuple(defaults(name)) for name in values}
     names = [name for name in library().definitions if name in values]
-    texts = {name: laid_out(_text(name, values[name]), name, gone, order) for name in names}
+    texts = {name: laid_out(_text(name, values), name, gone, order) for name in names}
     return [read(text).definitions[name] for name, text in texts.items()]
 
 
@@ -79,7 +79,7 @@ def _values(asked: Asked) -> _Values:
     while changed:
         changed = False
         for name in list(values):
-            for callee, arguments in _calls(_text(name, values[name])):
+            for callee, arguments in _calls(_text(name, values)):
                 changed |= _join(values, callee, arguments)
     return values
 
@@ -151,18 +151,30 @@ def _constants(name: str, values: Mapping[str, str | None]) -> dict[str, str]:
     return {each: text for each, text in values.items() if text is not None and each not in taken}
 
 
-def _text(name: str, values: Mapping[str, str | None]) -> str:
-    return _specialised(name, tuple(sorted(_constants(name, values).items())))
+def _text(name: str, values: _Values) -> str:
+    unmade = _classes() - values.keys()
+    asked = frozenset(library().definitions[name].uses & unmade)
+    return _specialised(name, tuple(sorted(_constants(name, values[name]).items())), asked)
 
 
 @cache
-def _specialised(name: str, constants: tuple[tuple[str, str], ...]) -> str:
+def _classes() -> frozenset[str]:
+    """The classes among the definitions."""
+    return frozenset(
+        name for name, each in library().definitions.items() if each.text.startswith(("class ", "@dataclass"))
+    )
+
+
+@cache
+def _specialised(name: str, constants: tuple[tuple[str, str], ...], unmade: frozenset[str]) -> str:
     text = library().definitions[name].text
-    if not constants:
+    if not constants and not unmade:
         return text
     module = cst.parse_module(text)
     body = [
-        specialised(node, dict(constants)) if isinstance(node, cst.FunctionDef) and node.name.value == name else node
+        specialised(node, dict(constants), unmade)
+        if isinstance(node, cst.FunctionDef) and node.name.value == name
+        else node
         for node in module.body
     ]
     return module.with_changes(body=body).code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
 
@@ -14,7 +14,7 @@ _WIDTH = 120
 def laid_out(text: str, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> str:
     """A definition without the parameters that are gone, its own and those of the functions that it calls."""
     module = cst.parse_module(text).visit(_Parameters(name, gone, order))
-    return _joined(module.code, name if gone[name] else "")
+    return _joined(module.code, {each for each in gone if gone[each]})
 
 
 class _Parameters(cst.CSTTransformer):
@@ -30,8 +30,8 @@ class _Parameters(cst.CSTTransformer):
         params = updated_node.params
         plain = [each for each in params.params if each.name.value not in gone]
         by_name = [each for each in params.kwonly_params if each.name.value not in gone]
-        if plain and not by_name and len(plain) < len(params.params) and not _is_spread(params.params[-1]):
-            plain[-1] = plain[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        if plain and not by_name:
+            plain[-1] = plain[-1].with_changes(comma=params.params[-1].comma)
         changed = params.with_changes(
             params=plain,
             kwonly_params=by_name,
@@ -58,14 +58,9 @@ class _Parameters(cst.CSTTransformer):
                 kept.append(arg)
         if len(kept) == len(updated_node.args):
             return updated_node
-        if kept and updated_node.args[-1].comma is cst.MaybeSentinel.DEFAULT:
-            kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        if kept:
+            kept[-1] = kept[-1].with_changes(comma=updated_node.args[-1].comma)
         return updated_node.with_changes(args=kept)
-
-
-def _is_spread(param: cst.Param) -> bool:
-    """Whether a comma stands behind the last one."""
-    return isinstance(param.comma, cst.Comma)
 
 
 def _docstring(text: str, gone: Collection[str]) -> str:
@@ -84,28 +79,31 @@ def _docstring(text: str, gone: Collection[str]) -> str:
     return '"""' + "\n\n".join(kept) + end + '"""'
 
 
-def _joined(text: str, cut: str) -> str:
-    """Statements on one line where they fit now. `cut` names a function whose signature became shorter."""
+def _joined(text: str, cut: Collection[str]) -> str:
+    """Statements on one line where they fit now. `cut` are the functions that have fewer parameters."""
     lines = text.split("\n")
     for start, end, is_cut in sorted(_spread(ast.parse(text), cut), reverse=True):
-        parts = lines[start : end + 1]
-        line = _one_line(parts, is_cut)
+        line = _one_line(lines[start : end + 1], is_cut)
         if line is not None and len(line) <= _WIDTH:
             lines[start : end + 1] = [line]
     return "\n".join(lines)
 
 
-def _spread(tree: ast.Module, cut: str) -> list[tuple[int, int, bool]]:
-    """The statements, or their heads, that take several lines."""
-    found = []
+def _spread(tree: ast.Module, cut: Collection[str]) -> Iterator[tuple[int, int, bool]]:
+    """The statements, or their heads, that take several lines, and whether they became shorter."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.stmt):
             continue
         body = getattr(node, "body", None)
         end = (body[0].lineno - 2) if isinstance(body, list) else (node.end_lineno or node.lineno) - 1
         if end > node.lineno - 1:
-            found.append((node.lineno - 1, end, isinstance(node, ast.FunctionDef) and node.name == cut))
-    return found
+            names = {
+                each.func.id
+                for each in ast.walk(node)
+                if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+            }
+            names = {node.name} if isinstance(node, ast.FunctionDef) else names
+            yield node.lineno - 1, end, not names.isdisjoint(cut)
 
 
 def _one_line(lines: Sequence[str], any_comma: bool) -> str | None:

@@ -8,8 +8,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import ShardingStrategy
 
-HYBRID_STRATEGIES = (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2)
-
 
 def resolve_device(module: nn.Module, device_id: int | torch.device | None = None) -> torch.device:
     """The device FSDP1 would compute on, made the current one: `fully_shard` moves parameters to the current device."""
@@ -36,7 +34,7 @@ def reshard_kwargs(strategy: str | None) -> dict[str, bool]:
     return {"reshard_after_forward": False} if strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") else {}
 
 
-def node_mesh(device_type: str) -> DeviceMesh:
+def node_mesh(device_type: str = "cuda") -> DeviceMesh:
     """The mesh that the hybrid strategies made by themselves: shards inside a node, replicas across nodes."""
     # FSDP1 counted the devices that this process can see, not the processes of the node.
     per_node = torch.get_device_module(device_type).device_count()
@@ -79,8 +77,8 @@ def hybrid_mesh(
     return node_mesh(device_type)
 
 
-def replicate_mesh(device_type: str, group: dist.ProcessGroup | None = None) -> DeviceMesh:
-    """The mesh of NO_SHARD: gradients are all-reduced over `group`, and each shard is the whole parameter."""
+def replicate_mesh(device_type: str = "cuda", group: dist.ProcessGroup | None = None) -> DeviceMesh:
+    """The mesh of NO_SHARD: gradients are all-reduced, and each shard is the whole parameter."""
     names = ("replicate", "shard")
     if group is None:
         return init_device_mesh(device_type, (dist.get_world_size(), 1), mesh_dim_names=names)
@@ -92,8 +90,8 @@ def replicate_mesh(device_type: str, group: dist.ProcessGroup | None = None) -> 
 def strategy_mesh(strategy: str | None) -> DeviceMesh | None:
     """The mesh that FSDP1 made for a strategy of this name; None where all ranks shard together."""
     if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        return node_mesh("cuda")
-    return replicate_mesh("cuda") if strategy == "NO_SHARD" else None
+        return node_mesh()
+    return replicate_mesh() if strategy == "NO_SHARD" else None
 
 
 def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
@@ -147,13 +145,12 @@ def resolve_mesh(
     """
     if process_group is not None and device_mesh is not None:
         raise ValueError("pass process_group or device_mesh, not both")
-    if sharding_strategy in HYBRID_STRATEGIES:
+    strategy = sharding_strategy.name if sharding_strategy is not None else ""
+    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         return hybrid_mesh(device_type, process_group, device_mesh)
     if isinstance(process_group, tuple):
-        raise TypeError(
-            f"process_group=(shard_group, replicate_group) needs a hybrid strategy, not {sharding_strategy}"
-        )
-    if sharding_strategy is ShardingStrategy.NO_SHARD:
+        raise TypeError(f"process_group=(shard_group, replicate_group) needs a hybrid strategy, not {strategy}")
+    if strategy == "NO_SHARD":
         if device_mesh is None:
             return replicate_mesh(device_type, process_group)
         if device_mesh.mesh_dim_names is not None and tuple(device_mesh.shape[1:]) == (1,):

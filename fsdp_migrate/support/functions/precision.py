@@ -10,7 +10,9 @@ from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
-def unit_mp_policy(mixed_precision: MixedPrecision | None, is_root: bool = False) -> MixedPrecisionPolicy:
+def unit_mp_policy(
+    mixed_precision: MixedPrecision | None, is_root: bool = False, output_dtype: torch.dtype | None = None
+) -> MixedPrecisionPolicy:
     """FSDP1's mixed precision for one unit.
 
     FSDP1 cast the inputs of the root and, unless told to, of no other unit. FSDP2 casts at every unit by default, which
@@ -23,12 +25,10 @@ def unit_mp_policy(mixed_precision: MixedPrecision | None, is_root: bool = False
             "FSDP2 keeps gradients in the dtype of the parameters: drop keep_low_precision_grads, or make the model "
             "itself low precision with model.to(dtype) before sharding it"
         )
-    return MixedPrecisionPolicy(
-        param_dtype=mixed_precision.param_dtype,
-        reduce_dtype=mixed_precision.reduce_dtype,
-        cast_forward_inputs=mixed_precision.cast_forward_inputs
-        or (is_root and mixed_precision.cast_root_forward_inputs),
-    )
+    casts = mixed_precision.cast_forward_inputs
+    if is_root:
+        casts = casts or mixed_precision.cast_root_forward_inputs
+    return MixedPrecisionPolicy(mixed_precision.param_dtype, mixed_precision.reduce_dtype, output_dtype, casts)
 
 
 def float32_mp_policy(mixed_precision: MixedPrecision) -> MixedPrecisionPolicy:

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,7 +23,8 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from .meshes import HYBRID_STRATEGIES, reshard_kwargs, resolve_device, resolve_mesh
+from .meshes import reshard_kwargs, resolve_device, resolve_mesh
+from .policies import CustomPolicy
 from .precision import cast_module_buffers, unit_mp_policy
 from .states import broadcast_module_states, make_contiguous, materialize
 from .units import is_container, resolve_ignored, unit_modules, wrap_targets
@@ -70,57 +70,47 @@ def ignored_taken_out(
 def shard_unit(
     unit: nn.Module,
     device: torch.device,
-    is_root: bool = False,
-    process_group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None = None,
+    mesh: DeviceMesh,
     sharding_strategy: ShardingStrategy | None = None,
     cpu_offload: CPUOffload | None = None,
     mixed_precision: MixedPrecision | None = None,
     output_dtype: torch.dtype | None = None,
+    is_root: bool = False,
     ignored_modules: Collection[nn.Module] = (),
     ignored_params: Collection[nn.Parameter] = (),
     param_init_fn: Callable[[nn.Module], None] | None = None,
     sync_module_states: bool = False,
-    device_mesh: DeviceMesh | None = None,
 ) -> None:
     """Shard one unit whose nested units are sharded: one unit at a time is whole in memory, as in FSDP1."""
-    mesh = resolve_mesh(device.type, sharding_strategy, process_group, device_mesh)
     materialize(unit, device, param_init_fn, ignored_modules)
     if sync_module_states:
         for dim in range(mesh.ndim):  # across nodes first, so that each node then starts from the right values
             broadcast_module_states(unit, mesh.get_group(dim), device, ignored_params)
-    kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy and sharding_strategy.name)
+    kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy.name) if sharding_strategy is not None else {}
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
-    own = [each for each in unit_modules(unit) if each not in ignored_modules]
+    if mixed_precision is not None:
+        kwargs["mp_policy"] = unit_mp_policy(mixed_precision, is_root, output_dtype)
+    own = [module for module in unit_modules(unit) if module not in ignored_modules]
     make_contiguous(own)
-    mp_policy = replace(unit_mp_policy(mixed_precision, is_root), output_dtype=output_dtype)
     if not is_container(unit):  # without a forward it has nothing to gather, and `fully_shard` refuses it
-        with ignored_taken_out(unit, ignored_modules, ignored_params):
-            fully_shard(unit, mesh=mesh, mp_policy=mp_policy, **kwargs)
+        if ignored_modules or ignored_params:
+            with ignored_taken_out(unit, ignored_modules, ignored_params):
+                fully_shard(unit, mesh=mesh, **kwargs)
+        else:
+            fully_shard(unit, mesh=mesh, **kwargs)
     if mixed_precision is not None and mixed_precision.buffer_dtype is not None:
         cast_module_buffers(own, mixed_precision.buffer_dtype)
 
 
-def shard_by_policy(module: nn.Module, auto_wrap_policy: Any, arguments: dict[str, Any]) -> None:
-    """Shard what a policy picks, inner units first. A `CustomPolicy` can give a unit arguments of its own."""
-    if any(isinstance(m, FSDPModule) for m in module.modules()):
-        raise ValueError("auto_wrap_policy needs a model without sharded modules: shard by policy or by hand")
-    mixed_precision: MixedPrecision | None = arguments["mixed_precision"]
-    ignored = arguments["ignored_modules"], arguments["ignored_params"]
-    units = wrap_targets(module, auto_wrap_policy, mixed_precision, *ignored)
-    logger.info("sharded units of %s: %d", type(module).__name__, len(units) + 1)
-    if not units:
-        warnings.warn("auto_wrap_policy picked no module: the whole model is one unit", stacklevel=3)
-    for unit, own in units.items():
-        # Classes that FSDP1 kept out of mixed precision: inputs are cast up, outputs back.
-        if mixed_precision is not None and isinstance(unit, tuple(mixed_precision._module_classes_to_ignore)):
-            own = own | {
-                "mixed_precision": MixedPrecision(param_dtype=torch.float32, cast_forward_inputs=True),
-                "output_dtype": mixed_precision.param_dtype,
-            }
-        if "process_group" in own:
-            own = {"device_mesh": None} | own
-        shard_unit(unit, **arguments | {key: own[key] for key in own.keys() - SPEED_ONLY})
+def shard_customised(
+    unit: nn.Module, own: dict[str, Any], device: torch.device, mesh: DeviceMesh, settings: dict[str, Any]
+) -> None:
+    """Shard a unit that a `CustomPolicy` gave arguments of its own."""
+    settings = settings | {key: own[key] for key in own.keys() - SPEED_ONLY}
+    group = settings.pop("process_group", None)
+    given = settings.pop("device_mesh", None if group is not None else mesh)
+    shard_unit(unit, device, resolve_mesh(device.type, settings["sharding_strategy"], group, given), **settings)
 
 
 def shard_model(
@@ -144,30 +134,72 @@ def shard_model(
     """`FSDP(module, ...)` on FSDP2: the same arguments, groups, casts and initial values.
 
     For arguments that only run time knows; where they are known, `fully_shard` on each unit and then on the model is
-    all there is to it. Shards `module` in place and returns it. The arguments in `SPEED_ONLY` have no effect.
+    all there is to it. Shards `module` in place and returns it.
     """
-    by_hand = auto_wrap_policy is None and process_group is None and device_mesh is None
-    if by_hand and sharding_strategy in HYBRID_STRATEGIES:
+    is_hybrid = sharding_strategy is not None and sharding_strategy.name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+    if is_hybrid and auto_wrap_policy is None and process_group is None and device_mesh is None:
         raise ValueError(f"{sharding_strategy} without auto_wrap_policy needs a process_group or a device_mesh")
-    skipped_modules, skipped_params = resolve_ignored(ignored_modules, ignored_states)
+    skipped_modules: Collection[nn.Module] = ()
+    skipped_params: Collection[nn.Parameter] = ()
+    if ignored_modules is not None or ignored_states is not None:
+        skipped_modules, skipped_params = resolve_ignored(ignored_modules, ignored_states)
     device = resolve_device(module, device_id)
     mesh = resolve_mesh(device.type, sharding_strategy, process_group, device_mesh)
-    arguments: dict[str, Any] = {
-        "device": device,
-        "sharding_strategy": sharding_strategy,
-        "cpu_offload": cpu_offload,
-        "mixed_precision": mixed_precision,
-        "ignored_modules": skipped_modules,
-        "ignored_params": skipped_params,
-        "param_init_fn": param_init_fn,
-        "sync_module_states": sync_module_states,
-        "device_mesh": mesh,
-    }
     if auto_wrap_policy is not None:
-        shard_by_policy(module, auto_wrap_policy, arguments)
-    shard_unit(module, is_root=True, **arguments)
-    cast_at_the_root_only(module)
-    NESTED_MP_POLICIES[module] = unit_mp_policy(mixed_precision)
+        units = wrap_targets(module, auto_wrap_policy, mixed_precision, skipped_modules, skipped_params)
+        logger.info("sharded units of %s: %d", type(module).__name__, len(units) + 1)
+        if not units:
+            warnings.warn("auto_wrap_policy picked no module: the whole model is one unit", stacklevel=2)
+        for unit in units:
+            precision = mixed_precision
+            output_dtype = None
+            if mixed_precision is not None and isinstance(unit, tuple(mixed_precision._module_classes_to_ignore)):
+                # Classes that FSDP1 kept out of mixed precision: inputs are cast up, outputs back.
+                precision = MixedPrecision(param_dtype=torch.float32, cast_forward_inputs=True)
+                output_dtype = mixed_precision.param_dtype
+            if isinstance(auto_wrap_policy, CustomPolicy) and units[unit]:
+                settings = {
+                    "sharding_strategy": sharding_strategy,
+                    "cpu_offload": cpu_offload,
+                    "mixed_precision": precision,
+                    "output_dtype": output_dtype,
+                    "ignored_modules": skipped_modules,
+                    "ignored_params": skipped_params,
+                    "param_init_fn": param_init_fn,
+                    "sync_module_states": sync_module_states,
+                }
+                shard_customised(unit, units[unit], device, mesh, settings)
+                continue
+            shard_unit(
+                unit,
+                device,
+                mesh,
+                sharding_strategy,
+                cpu_offload,
+                precision,
+                output_dtype,
+                ignored_modules=skipped_modules,
+                ignored_params=skipped_params,
+                param_init_fn=param_init_fn,
+                sync_module_states=sync_module_states,
+            )
+    shard_unit(
+        module,
+        device,
+        mesh,
+        sharding_strategy,
+        cpu_offload,
+        mixed_precision,
+        is_root=True,
+        ignored_modules=skipped_modules,
+        ignored_params=skipped_params,
+        param_init_fn=param_init_fn,
+        sync_module_states=sync_module_states,
+    )
+    if auto_wrap_policy is None:
+        cast_at_the_root_only(module)
+    if mixed_precision is not None:
+        NESTED_MP_POLICIES[module] = unit_mp_policy(mixed_precision)
     reduce_unused = getattr(module, "set_reduce_scatter_unused_params", None)  # torch >= 2.13
     if reduce_unused is not None:
         # FSDP1's flat gradient held zeros for parameters without gradient, so weight decay and momentum reached them,

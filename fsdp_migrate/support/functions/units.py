@@ -123,25 +123,26 @@ def wrap_targets(
     module: nn.Module,
     policy: Any,
     mixed_precision: MixedPrecision | None = None,
-    ignored_modules: Iterable[nn.Module] = (),
-    ignored_params: Iterable[nn.Parameter] = (),
+    ignored_modules: Collection[nn.Module] = (),
+    ignored_params: Collection[nn.Parameter] = (),
 ) -> dict[nn.Module, dict[str, Any]]:
     """The units that an FSDP1 `auto_wrap_policy` makes below `module`, children first, with their own arguments.
 
     `fully_shard` has no policies: it is called on each unit, and then on `module` itself.
     """
-    ignored_modules, ignored_params = set(ignored_modules), set(ignored_params)
+    if any(isinstance(m, FSDPModule) for m in module.modules()):
+        raise ValueError("auto_wrap_policy needs a model without sharded modules: shard by policy or by hand")
     # With mixed precision, FSDP1 also made units of the classes that stay in float32, and then looked inside every
     # module, even where a size-based policy would not.
-    full_precision = tuple(mixed_precision._module_classes_to_ignore) if mixed_precision is not None else ()
+    kept = tuple(mixed_precision._module_classes_to_ignore) if mixed_precision is not None else ()
     if hasattr(policy, "_run_policy"):
-        units = policy._run_policy(module, ignored_modules, {})
+        units = policy._run_policy(module, set(ignored_modules), {})
         for candidate in module.modules():
-            if isinstance(candidate, full_precision) and candidate not in ignored_modules:
+            if isinstance(candidate, kept) and candidate not in ignored_modules:
                 units.setdefault(candidate, {})
     else:
         if mixed_precision is not None:
-            by_class = partial(transformer_auto_wrap_policy, transformer_layer_cls=full_precision)
+            by_class = partial(transformer_auto_wrap_policy, transformer_layer_cls=kept)
             policy = partial(_or_policy, policies=[policy, by_class])
         units = {unit: {} for unit in policy_targets(module, policy, ignored_modules, ignored_params)}
     return {
