@@ -185,9 +185,8 @@ class Wrapping(Protocol):
     def is_any(self) -> bool:
         """Whether it wraps anything at all."""
 
-    @property
-    def is_several(self) -> bool:
-        """Whether it has more than one constructor call, so that one can wrap a part of another's model."""
+    def is_several(self, path: Path) -> bool:
+        """Whether a script that loads this file has more constructor calls: one can wrap a part of another's model."""
 
     @property
     def is_in_sight(self) -> bool:

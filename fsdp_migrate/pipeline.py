@@ -6,7 +6,6 @@ Prints and writes nothing; of the disk it asks only where modules lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from codemods.api import Options
@@ -38,9 +37,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     texts = {source.path: source.text for source in sources}
     graph = import_graph(tuple(texts)) if graph is None else graph
     program = Program(texts, resolver(), LIBRARY, configured_width)  # parses and indexes what is asked for
-    model = ProgramModel(
-        program, options, programs(graph), frozenset(chain.from_iterable(graph.values()))
-    )  # analyses it, from the sources alone
+    model = ProgramModel(program, options, programs(graph), graph)  # analyses it, from the sources alone
     plan = make_plan(model, graph)
     planned = PlannedModel(model, plan)
     fixes = make_fixes(planned)

@@ -13,7 +13,7 @@ _REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.Ge
 
 def may_wrap_a_part(ctx: Context, call: cst.Call) -> bool:
     """Whether there are other constructor calls, or this one runs for several modules."""
-    return ctx.wrapping.is_several or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+    return ctx.wrapping.is_several(ctx.path) or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
 
 
 def _is_repeated(ctx: Context, call: cst.Call) -> bool:
@@ -23,9 +23,19 @@ def _is_repeated(ctx: Context, call: cst.Call) -> bool:
 
 
 def _is_passed_on(ctx: Context, call: cst.Call) -> bool:
-    """Whether something else calls the function of the call: it is given to it as a value."""
+    """Whether something else calls the function of the call: it is given to it as a value.
+
+    What a script is started with, `fire.Fire(main)`, calls it once.
+    """
     function = enclosing(ctx, call, cst.FunctionDef, cst.Lambda)
     if not isinstance(function, cst.FunctionDef):
         return function is not None
     names = ctx.references_to(function)
-    return any(isinstance(where.parent(name), cst.Arg) for where, name in names)
+    return any(isinstance(where.parent(name), cst.Arg) and not _is_start(where, name) for where, name in names)
+
+
+def _is_start(ctx: Context, name: cst.CSTNode) -> bool:
+    """Whether it stands under `if __name__ == "__main__"`."""
+    branch = enclosing(ctx, name, cst.If, cst.FunctionDef)
+    test = branch.test if isinstance(branch, cst.If) else None
+    return isinstance(test, cst.Comparison) and isinstance(test.left, cst.Name) and test.left.value == "__name__"

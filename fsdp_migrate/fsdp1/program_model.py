@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from keyword import iskeyword
 from pathlib import Path
 from typing import cast
@@ -43,19 +44,20 @@ class ProgramModel:
         program: Program,
         options: Options | None = None,
         groups: Iterable[Collection[Path]] = (),
-        imported: Collection[Path] | None = None,
+        graph: Mapping[Path, Sequence[Path]] | None = None,
     ) -> None:
         """`groups` are the files that belong together; what one of them says is nothing to another.
 
-        `imported` are those that others import, where that is known.
+        `graph` tells what each file imports, where that is known.
         """
         self.program = program
-        self._imported = imported
+        self._graph = graph
+        self._imported = frozenset(chain.from_iterable(graph.values())) if graph is not None else None
         self._groups = {path: frozenset(group) for group in groups for path in group}
         self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
-        self.wrapping = WrapFacts(program, self.file, self.together)
+        self.wrapping = WrapFacts(program, self.file, self.together, self.running_with)
         self.order = Order(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
@@ -67,6 +69,20 @@ class ProgramModel:
         if group is None or self.program.mentions(*_IMPORTS_BY_NAME, within=group):
             return self.program.texts
         return group
+
+    def running_with(self, path: Path) -> Collection[Path]:
+        """The files that some script loads together with this one."""
+        together = self._groups.get(path, frozenset())
+        by_name = any(
+            node.value in _IMPORTS_BY_NAME
+            for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=together)
+            for node in tree.nodes(cst.Name)
+        )
+        if self._graph is None or not together or by_name:
+            return self.together(path)
+        users = [each for each in together if path in _loaded(each, self._graph)]
+        scripts = [each for each in users if not self.is_imported(each)] or users
+        return frozenset(chain.from_iterable(_loaded(each, self._graph) for each in scripts))
 
     def is_imported(self, path: Path) -> bool:
         """Whether another file can import this one."""
@@ -83,6 +99,17 @@ class ProgramModel:
         if tree.path not in self._files:
             self._files[tree.path] = FileContext(tree, self, self.file)
         return self._files[tree.path]
+
+
+def _loaded(script: Path, graph: Mapping[Path, Sequence[Path]]) -> Collection[Path]:
+    """What a script imports, directly or not, and itself."""
+    found = {script: None}
+    queue = [script]
+    while queue:
+        new = [each for each in graph.get(queue.pop(), ()) if each not in found]
+        found.update(dict.fromkeys(new))
+        queue += new
+    return found
 
 
 class FileContext(ParsedSource):

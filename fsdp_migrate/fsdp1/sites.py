@@ -37,12 +37,17 @@ class WrapFacts:
     """How a program wraps, read off when it is first asked for; implements `codemods.api.Wrapping`."""
 
     def __init__(
-        self, program: Program, file: Callable[[Tree], Context], together: Callable[[Path], Collection[Path]]
+        self,
+        program: Program,
+        file: Callable[[Tree], Context],
+        together: Callable[[Path], Collection[Path]],
+        running: Callable[[Path], Collection[Path]],
     ) -> None:
-        """`together` gives the files that belong together with one."""
+        """`together` gives the files that belong together with one, `running` those that a script loads with it."""
         self._program = program
         self._file = file
         self._together = together
+        self._running = running
 
     @cached_property
     def naming(self) -> tuple[Context, ...]:
@@ -73,10 +78,11 @@ class WrapFacts:
     def is_any(self) -> bool:
         return bool(self.sites)
 
-    @cached_property
-    def is_several(self) -> bool:
+    def is_several(self, path: Path) -> bool:
+        running = self._running(path)
+        sites = [site for site in self.sites if site.file.path in running]
         # the calls of `wrap` in an `enable_wrap` are not all seen
-        return len(self.sites) + any(class_given(site.file, site.call) is not None for site in self.sites) > 1
+        return len(sites) + any(class_given(site.file, site.call) is not None for site in sites) > 1
 
     @cached_property
     def is_in_sight(self) -> bool:

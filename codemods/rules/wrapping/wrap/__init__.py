@@ -302,7 +302,7 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
     gone = sorted(made.given & set(DROPPED))
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
-    if made.selector is None and not ctx.wrapping.is_several:
+    if made.selector is None and not ctx.wrapping.is_several(ctx.path):
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")
     messages += [note.message for note in made.notes]
     hints = [note.hint for note in made.notes if note.hint]
