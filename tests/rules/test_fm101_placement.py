@@ -137,8 +137,7 @@ SUPPORT = [
     'device_mesh=init_device_mesh("cuda", (2, 4))',
     "process_group=group",
     "process_group=(group, group)",
-    "ignored_modules=[model.head]",
-    "ignored_states=[model.weight]",
+    "ignored_states=args.ignored",
 ]
 
 
@@ -565,3 +564,12 @@ def test_another_program_of_the_folder_says_nothing_about_this_one() -> None:
 def test_a_name_with_meta_in_it_is_no_device() -> None:
     above = '    model.name = args.get("meta"), "meta-llama/Llama-2-7b"  # meta\n'
     assert body(f"{above}    return FSDP(model)\n") == above + PLAIN
+
+
+def test_another_caller_of_what_makes_the_model_says_nothing_about_this_one() -> None:
+    maker = "class Net(torch.nn.Module):\n    pass\n\n\ndef make():\n    return Net()\n\n\n"
+    train = "def train():\n    with torch.device('meta'):\n        model = make()\n    return FSDP(model)\n\n\n"
+    test = "def test():\n    model = make()\n    return FSDP(model)\n"
+    text = rewrite_files({"train.py": f"{HEAD[: HEAD.index('def ')]}{maker}{train}{test}"}).after["train.py"]
+    assert text.count("reset_unit(model, torch.cuda.current_device())") == 1
+    assert text.endswith("    model = make()\n    return fully_shard(model)\n")

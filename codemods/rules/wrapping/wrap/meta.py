@@ -30,7 +30,7 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
     Returns the arguments that are still to be translated.
     """
     init = arguments["param_init_fn"] if "param_init_fn" in draft.present else None
-    if init is None and not _is_on_meta(draft.file, draft.module, draft.built):
+    if init is None and not _is_on_meta(draft.file, draft.call, draft.module, draft.built):
         if not draft.built.is_whole and _names_meta(draft.file):
             said = f"`{draft.file.code(draft.module)}` is taken to have its values: FSDP1 initialised one on meta"
             draft.notes.append(Note(said, "check proves it"))
@@ -80,9 +80,9 @@ def _names_meta(ctx: Context) -> bool:
     )
 
 
-def _is_on_meta(ctx: Context, module: cst.BaseExpression, made: Makeup) -> bool:
+def _is_on_meta(ctx: Context, wrap: cst.Call, module: cst.BaseExpression, made: Makeup) -> bool:
     """Whether the program is seen to make this model on the meta device, or to move it there."""
-    if any(_is_made_on_meta(where, call, _CALLS) for where, call in made.made):
+    if any(_is_made_on_meta(where, call, ctx.scope(wrap), _CALLS) for where, call in made.made):
         return True
     classes = {owner for _, owner in made.classes}
     for where in (ctx, *others(ctx, "meta")):
@@ -111,16 +111,19 @@ def _last(node: cst.CSTNode) -> str:
     return node.attr.value if isinstance(node, cst.Attribute) else node.value if isinstance(node, cst.Name) else ""
 
 
-def _is_made_on_meta(ctx: Context, call: cst.Call, depth: int) -> bool:
-    """Whether a call is told so, or runs inside of a `with` that says so, in its function or one that calls it."""
+def _is_made_on_meta(ctx: Context, call: cst.Call, wrapping: cst.CSTNode, depth: int) -> bool:
+    """Whether a call is told so, or runs inside of a `with` that says so, in its function or one that calls it.
+
+    Where the function of the wrap calls it, other callers make other models.
+    """
     if any(_says_meta(ctx, argument.value) for argument in call.args):
         return True
     for node in ctx.ancestors(call):
         if isinstance(node, cst.With) and any(_says_meta(ctx, item.item) for item in node.items):
             return True
-    return depth > 0 and any(
-        _is_made_on_meta(where, caller, depth - 1) for where, caller in ctx.callers(call) if caller is not call
-    )
+    callers = [(where, caller) for where, caller in ctx.callers(call) if caller is not call] if depth > 0 else []
+    own = [(where, caller) for where, caller in callers if where.scope(caller) is wrapping]
+    return any(_is_made_on_meta(where, caller, wrapping, depth - 1) for where, caller in own or callers)
 
 
 def _says_meta(ctx: Context, node: cst.BaseExpression) -> bool:
