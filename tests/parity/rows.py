@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import Any
 
 from codemods.tables.versions import OLDEST
 
@@ -925,37 +924,28 @@ program(
 IGNORING = (2, 7)
 """The first torch whose `fully_shard` takes `ignored_params`."""
 
-for version in (OLDEST, IGNORING):
-    on, way = (" on the oldest torch", "support") if version == OLDEST else ("", "idiomatic")
-    options: dict[str, Any] = {"way": way, "torch_version": version}
-    row(f"ignored_modules, one{on}", "Nested", f'{BLOCKS}, ignored_modules=[model.layers["a"].inner]', **options)
-    row(
-        f"ignored_modules, from a loop over names{on}",
-        "Nested",
-        f"{BLOCKS}, ignored_modules=[m for name, m in model.named_modules() if name.startswith('layers.a.')]",
-        **options,
-    )
-    row(
-        f"ignored_states, parameters{on}",
-        "Nested",
-        f'{BLOCKS}, ignored_states=list(model.layers["a"].inner.up.parameters())',
-        **options,
-    )
-    row(f"ignored_modules without a policy{on}", "Nested", "ignored_modules={model.out}", **options)
-    row(f"ignored_states without a policy{on}", "Nested", "ignored_states=[model.out.weight]", **options)
-    row(
-        f"ignored_modules in bf16{on}",
-        "Nested",
-        f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], {IN_BF16}',
-        **options,
-    )
-    row(
-        f"ignored_modules, and sync_module_states{on}",
-        "Nested",
-        f"{BLOCKS}, ignored_modules=[model.out], sync_module_states=True",
-        seed_by_rank=True,
-        **options,
-    )
+for name, arguments in {
+    "ignored_modules, one": f'{BLOCKS}, ignored_modules=[model.layers["a"].inner]',
+    "ignored_modules, from a loop over names": (
+        f"{BLOCKS}, ignored_modules=[m for name, m in model.named_modules() if name.startswith('layers.a.')]"
+    ),
+    "ignored_states, parameters": f'{BLOCKS}, ignored_states=list(model.layers["a"].inner.up.parameters())',
+    "ignored_modules without a policy": "ignored_modules={model.out}",
+    "ignored_states without a policy": "ignored_states=[model.out.weight]",
+    "ignored_modules in bf16": f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], {IN_BF16}',
+    "ignored modules keep their buffers": (
+        f'{BLOCKS}, ignored_modules=[model.layers["a"].inner],'
+        " mixed_precision=MixedPrecision(buffer_dtype=torch.float64)"
+    ),
+}.items():
+    row(name, "Nested", arguments, torch_version=IGNORING)
+row(
+    "ignored_modules, and sync_module_states",
+    "Nested",
+    f"{BLOCKS}, ignored_modules=[model.out], sync_module_states=True",
+    seed_by_rank=True,
+    torch_version=IGNORING,
+)
 support(
     "ignored_states, a module", "Nested", f'{BLOCKS}, ignored_states=[model.layers["a"].inner]', torch_version=IGNORING
 )
@@ -963,12 +953,6 @@ support(
     "ignored module under a size-based policy",
     "Nested",
     BY_SIZE.format("500") + ', ignored_modules=[model.layers["a"]]',
-    torch_version=IGNORING,
-)
-support(
-    "ignored modules keep their buffers",
-    "Nested",
-    f'{BLOCKS}, ignored_modules=[model.layers["a"].inner], mixed_precision=MixedPrecision(buffer_dtype=torch.float64)',
     torch_version=IGNORING,
 )
 

@@ -34,10 +34,11 @@ def test_nothing_is_ignored(argument: str) -> None:
     assert body(argument) == "    return fully_shard(model)\n"
 
 
-def test_older_torch_goes_through_the_support_module() -> None:
-    result = wrapped("ignored_modules=[model.head]", version=(2, 6))
-    assert result.text.endswith("    return shard_model(model, ignored_modules=[model.head])\n")
-    assert "since torch 2.7" in result.findings[0].message
+def test_older_torch_is_said_to_lack_it() -> None:
+    for version, found in (((2, 6), True), ((2, 7), False)):
+        result = wrapped("ignored_modules=[model.head]", version=version)
+        assert result.text.endswith("    return fully_shard(model, ignored_params=set(model.head.parameters()))\n")
+        assert ("since torch 2.7" in result.findings[0].message) == found
 
 
 WITHOUT_UNITS = [
@@ -46,6 +47,10 @@ WITHOUT_UNITS = [
     (
         "ignored_modules=[model.head, model.tail]",
         "{param for module in [model.head, model.tail] for param in module.parameters()}",
+    ),
+    (
+        "ignored_modules=args.ignored if args.ignore else None",
+        "{param for module in (args.ignored if args.ignore else None) or () for param in module.parameters()}",
     ),
     (
         "ignored_modules=args.ignored",
@@ -112,6 +117,26 @@ def test_what_is_ignored_is_not_broadcast() -> None:
     assert text.endswith("    return fully_shard(model, ignored_params=ignored_params)\n")
 
 
+def test_ignored_parameters_are_neither_moved_nor_broadcast() -> None:
+    frozen = "    frozen = [p for p in model.parameters() if p.frozen]\n"
+    text = body("ignored_states=frozen, sync_module_states=True, device_id=rank", frozen)
+    assert (
+        "        if tensor not in ignored_params:\n"
+        "            tensor.data = tensor.data.to(rank)\n"
+        "            dist.broadcast(tensor.detach(), src=0)\n"
+    ) in text
+    assert "model.to(" not in text
+
+
+def test_buffers_of_ignored_modules_keep_their_dtype() -> None:
+    text = body(f"{BLOCKS}, ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.float64)")
+    assert (
+        "    for module in model.modules():\n"
+        "        if module not in ignored:\n"
+        "            for buffer in module.buffers(recurse=False):\n"
+    ) in text
+
+
 def test_long_sets_are_broken() -> None:
     text = body(f"{BLOCKS}, ignored_modules=[m for name, m in model.named_modules() if name.startswith('lora')]")
     assert "    ignored = {\n        child\n        for module in [m for name" in text
@@ -120,7 +145,7 @@ def test_long_sets_are_broken() -> None:
 SUPPORT = [
     pytest.param("ignored_states=[model.head]", id="modules or parameters"),
     pytest.param("ignored_states=args.ignored", id="not seen"),
-    pytest.param("ignored_modules=[model.head] if args.ignore else None", id="maybe None"),
+    pytest.param("ignored_states=args.frozen if args.ignore else None", id="maybe None"),
     pytest.param("ignored_modules=[model.head], sync_module_states=True, device_id=rank", id="stays where it is"),
     pytest.param(
         "ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16)", id="buffers"

@@ -349,8 +349,7 @@ def test_batch_norm_of_the_model_keeps_units_in_float32(name: str) -> None:
         "    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)\n"
         "    # FSDP1 kept BatchNorm in float32, in units of its own.\n"
         "    norm_mp_policy = MixedPrecisionPolicy(\n"
-        "        param_dtype=torch.float32,\n"
-        "        output_dtype=mp_policy.param_dtype,\n"
+        "        param_dtype=torch.float32, output_dtype=mp_policy.param_dtype\n"
         "    )\n"
         "    for module in reversed(list(model.modules())):\n"
         f"        if isinstance(module, {kind}):\n"
@@ -464,3 +463,40 @@ def test_one_buffer_dtype_under_a_condition() -> None:
         """
     assert result.text.endswith(code(after))
     assert not result.support
+
+
+def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
+    script = code("""
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from shared import bf16
+
+        model = FSDP(make_model(), mixed_precision=bf16)
+    """)
+    shared = code("""
+        import torch
+        from torch.distributed.fsdp import MixedPrecision
+
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+    """)
+    result = rewrite_files({"train.py": script, "tune.py": script, "shared.py": shared})
+    assert "fully_shard(make_model(), mp_policy=bf16)" in result.after["train.py"]
+    both = rewrite_files({"train.py": script, "tune.py": f"import train\n{script}", "shared.py": shared})
+    assert "shard_model" in both.support
+
+
+def test_what_a_script_is_started_with_wraps_once() -> None:
+    text = code("""
+        import fire
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def main(size):
+            model = FSDP(make_model(size), mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+
+
+        if __name__ == "__main__":
+            fire.Fire(main)
+    """)
+    assert rewrite(text).support == set()
+    assert "shard_model" in rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support

@@ -108,6 +108,7 @@ class Draft:
     ignored: str = ""
     """The name of the set of parameters that are ignored, where more than one statement asks for it."""
     ignores: bool = False
+    ignores_modules: bool = False
     unit_steps: list[str] = field(default_factory=list)
     """Statements before each `fully_shard` call, the root's too; the unit is written `{module}`."""
     float32_class: str = ""
@@ -157,10 +158,12 @@ class Draft:
             setattr(self, name, value)
 
     def assigned(self, target: str, function: str, arguments: Sequence[str]) -> str:
-        """`target = function(arguments)`, an argument a line where it would be too long for one line."""
+        """`target = function(arguments)`, on one line, else the arguments on one, else a line for each."""
         line = f"{target} = {function}({', '.join(arguments)})"
         if self.fits(line):
             return line
+        if self.fits(f"    {', '.join(arguments)}"):
+            return f"{target} = {function}(\n    {', '.join(arguments)}\n)"
         return f"{target} = {function}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
 
     def looked_up(self, target: str, entries: Sequence[str], key: str) -> str:

@@ -15,7 +15,7 @@ from codemods.reading.model_parameters import READERS
 from codemods.reading.policies import class_elements
 from codemods.tables.versions import exists
 
-from .draft import Draft
+from .draft import Draft, Note
 
 NAMES = ("ignored_modules", "ignored_states", "ignored_parameters")
 """The arguments; the last one is what the second was called up to torch 2.0."""
@@ -35,14 +35,15 @@ def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft)
         return
     name, value = given[0], arguments[given[0]]
     if not exists("ignored_params", draft.file.options.torch_version):
-        raise NotStatic(f"{name}: fully_shard has ignored_params since torch 2.7 (--torch-version 2.7)")
-    if len(given) > 1 or any(origin.is_none for origin in draft.file.origins(value)):
-        raise NotStatic(f"{name} may be None")
+        draft.notes.append(Note(f"{name}: fully_shard has ignored_params since torch 2.7"))
+    if len(given) > 1:
+        raise NotStatic(" and ".join(given))
     units = "auto_wrap_policy" in arguments and not _is_none(arguments["auto_wrap_policy"], draft)
     synced = "sync_module_states" in arguments
-    if synced and draft.device:
-        raise NotStatic(f"{name}, which sync_module_states and device_id leave where they are")
     if name == "ignored_modules" or not _are_parameters(value, draft):
+        if synced and draft.device:
+            raise NotStatic(f"{name}, whose buffers sync_module_states and device_id leave where they are")
+        draft.ignores_modules = True
         parameters = _parameters_of_modules(value, draft, units)
     else:
         parameters = _as_set(value, draft)
@@ -59,6 +60,8 @@ def _parameters_of_modules(value: cst.BaseExpression, draft: Draft, units: bool)
     elements = class_elements(value) or []
     single = elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
     root, roots = draft.fresh("module", "submodule"), draft.file.quote(value)
+    if any(origin.is_none for origin in draft.file.origins(value)):
+        roots = f"({roots}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{roots} or ()"
     if units:
         draft.ignored_modules = draft.fresh("ignored", "fsdp_ignored")
         found = f"set({draft.file.quote(single)}.modules())" if single else _all("child", root, roots, "modules", draft)
@@ -93,7 +96,10 @@ def _is_none(value: cst.BaseExpression, draft: Draft) -> bool:
 
 def _are_parameters(value: cst.BaseExpression, draft: Draft) -> bool:
     """Whether `ignored_states` holds parameters, not modules. Raises NotStatic where that is not seen."""
-    kinds = {_holds_parameters(origin, origin.node) for origin in draft.file.origins(value)}
+    made = draft.file.origins(value)
+    if any(origin.is_none for origin in made):
+        raise NotStatic("ignored_states may be None")
+    kinds = {_holds_parameters(origin, origin.node) for origin in made}
     found = kinds.pop()
     if kinds or found is None:
         raise NotStatic("ignored_states: modules or parameters")

@@ -127,7 +127,8 @@ def _synchronise(condition: str, draft: Draft) -> None:
     if draft.group is None and not draft.mesh:
         raise NotStatic("sync_module_states over more than one group")
     chain, dist = draft.imported("itertools", "chain"), distributed(draft)
-    lines = [f"{draft.model}.to({draft.device})"] if draft.device else []
+    # What is ignored stays where it is.
+    lines = [f"{draft.model}.to({draft.device})"] if draft.device and not draft.ignored else []
     source = "src=0"
     if draft.group:
         group = one_group(draft, lines)
@@ -147,7 +148,8 @@ def _synchronise(condition: str, draft: Draft) -> None:
     if draft.ignored:
         if draft.mesh:
             raise NotStatic("sync_module_states over a mesh that is not seen, with something ignored")
-        loop[1:] = [f"    if {tensor} not in {draft.ignored}:", "    " + loop[1]]
+        moved = [f"        {tensor}.data = {tensor}.data.to({draft.device})"] if draft.device else []
+        loop[1:] = [f"    if {tensor} not in {draft.ignored}:", *moved, "    " + loop[1]]
     lines += loop
     if condition:
         lines = [f"if {condition}:", *("    " + line for line in lines)]

@@ -84,8 +84,7 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     draft.before.append(f"{policy} = {function}({text}, is_root=True)")
     if _may_say_buffer_dtype(draft.file):
-        if draft.ignores:
-            raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
+        _refuse_unnamed(draft)
         test = f"{text} is not None and {text}.buffer_dtype is not None"
         loop = _cast_loop(f"{text}.buffer_dtype", draft)
         draft.before.append("\n".join([f"if {test}:", *("    " + line for line in loop)]))
@@ -234,8 +233,7 @@ def _cast_buffers(
     texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
     if texts == {None}:
         return
-    if draft.ignores:
-        raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
+    _refuse_unnamed(draft)
     if None in texts:
         raise NotStatic("mixed_precision is one of several, and only some have a buffer_dtype")
     same_as_parameters = all(
@@ -264,16 +262,24 @@ def _cast_buffers(
     draft.notes.append(Note(SAVED_BUFFERS))
 
 
+def _refuse_unnamed(draft: Draft) -> None:
+    """Buffers of ignored modules are not cast."""
+    if draft.ignores_modules and not draft.ignored_modules:
+        raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
+
+
 def _cast_loop(dtype: str, draft: Draft) -> list[str]:
     """The lines that cast the buffers, but for those that FSDP1 left in float32."""
     buffer = draft.fresh("buffer", "module_buffer")
     cast = [f"if {buffer}.is_floating_point():", f"    {buffer}.data = {buffer}.data.to({dtype})"]
     loop = [f"for {buffer} in {draft.model}.buffers():", *("    " + line for line in cast)]
-    if draft.float32_class:
-        module = draft.fresh("module", "submodule", "layer")
+    module = draft.fresh("module", "submodule", "layer")
+    kept = [f"{module} not in {draft.ignored_modules}"] if draft.ignored_modules else []
+    kept += [f"not isinstance({module}, {draft.float32_class})"] if draft.float32_class else []
+    if kept:
         loop = [
             f"for {module} in {draft.model}.modules():",
-            f"    if not isinstance({module}, {draft.float32_class}):",
+            f"    if {' and '.join(kept)}:",
             f"        for {buffer} in {module}.buffers(recurse=False):",
             *("            " + line for line in cast),
         ]
