@@ -43,7 +43,7 @@ def predicate(origin: Origin) -> Predicate:
     made, arguments = policy_call(origin)
     ctx = origin.file
     if made in CLASS_POLICIES:
-        classes = policy_classes(origin)
+        classes = _collection(policy_classes(origin))
         if matchers.findall(classes, matchers.Call() | matchers.Attribute(attr=matchers.Name("__class__"))):
             raise NotStatic("the class of a module is another one once it is sharded")
         _assert_settled(ctx, classes)
@@ -66,6 +66,15 @@ def predicate(origin: Origin) -> Predicate:
                 _assert_settled(ctx, name)
         return Predicate(origin, " or ".join(_test_of(ctx, element) for element in elements), "")
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
+
+
+def _collection(classes: cst.BaseExpression) -> cst.BaseExpression:
+    """`names` of `set(names)`: a tuple is made of it anyway."""
+    if isinstance(classes, cst.Call) and len(classes.args) == 1 and isinstance(classes.func, cst.Name):
+        argument = classes.args[0]
+        if classes.func.value in {"frozenset", "list", "set", "tuple"} and not argument.star:
+            return argument.value
+    return classes
 
 
 def _test_of(ctx: Context, element: cst.BaseExpression) -> str:

@@ -801,6 +801,21 @@ NO_FUNCTION = [
 ]
 
 
+def test_classes_that_are_handed_over_as_a_list() -> None:
+    text = """
+        def get_policy(names, lora):
+            blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls=set(names))
+            return partial(_or_policy, policies=[partial(lambda_auto_wrap_policy, lambda_fn=lora), blocks])
+
+
+        def wrap(model, args):
+            return FSDP(model, auto_wrap_policy=get_policy(args.names, args.lora))
+        """
+    result = rewrite(IMPORTS + "\n\n" + code(text)).text
+    assert "    def blocks(module):\n        return isinstance(module, tuple(names))\n\n" in result
+    assert "    return lambda module: lora(module) or blocks(module)\n" in result
+
+
 @pytest.mark.parametrize(("classes", "behind"), NO_FUNCTION)
 def test_policies_that_no_function_can_stand_for(classes: str, behind: str) -> None:
     text = """
