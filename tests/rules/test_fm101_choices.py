@@ -428,7 +428,15 @@ def test_precision_that_is_made_out_of_sight_of_its_wrap_stays_as_it_is() -> Non
             """
         )
     ).text
-    assert "    mp_policy = unit_mp_policy(config.precision, is_root=True)\n" in text
+    made = """
+    mp_policy = MixedPrecisionPolicy()
+    if config.precision is not None:
+        mp_policy = MixedPrecisionPolicy(
+            param_dtype=config.precision.param_dtype,
+            reduce_dtype=config.precision.reduce_dtype,
+        )
+"""
+    assert made in text
     assert "config.update(precision=MixedPrecision(param_dtype=torch.bfloat16))\n" in text
 
 

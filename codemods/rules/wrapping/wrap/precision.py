@@ -80,10 +80,17 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     if draft.selector is None and may_wrap_a_part(draft.file, draft.call):
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
     draft.reads_precision = True
-    function = draft.imported(SUPPORT, "unit_mp_policy")
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
-    draft.before.append(f"{policy} = {function}({text}, is_root=True)")
-    if _may_say_buffer_dtype(draft.file):
+    casts_as_usual = not _may_say(draft.file, _FLAGS, 3)
+    if casts_as_usual:
+        item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
+        dtypes = [f"param_dtype={text}.param_dtype", f"reduce_dtype={text}.reduce_dtype"]
+        given = draft.assigned(policy, item, dtypes).replace("\n", "\n    ")
+        draft.before.append(f"{policy} = {item}()\nif {text} is not None:\n    {given}")
+    else:
+        function = draft.imported(SUPPORT, "unit_mp_policy")
+        draft.before.append(f"{policy} = {function}({text}, is_root=True)")
+    if _may_say(draft.file, ("buffer_dtype",), 2):
         _refuse_unnamed(draft)
         test = f"{text} is not None and {text}.buffer_dtype is not None"
         loop = _cast_loop(f"{text}.buffer_dtype", draft)
@@ -93,20 +100,33 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
         draft.common_kwargs["mp_policy"] = policy
         return
     unit = draft.fresh("block_mp_policy")
-    draft.before.append(f"# FSDP1 casts inputs at the root only.\n{unit} = {function}({text})")
+    if casts_as_usual:
+        unit_policy = f"{draft.imported('dataclasses', 'replace')}({policy}, cast_forward_inputs=False)"
+    else:
+        unit_policy = f"{function}({text})"
+    draft.before.append(f"# FSDP1 casts inputs at the root only.\n{unit} = {unit_policy}")
     draft.root_kwargs["mp_policy"], draft.unit_kwargs["mp_policy"] = policy, unit
 
 
-def _may_say_buffer_dtype(ctx: Context) -> bool:
-    """Whether a `MixedPrecision` of the program can have one: by its name, by its position, or spread."""
-    if ctx.mentions("buffer_dtype"):
+_FLAGS = ("keep_low_precision_grads", "cast_forward_inputs", "cast_root_forward_inputs")
+"""What changes the casts, or the gradients, from what FSDP1 did without being told."""
+
+
+def _may_say(ctx: Context, names: Sequence[str], position: int) -> bool:
+    """Whether a `MixedPrecision` of the program can say one of these: by its name, from a position on, or spread.
+
+    One that the program does not make can say anything.
+    """
+    if ctx.mentions(*names):
         return True
-    for where in (ctx, *others(ctx, "MixedPrecision")):
-        for call in where.nodes(cst.Call):
-            if where.fsdp1(call.func) == "MixedPrecision":
-                if (len(call.args) > 2 and call.args[2].keyword is None) or any(a.star for a in call.args):
-                    return True
-    return False
+    calls = [
+        call
+        for where in (ctx, *others(ctx, "MixedPrecision"))
+        for call in where.nodes(cst.Call)
+        if where.fsdp1(call.func) == "MixedPrecision"
+    ]
+    given = [argument for call in calls for argument in call.args[position:] if argument.keyword is None]
+    return not calls or bool(given) or any(argument.star for call in calls for argument in call.args)
 
 
 def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
