@@ -432,8 +432,7 @@ def test_precision_that_is_made_out_of_sight_of_its_wrap_stays_as_it_is() -> Non
     mp_policy = MixedPrecisionPolicy()
     if config.precision is not None:
         mp_policy = MixedPrecisionPolicy(
-            param_dtype=config.precision.param_dtype,
-            reduce_dtype=config.precision.reduce_dtype,
+            param_dtype=config.precision.param_dtype, reduce_dtype=config.precision.reduce_dtype
         )
 """
     assert made in text
