@@ -113,8 +113,10 @@ class SearchPath:
             # What a script imports must find its own imports too.
             run = reachable([path], self._graph)
             roots = {root for each in run for root in self.own_roots(each)} or {self.folder(path)}
+            folder = self.folder(path)
             is_member = any(found.level for found in self._of(path)) and root_package(path.parent) is not None
-            yield Way(frozenset(roots), path.relative_to(self.folder(path)).parts[:-1] if is_member else ())
+            is_below = is_member and path.is_relative_to(folder)
+            yield Way(frozenset(roots), path.relative_to(folder).parts[:-1] if is_below else ())
 
     def _is_relative(self, importer: Path, target: Path) -> bool:
         stem = target.parent if target.name == "__init__.py" else target.with_suffix("")

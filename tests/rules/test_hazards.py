@@ -206,12 +206,17 @@ WRONG = {
         import abc
 
 
-        class Net(abc.ABC, nn.Module):
+        class Sized(abc.ABC):
+            def size(self):
+                return 1
+
+
+        class Net(Sized, nn.Module):
             pass
 
 
-        def main(net):
-            return FSDP(net)
+        def main():
+            return FSDP(Net())
         """,
     ),
     "initialised after": (

@@ -21,7 +21,7 @@ CHOSEN_AT_RUN_TIME = code(
         if args["precision"] == "fp32":
             pass
         elif args["precision"] == "fp16_autocast":
-            mp_policy = MixedPrecision(torch.float32, torch.float32, torch.float32)
+            mp_policy = MixedPrecision(torch.float32, torch.float32, torch.bfloat16)
         elif args["precision"] == "bf16_buffers":
             mp_policy = MixedPrecision(torch.bfloat16, torch.bfloat16, buffer_dtype=torch.float32)
         else:

@@ -264,7 +264,8 @@ def clipping_by_every_norm() -> None:
 @check()
 def clipping_offloaded_gradients() -> None:
     for norm_type in (1, 2, 2.5):
-        offloaded = {"cpu_offload": lambda v: v.CPUOffload(offload_params=True)}
+        # FSDP1 pins what it offloads, for which there has to be an accelerator: its norm is the same without.
+        offloaded = {"cpu_offload": lambda v: v.CPUOffload(offload_params=v is FSDP2)}
         clip_both(norm_type, clip=support.clip_offloaded_grad_norm_, **offloaded)
 
 
