@@ -542,3 +542,27 @@ def test_precision_of_the_call_is_not_what_other_objects_hold() -> None:
         """
     )
     assert "shard_model" not in text
+
+
+def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
+    text = """
+        class Worker:
+            def __init__(self, size, world):
+                if size == world:
+                    self.mesh = init_device_mesh("cuda", (world,), mesh_dim_names=("fsdp",))
+                else:
+                    self.mesh = init_device_mesh("cuda", (world // size, size), mesh_dim_names=("ddp", "fsdp"))
+
+            def wrap(self, model, full):
+                if self.mesh.ndim == 2:
+                    strategy = ShardingStrategy.HYBRID_SHARD if full else ShardingStrategy._HYBRID_SHARD_ZERO2
+                else:
+                    strategy = ShardingStrategy.FULL_SHARD if full else ShardingStrategy.SHARD_GRAD_OP
+                return FSDP(model, sharding_strategy=strategy, device_mesh=self.mesh)
+        """
+    header = HEAD + "from torch.distributed.device_mesh import init_device_mesh\n"
+    result = rewrite(header + code(text))
+    assert "return fully_shard(model, mesh=self.mesh, **fsdp_kwargs)\n" in result.text
+    assert not result.support
+    other = code(text).replace("self.mesh.ndim == 2", "full > 2")
+    assert "shard_model" in rewrite(header + other).support

@@ -17,7 +17,7 @@ from .draft import Draft, Note, Value
 from .groups import NO_SHARD, from_group, under_keys
 from .placement import distributed
 from .ranks import Ranks, device_type, ranks_of
-from .strategy import HYBRID, Strategy
+from .strategy import HYBRID, Strategy, fits_shape
 
 _NAMES = '("replicate", "shard")'
 
@@ -97,6 +97,8 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         names = ("replicate", "shard")
     if len(names) == 2 and not all(names):
         raise NotStatic("device_mesh has two dimensions without names")
+    if any(len(each) == 2 and not all(each) for each in seen):
+        raise NotStatic("device_mesh has two dimensions without names")
     if len(names) not in (1, 2) or ranks.may_be_none:
         return _from_any_mesh(ranks, strategy, draft)
     if len(names) == 2 and strategy.names & HYBRID and not strategy.names <= HYBRID:
@@ -139,7 +141,9 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
 
 def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh whose dimensions only run time knows, if there is one."""
-    if strategy.names <= HYBRID and not ranks.may_be_none:
+    made = {origin.node for origin in ranks.origins if origin.node is not None}
+    by_shape = bool(strategy.options) and all(fits_shape(option, made) for option in strategy.options)
+    if (strategy.names <= HYBRID or by_shape) and not ranks.may_be_none:
         text = ranks.text
         if ranks.is_made:
             text = draft.fresh("mesh", "fsdp_mesh")
