@@ -199,3 +199,45 @@ def test_wrapper_that_was_left_out_is_no_object_of_its_own(before: str) -> None:
         f"{head}def main(net, Block, Other, n, apply):\n    model = FSDP(net)\n    apply(model, {before})\n"
     )
     assert f"    apply(model, {EXCLUSIONS[before]})\n" in result.text
+
+
+TAKEN_OFF = """
+    def inner(mod):
+        {} isinstance(mod, FSDP):
+            mod = mod.{}
+        return mod
+
+
+    def main(net):
+        return inner(FSDP(net))
+"""
+
+
+@pytest.mark.parametrize("word", ["while", "if"])
+@pytest.mark.parametrize("attribute", ["module", "_fsdp_wrapped_module"])
+def test_nothing_takes_a_wrapper_off_that_is_not_there(word: str, attribute: str) -> None:
+    """A loop from wrapper to wrapper would not end: the model is its own inner model."""
+    header = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    result = rewrite(header + code(TAKEN_OFF.format(word, attribute)))
+    assert "def inner(mod):\n    return mod\n" in result.text
+
+
+def test_loop_from_wrapper_to_wrapper_asks_once() -> None:
+    text = """
+        def depth(mod):
+            found = 0
+            while isinstance(mod, FSDP):
+                found += 1
+                mod = mod.module
+            return found
+
+
+        def main(net):
+            return depth(FSDP(net))
+        """
+    header = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    assert "    if isinstance(mod, FSDPModule):\n        found += 1\n" in rewrite(header + code(text)).text
+    broken = code(text).replace("found += 1", "if found:\n            break")
+    result = rewrite(header + broken)
+    assert "    while isinstance(mod, FSDP):\n" in result.text
+    assert Level.MANUAL in {each.level for each in result.findings}

@@ -44,6 +44,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.layout import removal
 from codemods.reading.module_type import module_type, union_without
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -61,6 +62,12 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if excluded is not None:
         message = "the layer itself is sharded, there is no wrapper beside it to leave out"
         return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    asking = _asking_alone(found, ctx)
+    if asking is not None and _takes_off(asking, ctx):
+        message = "an FSDP2 model has no wrapper to take off"
+        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    if isinstance(asking, cst.While):
+        return _loop(found, asking, ctx)
     others = _other_wrappers(found, ctx)
     if others is not None:
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
@@ -77,6 +84,46 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     return Fix(
         edits=[Edit(*ctx.bare_span(found), item.local)],
         findings=[finding(CODE, Level.REWRITTEN, ctx, found, f"class check becomes {item.name}")],
+        imports=[item],
+    )
+
+
+def _asking_alone(node: Reference, ctx: Context) -> cst.If | cst.While | None:
+    """The statement whose whole test is `isinstance(m, FSDP)`."""
+    argument = ctx.parent(node)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    statement = ctx.parent(call) if isinstance(call, cst.Call) else None
+    return statement if isinstance(statement, (cst.If, cst.While)) and statement.test is call else None
+
+
+def _takes_off(statement: cst.If | cst.While, ctx: Context) -> bool:
+    """Whether `m = m.module` is all that it does."""
+    asked = cst.ensure_type(statement.test, cst.Call).args[0].value
+    body = statement.body.body
+    line = body[0] if len(body) == 1 else None
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else line
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1 or statement.orelse is not None:
+        return False
+    if isinstance(ctx.parent(statement), cst.If):  # an `elif`
+        return False
+    inner, model = small.value, ctx.code(asked)
+    if not isinstance(inner, cst.Attribute) or inner.attr.value not in {"module", "_fsdp_wrapped_module"}:
+        return False
+    return ctx.code(small.targets[0].target) == model == ctx.code(inner.value)
+
+
+def _loop(found: Reference, loop: cst.While, ctx: PlannedContext) -> Fix:
+    """A loop from wrapper to wrapper would not end: an FSDP2 model is asked once."""
+    leaves = [each for each in ctx.inside(loop) if isinstance(each, (cst.Break, cst.Continue))]
+    if leaves or loop.orelse is not None:
+        message = "a loop from wrapper to wrapper: an FSDP2 model has none, and the loop would not end"
+        hint = "take the loop away, with what it does for each wrapper"
+        return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
+    start = ctx.span(loop)[0]
+    item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
+    return Fix(
+        edits=[Edit(start, start + len("while"), "if"), Edit(*ctx.bare_span(found), item.local)],
+        findings=[finding(CODE, Level.REWRITTEN, ctx, found, f"class check becomes {item.name}, and is asked once")],
         imports=[item],
     )
 
