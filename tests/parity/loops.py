@@ -824,3 +824,28 @@ for strategy in ("FULL_SHARD", "SHARD_GRAD_OP"):
             inside(LOOKED_AT, body),
             f"use_orig_params=True, sharding_strategy=ShardingStrategy.{strategy}",
         )
+
+loop(
+    "flat parameters moved to the CPU between two steps",
+    """
+    for x in batches(3, 0):
+        loss = loss_of(model, x)
+        loss.backward()
+        seen.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+        move(model, "cpu")
+    """,
+    above="""
+    def move(model, device):
+        _lazy_init(model, model)
+        assert model._is_root
+        for handle in model._all_handles:
+            if handle._offload_params:
+                continue
+            flat_param = handle.flat_param
+            handle.flat_param_to(device, non_blocking=True)
+            flat_param._local_shard = flat_param.data
+    """,
+    levels="rewritten review",
+)

@@ -1,0 +1,133 @@
+"""**What it does.** Rewrites a loop over `model._all_handles` that moves each flat parameter, as programs do that train
+and generate in turn, into `model.to(device)`.
+
+**Why.** An FSDP2 model has no handles. Its shards are parameters, and `model.to` moves them, with what is gathered from
+them. What the program did by hand besides, to start the model and to keep FSDP1's views together, has no counterpart.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp._runtime_utils import _lazy_init
+
+
+def offload(model):
+    _lazy_init(model, model)
+    assert model._is_root
+    for handle in model._all_handles:
+        if handle._offload_params:
+            continue
+        flat_param = handle.flat_param
+        handle.flat_param_to("cpu", non_blocking=True)
+        flat_param._local_shard = flat_param.data
+    torch.cuda.empty_cache()
+
+
+def main(net):
+    offload(FSDP(net))
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+
+def offload(model):
+    model.to("cpu", non_blocking=True)
+    torch.cuda.empty_cache()
+
+
+def main(net):
+    offload(fully_shard(net))
+```
+
+## Fix safety
+
+Only a loop that does nothing else is rewritten. Buffers move as well. A model with `CPUOffloadPolicy`, which the loop
+left out, must not be moved to the device: FSDP2 raises in the next forward if it is.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.reading.layout import removal
+
+CODE = "FM443"
+
+
+@dataclass(frozen=True)
+class Match:
+    """`for handle in model._all_handles:`, its `model`, and the call that moves."""
+
+    loop: cst.For
+    model: cst.BaseExpression
+    move: cst.Call
+
+
+def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+    if not isinstance(node, cst.For) or node.orelse is not None:
+        return None
+    handles = node.iter
+    if not isinstance(handles, cst.Attribute) or handles.attr.value != "_all_handles":
+        return None
+    moves = [each for each in ctx.inside(node.body) if isinstance(each, cst.Call) and _moves(each)]
+    does_only_this = all(_belongs(statement, moves) for statement in node.body.body)
+    return Match(node, handles.value, moves[0]) if len(moves) == 1 and does_only_this else None
+
+
+def _moves(call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "flat_param_to"
+
+
+def _belongs(statement: cst.BaseStatement | cst.BaseSmallStatement, moves: list[cst.Call]) -> bool:
+    """Whether it moves, leaves out what is offloaded, or keeps FSDP1's views of the flat parameter together."""
+    if isinstance(statement, cst.If):
+        return statement.orelse is None and all(_belongs(each, moves) for each in statement.body.body)
+    if isinstance(statement, cst.SimpleStatementLine):
+        return all(_belongs(each, moves) for each in statement.body)
+    if isinstance(statement, cst.Expr):
+        return statement.value in moves
+    if isinstance(statement, cst.Assign):
+        target = statement.targets[0].target
+        return isinstance(target, cst.Name) or (
+            isinstance(target, cst.Attribute) and target.attr.value == "_local_shard"
+        )
+    return isinstance(statement, (cst.Assert, cst.Continue))
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    device = ", ".join(ctx.quote(argument) for argument in found.move.args)
+    moved = Edit(*ctx.span(found.loop), f"{ctx.quote(found.model)}.to({device})")
+    message = "moving each flat parameter becomes a move of the model; its buffers go along"
+    hint = "do not move a model with CPUOffloadPolicy, which the loop left out"
+    gone = [removal(ctx, statement) for statement in _started(found, ctx)]
+    return Fix([*gone, moved], [finding(CODE, Level.REVIEW, ctx, found.loop, message, hint)])
+
+
+def _started(found: Match, ctx: Context) -> Iterator[cst.CSTNode]:
+    """What starts the model, and asks whether it is the root, in the same block."""
+    block = ctx.parent(found.loop)
+    for line in block.body if isinstance(block, cst.IndentedBlock) else ():
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        if isinstance(small, cst.Assert):
+            asked = small.test
+            if isinstance(asked, cst.Attribute) and asked.attr.value == "_is_root":
+                yield line
+        elif isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
+            if (ctx.dotted(small.value.func) or "").endswith("._lazy_init"):
+                yield line
+
+
+RULE: Rule[Match] = Rule(CODE, "moved-flat-parameters", __doc__, nodes=(cst.For,), methods=(), match=match, edit=edit)
