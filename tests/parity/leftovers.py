@@ -33,6 +33,9 @@ ATTRIBUTES = (
 )
 """What the wrapper gives to each model: to read, and to set, which FSDP2 would never look at."""
 
+ONLY_NAMES = "clean_tensor_name"
+"""Deals in parameter names alone, and finds nothing to take away from FSDP2's."""
+
 SPEED_ONLY = {"_exec_order_data", "_free_event_queue", "backward_prefetch", "forward_prefetch", "limit_all_gathers"}
 """What programs ask for to gather further ahead: that it is not there changes no value. It is reported, and stays."""
 
@@ -75,7 +78,7 @@ STATEMENTS += [f"model.{name} = None" for name in ATTRIBUTES.split() if name not
 for name in WRAPPERS.split():
     STATEMENTS += [f"FSDP.{name}(model)", f"model.{name}(model)"]
     STATEMENTS += [f'getattr(model, "{name}", None)', f'hasattr(model, "{name}")']
-STATEMENTS += dict.fromkeys(f"{name}(model)" for names in PRIVATE.values() for name in names)
+STATEMENTS += dict.fromkeys(f"{name}(model)" for names in PRIVATE.values() for name in names if name != ONLY_NAMES)
 
 IMPORTS = [
     "from models import Plain",
