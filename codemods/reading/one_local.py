@@ -30,6 +30,8 @@ def local_of(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> L
         return None
     attributes = (each for each in ctx.inside(function.body) if isinstance(each, cst.Attribute))
     uses = tuple(each for each in attributes if _is_same(each, node, function, ctx))
+    if node not in uses:
+        return None
     taken = {each.value for each in ctx.inside(function) if isinstance(each, cst.Name) and not _is_attribute(each, ctx)}
     name = next((name for name in _NAMES if name not in taken), None)
     if name is None:

@@ -284,3 +284,19 @@ def test_world_size_of_a_model_over_what_is_not_seen(given: str) -> None:
     result = rewrite(text + "    return x / model.world_size\n")
     assert result.text.endswith("    return x / model.world_size\n")
     assert "FM207" in {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
+
+
+def test_choice_by_a_condition_beside_a_model_that_is_always_wrapped() -> None:
+    text = """
+        import torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(model):
+            return model.module.state_dict() if dist.is_initialized() else model.state_dict()
+
+
+        def main(net, sharded):
+            save(FSDP(net) if sharded else net)
+        """
+    assert "unwrap(model)" in rewrite(code(text)).text
