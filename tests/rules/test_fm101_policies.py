@@ -832,3 +832,22 @@ def test_policies_that_no_function_can_stand_for(classes: str, behind: str) -> N
         """
     result = rewrite(IMPORTS + "\n\n" + code(text).replace("GIVEN", classes).replace("BEHIND", behind or "pass"))
     assert "for unit in policy_units(model, policy, look_inside=False):" in result.text
+
+
+def test_policy_that_activation_checkpointing_is_given_too_stays_one() -> None:
+    text = """
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+
+        def get_policy():
+            return partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+
+        def main(model):
+            policy = get_policy()
+            model = FSDP(model, auto_wrap_policy=policy)
+            apply_activation_checkpointing(model, auto_wrap_policy=policy)
+        """
+    result = rewrite(IMPORTS + code(text))
+    assert "    return partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n" in result.text
+    assert result.support == {"policy_units", "transformer_auto_wrap_policy"}

@@ -204,6 +204,8 @@ def _argument(arguments: Sequence[cst.Arg], name: str, first: bool = False) -> c
 
 def _made_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy changes where it is made: into its classes, or into a function that the loop asks of each module."""
+    if _checkpointing_asks(origins, draft.file):
+        raise NotStatic("auto_wrap_policy is given to apply_activation_checkpointing as well")
     state = draft.state()
     try:
         if any(origin.node in draft.asked for origin in origins):
@@ -214,6 +216,17 @@ def _made_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft:
         if draft.ignores:
             raise
         _as_function(value, origins, draft)
+
+
+def _checkpointing_asks(origins: Sequence[Origin], ctx: Context) -> bool:
+    """Whether activation checkpointing is given the policy too, which has to stay one for it."""
+    made = {origin.node for origin in origins if not origin.is_none}
+    for where, call in ctx.passing("auto_wrap_policy"):
+        if (where.dotted(call.func) or "").endswith(".apply_activation_checkpointing"):
+            given = _argument(call.args, "auto_wrap_policy")
+            if made & {origin.node for origin in where.origins(given)}:
+                return True
+    return False
 
 
 def _as_function(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
