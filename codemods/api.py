@@ -193,7 +193,7 @@ class Wrapping(Protocol):
         """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""
 
     def compiles(self, path: Path) -> bool:
-        """Whether `torch.compile` is given a model or a part of one beside this file: names hold `_orig_mod.` then."""
+        """Whether a script that loads this file compiles a model or a part of one: names hold `_orig_mod.` then."""
 
 
 class Source(Protocol):

@@ -83,7 +83,7 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
 
 
 def is_plain_data(name: str) -> bool:
-    """Whether it is an enum or a record of settings, which can be read as well by FSDP2 code."""
+    """Whether it is an enum, a record of settings or a policy, which FSDP2 code can use as well."""
     return name.split(".")[0] in PLAIN_DATA
 
 
@@ -122,7 +122,7 @@ def _is_identifier(node: cst.SimpleString) -> bool:
     return str(node.evaluated_value).isidentifier()
 
 
-_STAYS = "of torch.distributed.fsdp stays in use: plain data, which has no behaviour of FSDP1"
+_STAYS = "of torch.distributed.fsdp stays in use: settings and policies, which have no behaviour of FSDP1"
 
 
 def _is_silent(node: cst.BaseExpression, name: str, ctx: Context) -> bool:

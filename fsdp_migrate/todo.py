@@ -11,6 +11,8 @@ from pathlib import Path
 from textwrap import shorten
 
 from codemods.api import Context, Edit, Finding, Level
+from codemods.plan import PlannedContext
+from codemods.reading.call_layout import gone_around, line_above
 from codemods.reading.layout import statement_start
 
 from .comments import Comment, comments
@@ -21,7 +23,7 @@ VERB = "todo"
 _HINT = "do it, then remove this comment"
 
 
-def marks(file: Context, findings: Iterable[Finding]) -> Iterator[Edit]:
+def marks(file: PlannedContext, findings: Iterable[Finding]) -> Iterator[Edit]:
     """The comments for what is left to a person in one file; none where an earlier run has put one."""
     there = list(comments(file.text, VERB))
     made: set[tuple[int, str]] = set()
@@ -34,7 +36,10 @@ def marks(file: Context, findings: Iterable[Finding]) -> Iterator[Edit]:
         made.add((first, finding.rule))
         text = f"# fsdp-migrate: {VERB}[{finding.rule}] {finding.hint or finding.message}"
         comment = shorten(text, file.width - (start - first), placeholder=" ...")
-        yield Edit(first, first, f"{file.text[first:start]}{comment}{file.newline}")
+        if gone_around(finding.about, file):
+            yield line_above(file, finding.about, comment)
+        else:
+            yield Edit(first, first, f"{file.text[first:start]}{comment}{file.newline}")
 
 
 def _is_about(comment: Comment, finding: Finding, file: Context, first: int) -> bool:

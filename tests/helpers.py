@@ -238,6 +238,8 @@ def leftovers(tree: ast.Module) -> Iterator[tuple[ast.expr, str]]:
             part = part.value
             inner.add(part)
         parts = full.split(".")[3:]
+        if parts[0] == "wrap" and len(parts) > 1:  # the module
+            parts = parts[1:]
         at = next((index for index, part in enumerate(parts) if part in FSDP1), None)
         if at is not None:
             yield node, ".".join(parts[at:])

@@ -141,14 +141,13 @@ def test_package_that_a_script_imports_a_module_of_takes_the_scripts(tmp_path: P
     files = {
         "app/train.py": WRAP + "import config.small as config\n",
         "app/config/__init__.py": "from .base import strategy\n",
-        "app/config/base.py": "from torch.distributed.fsdp.wrap import always_wrap_policy\n\n"
-        "strategy = always_wrap_policy\n",
+        "app/config/base.py": "from torch.distributed.fsdp.wrap import wrap\n\nstrategy = wrap\n",
         "app/config/small.py": "from .base import strategy\n",
     }
     tree(tmp_path, files)
     written = run(tmp_path / "app/train.py")
     assert "app/fsdp2_support.py" in written
-    assert "from fsdp2_support import always_wrap_policy" in written["app/config/base.py"]
+    assert "from fsdp2_support import wrap" in written["app/config/base.py"]
 
 
 def test_script_inside_a_package_that_is_started_from_there(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ def run(*arguments: str) -> tuple[int, list[tuple[str, str, int]]]:
 
 LASTING = [
     ("FM205", "    return getattr(model, 'summon_full_params', None)\n"),
-    ("FM404", "    groups = [p for p in model.parameters() if p.ndim < 2]\n    return groups\n"),
     ("FM213", "    for p in model.parameters():\n        p.data = p.data.half()\n"),
     ("FM207", "    return model.training_state\n"),
     ("FM401", "    return model._handle\n"),

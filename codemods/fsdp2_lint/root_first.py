@@ -44,7 +44,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place
-from codemods.reading.sharding import WORDS, fully_shard_calls, sharded_above
+from codemods.reading.sharding import WORDS, comes_before, fully_shard_calls, sharded_above
 
 CODE = "FM503"
 
@@ -54,9 +54,11 @@ def find(ctx: Context) -> Iterator[Finding]:
     for call, where in fully_shard_calls(ctx):
         parts = where.split(".")
         outer = {".".join(parts[:n]) for n in range(1, len(parts))}
-        if _is_loop_variable(ctx, call, where):
-            outer.add(where)
-        if any(sharded_above(ctx, call, each) for each in outer):
+        is_part = _is_part(call, where) and any(
+            model == where and not _is_part(other, model) and comes_before(ctx, other, call)
+            for other, model in fully_shard_calls(ctx)
+        )
+        if is_part or any(sharded_above(ctx, call, each) for each in outer):
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -67,7 +69,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             )
 
 
-def _is_loop_variable(ctx: Context, call: cst.Call, where: str) -> bool:
+def _is_part(call: cst.Call, where: str) -> bool:
+    """Whether a loop variable is sharded, a part of what the loop goes over; not the model itself."""
     given = place(call.args[0].value)
     return given is not None and given != where
 

@@ -1,5 +1,5 @@
 """**What it does.** Finds modules of a wrapped model that are told by the name of their class, or by `type(...)
-is`.
+is`, and names of the class of `model.module` that go elsewhere.
 
 **Why.** `fully_shard` gives a sharded module a class of its own: that of a `Block` is `FSDPBlock`, a subclass of
 it. `type(m) is Block` and `type(m).__name__ == "Block"` become False without a word, and no class is called
@@ -60,7 +60,7 @@ _WRAPPER = re.compile(r"""["']FullyShardedDataParallel["']""")
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each comparison."""
+    """One finding for each comparison, and for each name that goes elsewhere."""
     if "type(" not in ctx.text and "__class__" not in ctx.text:
         return
     for node in ctx.nodes(cst.Comparison):
@@ -80,6 +80,20 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "a module is told by its class's name or identity, and a sharded module has a class of its own",
                 "use isinstance with the class, or with FSDPModule for what is sharded",
             )
+    yield from _names_used(ctx)
+
+
+def _names_used(ctx: Context) -> Iterator[Finding]:
+    """`f"{model.module.__class__.__name__}.pt"`: the name of the class of what was inside of the wrapper."""
+    for node in ctx.nodes(cst.Attribute):
+        module = _class_of(node) if node.attr.value in {"__name__", "__qualname__"} else None
+        if not isinstance(module, cst.Attribute) or module.attr.value not in {"module", "_fsdp_wrapped_module"}:
+            continue
+        is_compared = any(isinstance(outer, cst.Comparison) for outer in ctx.ancestors(node))
+        if not is_compared and ModelKind.FSDP in ctx.kinds(module.value):
+            message = "a sharded model's class has a name of its own, FSDP and the old one, which this name was"
+            hint = f"where the name matters take {ctx.code(module.value)}.__class__.__bases__[1].__name__"
+            yield finding(CODE, Level.REVIEW, ctx, node, message, hint)
 
 
 def _is_builtin(node: cst.BaseExpression, ctx: Context) -> bool:

@@ -3,7 +3,8 @@ FSDP1 had no such names.
 
 **Why.** Without use_orig_params=True FSDP1 had one flat parameter a unit, called `_flat_param`: `"bias" in name`
 was true of none, and one group took everything. FSDP2 has the names of the model, and the program does what was
-meant (the loss differed by 0.066 with weight_decay 0.5, measured on torch 2.13).
+meant (the loss differed by 0.066 with weight_decay 0.5, measured on torch 2.13). Where `use_orig_params` is chosen at
+run time, that is so for runs without it.
 
 ## Example
 
@@ -33,7 +34,7 @@ def build(net):
 
 ## Fix safety
 
-Nothing is changed: it is reported, for you to decide. With use_orig_params=True FSDP1 had the same names.
+Nothing is changed: it is reported, for you to look at. With use_orig_params=True FSDP1 had the same names.
 
 ## References
 
@@ -47,48 +48,85 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.flat_parameters import had_flat_parameters
+from codemods.reading.flat_parameters import may_have_had_flat_parameters
 from codemods.reading.just_made import is_just_made
+from codemods.reading.model_parameters import Loop, is_summoned, loops_over
 
 CODE = "FM406"
 
-_ASKS = (cst.In, cst.NotIn)
+_CONTAINS = (cst.In, cst.NotIn)
+_EQUALS = (cst.Equal, cst.NotEqual)
+_MODULES = frozenset({"modules", "named_modules"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each loop."""
+    """One finding for each function that goes over a model's parameters, at the first question."""
+    seen = set()
     for call in ctx.nodes(cst.Call):
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "named_parameters":
+        read = _read(call)
+        if read is None or (ctx.scope(call), ctx.code(read)) in seen:
             continue
-        loop = next((n for n in ctx.ancestors(call) if isinstance(n, (cst.For, cst.BaseComp))), None)
-        if loop is None or not _asks_for_name(loop) or not _asks_flat_parameters(ctx, call.func.value):
+        if not any(_asks_for_name(loop, loop) for loop in loops_over(call, ctx)):
             continue
+        if not _asks_flat_parameters(ctx, _model(read, ctx)):
+            continue
+        seen.add((ctx.scope(call), ctx.code(read)))
         yield finding(
             CODE,
-            Level.MANUAL,
+            Level.REVIEW,
             ctx,
             call,
-            "parameters are told apart by their names, and FSDP1 had one flat parameter a unit",
-            "decide whether to train as it was meant, or to put all parameters where FSDP1 put them",
+            "parameters are told apart by their names: FSDP1 had one flat parameter a unit, FSDP2 has all",
+            "it trains as it was meant now: to go on as it was, put all parameters where FSDP1 put them",
         )
 
 
-def _asks_for_name(node: cst.CSTNode) -> bool:
-    """`"bias" in name`, `name.endswith("bias")`."""
-    if isinstance(node, cst.ComparisonTarget) and isinstance(node.operator, _ASKS):
+def _read(call: cst.Call) -> cst.BaseExpression | None:
+    """`model` of `model.named_parameters()` and of `model._parameters.items()`."""
+    if not isinstance(call.func, cst.Attribute):
+        return None
+    if call.func.attr.value == "named_parameters":
+        return call.func.value
+    own = call.func.value
+    is_own = call.func.attr.value == "items" and isinstance(own, cst.Attribute) and own.attr.value == "_parameters"
+    return own.value if is_own and isinstance(own, cst.Attribute) else None
+
+
+def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
+    """`model` of `for module in model.modules()`, where `module` is read."""
+    for loop in ctx.ancestors(read):
+        if not isinstance(loop, cst.For) or not isinstance(loop.iter, cst.Call):
+            continue
+        made, targets = loop.iter.func, ctx.inside(loop.target)
+        if isinstance(made, cst.Attribute) and made.attr.value in _MODULES:
+            if any(isinstance(each, cst.Name) and each.value == ctx.code(read) for each in targets):
+                return made.value
+    return read
+
+
+def _asks_for_name(node: cst.CSTNode, loop: Loop) -> bool:
+    """`"bias" in name`, `name.endswith("bias")`, `name == "bias"`."""
+    if isinstance(node, cst.ComparisonTarget) and isinstance(node.operator, _CONTAINS):
         return True
+    if isinstance(node, cst.Comparison) and isinstance(node.left, cst.Name) and node.left.value in _names(loop):
+        return any(isinstance(each.operator, _EQUALS) for each in node.comparisons)
     if isinstance(node, cst.Attribute) and node.attr.value in {"endswith", "startswith"}:
         return True
-    return any(_asks_for_name(child) for child in node.children)
+    return any(_asks_for_name(child, loop) for child in node.children)
+
+
+def _names(loop: Loop) -> set[str]:
+    """`name` of `for name, p in`."""
+    target = loop.target if isinstance(loop, cst.For) else loop.for_in.target
+    parts = target.elements[:-1] if isinstance(target, cst.Tuple) else ()
+    return {part.value.value for part in parts if isinstance(part.value, cst.Name)}
 
 
 def _asks_flat_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether the names are those of FSDP1's flat parameters, and not read inside of `summon_full_params`."""
     if ModelKind.FSDP not in ctx.kinds(model) or is_just_made(ctx, model):
         return False
-    if any(isinstance(node, cst.With) for node in ctx.ancestors(model)):
-        return False
-    return had_flat_parameters(model, ctx)
+    return not is_summoned(model, ctx) and may_have_had_flat_parameters(model, ctx)
 
 
-CHECK = Check(CODE, "parameters-by-name", __doc__, words=("named_parameters",), find=find)
+CHECK = Check(CODE, "parameters-by-name", __doc__, words=("named_parameters", "_parameters"), find=find)

@@ -52,7 +52,8 @@ CODE = "FM441"
 
 _TENSORS = frozenset({"weight", "bias"})
 _OF_TENSORS = frozenset({"data", "grad", "requires_grad", "names"})
-"""What every tensor has; rules of their own know what becomes of it."""
+_OF_TENSORS |= {"device", "dtype", "is_leaf", "layout", "ndim", "shape"}
+"""What every tensor has: rules of their own know what becomes of the first ones; the others only a mock lets set."""
 
 
 def find(ctx: Context) -> Iterator[Finding]:

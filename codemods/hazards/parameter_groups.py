@@ -49,7 +49,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.model_parameters import READERS
+from codemods.reading.model_parameters import READERS, loops_over
 
 CODE = "FM404"
 
@@ -57,7 +57,7 @@ _MESSAGE = (
     "`{test}` tells a wrapped model's parameters apart by their dimensions: FSDP1's were flat, FSDP2's have their own"
     " shapes"
 )
-_HINT = "decide whether to train as it was meant, or to put all parameters into the group that FSDP1 put them into"
+_HINT = "it trains as it was meant now: to go on as it was, put all parameters into the group that FSDP1 put them into"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -65,11 +65,11 @@ def find(ctx: Context) -> Iterator[Finding]:
     for call in ctx.nodes(cst.Call):
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in READERS:
             continue
-        loop = _loop(call, ctx)
-        asked = next((node for node in ctx.inside(loop) if _is_dimension(node, ctx)), None) if loop else None
+        inside = (node for loop in loops_over(call, ctx) for node in ctx.inside(loop))
+        asked = next((node for node in inside if _is_dimension(node, ctx)), None)
         if asked is not None and ModelKind.FSDP in ctx.kinds(call.func.value):
             test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
-            yield finding(CODE, Level.MANUAL, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
+            yield finding(CODE, Level.REVIEW, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
 
 
 def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
@@ -83,16 +83,6 @@ def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
     shape = node.args[0].value
     shape = shape.func if isinstance(shape, cst.Call) and not shape.args else shape
     return isinstance(shape, cst.Attribute) and shape.attr.value in {"shape", "size"}
-
-
-def _loop(call: cst.Call, ctx: Context) -> cst.CSTNode | None:
-    """The `for` statement or comprehension that goes over what the call returns."""
-    for node in ctx.ancestors(call):
-        if isinstance(node, (cst.For, cst.BaseComp)):
-            return node
-        if isinstance(node, cst.SimpleStatementLine):
-            return None
-    return None
 
 
 CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=READERS, find=find)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import libcst as cst
@@ -40,19 +40,30 @@ def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: s
     return f"{function}({inner}{arguments}{ctx.newline}{indent}){suffix}"
 
 
+def broken_text(ctx: PlannedContext, old: cst.CSTNode, parts: Sequence[str]) -> str:
+    """The parts of an expression in the place of `old`: in a line, or each on its own line where that is long."""
+    start = ctx.span(old)[0]
+    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    text = " ".join(parts)
+    if len(line) + len(ctx.plain(text)) <= ctx.width:
+        return text
+    margin = ctx.newline + line[: len(line) - len(line.lstrip())]
+    return f"({''.join(f'{margin}{ctx.indent}{part}' for part in parts)}{margin})"
+
+
 def space_behind(ctx: PlannedContext, argument: cst.Arg) -> str:
     """What stands between an argument and one put behind it: a line break where this one has a line of its own."""
     start = ctx.span(argument)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
     if line.strip():
         return " "
-    gone = sum(extra_indent(ctx, block) for block in _contexts_around(argument, ctx))
+    gone = gone_around(argument, ctx)
     return ctx.newline + line[: len(line) - gone]
 
 
 def line_above(ctx: PlannedContext, node: cst.CSTNode, line: str) -> Edit:
     """A line above the statement of a node, where that comes to stand once the block around it is taken away."""
-    gone = sum(extra_indent(ctx, block) for block in _contexts_around(node, ctx))
+    gone = gone_around(node, ctx)
     if not gone:
         return insertion(ctx, node, [line])
     start, first = statement_start(ctx, node)
@@ -62,7 +73,7 @@ def line_above(ctx: PlannedContext, node: cst.CSTNode, line: str) -> Edit:
 
 def line_below(ctx: PlannedContext, node: cst.CSTNode, line: str) -> str:
     """What comes behind a statement's new text to put a line below it, under the same indentation."""
-    gone = sum(extra_indent(ctx, block) for block in _contexts_around(node, ctx))
+    gone = gone_around(node, ctx)
     start, first = statement_start(ctx, node)
     return f"{ctx.newline}{ctx.text[first : start - gone]}{line}"
 
@@ -70,6 +81,11 @@ def line_below(ctx: PlannedContext, node: cst.CSTNode, line: str) -> str:
 def quoted_argument(ctx: Context, argument: cst.Arg) -> str:
     """An argument with its keyword or star, without the comma behind it."""
     return ctx.quote_text(ctx.span(argument)[0], ctx.span(argument.value)[1])
+
+
+def gone_around(node: cst.CSTNode, ctx: PlannedContext) -> int:
+    """How many characters a node comes further out, once the blocks around it are taken away."""
+    return sum(extra_indent(ctx, block) for block in _contexts_around(node, ctx))
 
 
 def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With]:

@@ -1,9 +1,7 @@
-"""FSDP1's enums, configs and policies that stay in use: plain data, which the support module has under the same
-names.
+"""`enable_wrap` and `wrap` that stay in use: the support module has them under the same names.
 
-`from torch.distributed.fsdp import ShardingStrategy` is changed where imports are written. What is named through a
-module, or comes by a star import, is changed here: torch's own members never equal the support module's, and a
-strategy would silently be another one.
+`from torch.distributed.fsdp.wrap import wrap` is changed where imports are written. What is named through a module, or
+comes by a star import, is changed here.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import
 
 
 def move(node: cst.BaseExpression, name: str, ctx: Context) -> Fix:
-    """The edit for one use, which means `name` (`ShardingStrategy.FULL_SHARD`)."""
+    """The edit for one use, which means `name`."""
     root = name.split(".")[0]
     inner = node
     for _ in range(name.count(".")):

@@ -8,10 +8,13 @@ from codemods.api import Context
 from codemods.reading.manual import arguments, is_constructor
 
 
-def had_flat_parameters(model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether each constructor call that a model is seen to come from made flat parameters."""
-    calls = constructor_calls(model, ctx)
-    return bool(calls) and all(makes_flat_parameters(where, call) for where, call in calls)
+def may_have_had_flat_parameters(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a constructor call that a model is seen to come from made flat parameters, or could: it says nothing, or
+    `use_orig_params=args.use_orig_params`."""
+    return any(
+        not any(argument.star for argument in arguments(where, call)) and not _keeps_parameters(where, call)
+        for where, call in constructor_calls(model, ctx)
+    )
 
 
 def constructor_calls(model: cst.BaseExpression, ctx: Context) -> list[tuple[Context, cst.Call]]:

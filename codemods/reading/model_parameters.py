@@ -81,6 +81,34 @@ def _gives_parameters(made: cst.CSTNode | None, ctx: Context) -> bool:
     return False
 
 
+def loops_over(call: cst.Call, ctx: Context) -> list[Loop]:
+    """The loops over what `model.named_parameters()` gives: the one it stands in, and those over variables of the same
+    function that hold what it gives, or what such a loop made of it."""
+    own = _loop(call, ctx)
+    found = [own] if own is not None else []
+    waiting, scope = [_variable(call, ctx)], ctx.scope(call)
+    loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind) if ctx.scope(loop) is scope]
+    while waiting:
+        name = waiting.pop()
+        for loop in loops if name else ():
+            over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
+            if loop not in found and any(isinstance(n, cst.Name) and n.value == name for n in ctx.inside(over)):
+                found.append(loop)
+                waiting.append("" if isinstance(loop, cst.For) else _variable(loop, ctx))
+    return found
+
+
+def _variable(made: cst.CSTNode, ctx: Context) -> str:
+    """The variable that an expression is assigned to, as it is or in a call: `list(model.named_parameters())`."""
+    for outer in ctx.ancestors(made):
+        if isinstance(outer, cst.Assign):
+            target = outer.targets[0].target
+            return target.value if len(outer.targets) == 1 and isinstance(target, cst.Name) else ""
+        if not isinstance(outer, (cst.Call, cst.Arg, cst.BaseComp, cst.CompFor)):
+            return ""
+    return ""
+
+
 def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
     """Whether an expression is a wrapped model's parameter: `model.out.weight`, or what a loop over them calls it."""
     if isinstance(value, cst.Attribute) and value.attr.value in _TENSORS:

@@ -7,12 +7,17 @@ import re
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.places import bound
 from codemods.reading.words import words
 
 _RANK = r"(?:\w+\.)*(?:global_|local_|dp_)?rank|(?:\w+\.)*get_(?:global_|local_)?rank\(\)"
 _MAIN = r"(?:\w+\.)*(?:is_main_process|is_master|is_rank_0)(?:\(\))?"
 _ONE = re.compile(rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[]-1, 0[)\]])|not (?:{_RANK})|{_MAIN}")
+_ANY = re.compile(_RANK)
 _OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
+
+_DEPTH = 3
+"""How many calls up are followed."""
 
 
 def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
@@ -27,6 +32,25 @@ def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
             return True
         inner = outer
     return False
+
+
+def is_in_turn(node: cst.CSTNode, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether the ranks come here one after the other: below `if turn == rank:` of a loop over turns, here or at a
+    call of the function."""
+    loops = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.For)]
+    turns = {place for loop in loops for place in bound(loop.target)}
+    tests = [outer.test for outer in ctx.ancestors(node) if isinstance(outer, cst.If)]
+    if turns and any(_is_turn(test, turns, ctx) for test in tests):
+        return True
+    callers = ctx.callers(node) if depth else ()
+    return any(is_in_turn(call, where, depth - 1) for where, call in callers)
+
+
+def _is_turn(test: cst.BaseExpression, turns: set[str], ctx: Context) -> bool:
+    if not isinstance(test, cst.Comparison) or not isinstance(test.comparisons[0].operator, cst.Equal):
+        return False
+    sides = [ctx.code(test.left), ctx.code(test.comparisons[0].comparator)]
+    return any(side in turns for side in sides) and any(_ANY.fullmatch(side) for side in sides)
 
 
 def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context) -> bool:

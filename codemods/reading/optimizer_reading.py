@@ -23,7 +23,7 @@ READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim
 def options_in_context(call: cst.Call, ctx: PlannedContext) -> str | None:
     """The options of a call in a `state_dict_type` context, where they can be put behind its arguments as they are."""
     name = function_of(call, ctx)
-    if name not in READERS or len(call.args) != 2:
+    if name not in READERS or len(call.args) != 2 or ctx.wrapping.compiles(ctx.path):
         return None
     try:
         return options_of(call, name, arguments_of(call, name, ctx), ctx)
@@ -34,11 +34,11 @@ def options_in_context(call: cst.Call, ctx: PlannedContext) -> str | None:
 def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> str | None:
     """The arguments of `StateDictOptions`; None where torch's own function does not give the same.
 
-    It gives a full state on the CPU to the first of all ranks only, and takes `_orig_mod.` out of the names.
+    It gives a full state on the CPU to the first of all ranks only.
     """
     if not {"model", "optim"} <= given.keys():
         raise NotStatic("the model or the optimizer is not among its arguments")
-    if is_kept_at_run_time(call, ctx) or ctx.wrapping.compiles(ctx.path):
+    if name == "optim_state_dict" and is_kept_at_run_time(call, ctx):
         return None
     config = config_of(call, name, given, ctx)
     offload, rank0_only = config["offload_to_cpu"], config.get("rank0_only")

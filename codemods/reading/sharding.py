@@ -34,9 +34,13 @@ def known_as(ctx: Context, call: cst.Call, where: str) -> str:
 def sharded_above(ctx: Context, node: cst.Call, model: str) -> bool:
     """Whether the model of this place is sharded above `node`, in the same function and for sure on the same way."""
     return any(
-        model in {where, known_as(ctx, call, where)}
-        and ctx.scope(call) is ctx.scope(node)
-        and ctx.span(call)[0] < ctx.span(node)[0]
-        and not is_on_another_way(ctx, call, node)
+        model in {where, known_as(ctx, call, where)} and comes_before(ctx, call, node)
         for call, where in fully_shard_calls(ctx)
     )
+
+
+def comes_before(ctx: Context, call: cst.Call, node: cst.Call) -> bool:
+    """Whether a call is made before another of its function, for sure on the same way."""
+    if ctx.scope(call) is not ctx.scope(node) or ctx.span(call)[0] >= ctx.span(node)[0]:
+        return False
+    return not is_on_another_way(ctx, call, node)

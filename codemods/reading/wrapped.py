@@ -27,16 +27,17 @@ def wrapped_place(ctx: Context, call: cst.Call) -> str | None:
     found = base(module)
     for node in ctx.ancestors(module):
         if isinstance(node, (cst.For, cst.CompFor)) and found in set(bound(node.target)):
-            return next(iter(sorted(_over(node.iter))), None)
+            return next(_over(node.iter), None)
     return found
 
 
-def _over(iterated: cst.BaseExpression) -> set[str]:
-    """What is looped over: `model` in `enumerate(model.layers)`."""
+def _over(iterated: cst.BaseExpression) -> Iterator[str]:
+    """What is looped over: `model` in `enumerate(model.layers)`; a call's first argument comes first."""
     if isinstance(iterated, cst.Call) and not isinstance(iterated.func, cst.Attribute):
-        return {found for argument in iterated.args for found in _over(argument.value)}
-    found = base(iterated)
-    return {found} if found is not None else set()
+        for argument in iterated.args:
+            yield from _over(argument.value)
+    elif (found := base(iterated)) is not None:
+        yield found
 
 
 def calls_above(ctx: Context, call: cst.Call, model: str) -> Iterator[cst.Call]:

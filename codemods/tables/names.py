@@ -41,8 +41,8 @@ STATE_DICT_CONFIGS = frozenset(
     }
 )
 
-PLAIN_DATA = CONFIGS | STATE_DICT_CONFIGS | {"OptimStateKeyType"}
-"""Enums and records of settings, which FSDP2 code can read as well."""
+PLAIN_DATA = CONFIGS | STATE_DICT_CONFIGS | POLICIES | {"OptimStateKeyType"}
+"""Enums, records of settings, and policies that choose units: FSDP2 code can use them as well."""
 
 MANUAL_WRAPPING = frozenset({"enable_wrap", "wrap"})
 

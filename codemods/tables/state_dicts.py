@@ -43,12 +43,12 @@ CONFIG_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class OptimizerCall:
-    """A static method of FSDP1 that deals in an optimizer's state. The support module has one of the same name."""
+    """A static method of FSDP1 that deals in an optimizer's state."""
 
     parameters: tuple[str, ...]
     """FSDP1's, in their order."""
     dropped: tuple[str, ...] = ()
-    """Those that the support module's does not have."""
+    """Those that what comes in its place does not have."""
 
 
 OPTIMIZER_CALLS = {

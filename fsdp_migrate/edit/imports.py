@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Import
-from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, POLICIES, fsdp1_name
+from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, fsdp1_name
 
 from .. import support
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
@@ -21,12 +21,10 @@ from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
 from .import_layout import Layout, Statement
 
-_VOCABULARY = POLICIES | MANUAL_WRAPPING
-
 
 def is_vocabulary(name: str) -> bool:
-    """Whether the support module has an FSDP1 name too: `transformer_auto_wrap_policy`."""
-    return name.split(".")[0] in _VOCABULARY
+    """Whether the support module has an FSDP1 name too: `enable_wrap`."""
+    return name.split(".")[0] in MANUAL_WRAPPING
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
             continue
         if here not in used and (here in lost or fsdp1 is not None):
             removals.setdefault(statement, []).append(alias)
-        elif fsdp1 is not None and fsdp1 in _VOCABULARY and isinstance(statement, cst.ImportFrom):
+        elif fsdp1 is not None and fsdp1 in MANUAL_WRAPPING and isinstance(statement, cst.ImportFrom):
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
     return Tidied(before, tree, removals, sorted(additions))

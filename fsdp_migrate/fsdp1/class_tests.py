@@ -26,7 +26,7 @@ def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKi
         asked = _asked_for(file, test, node)
         if asked is not None and met:
             return asked
-        if (asked is not None and ModelKind.FSDP in asked) or (not met and _asks_for_method(file, test, node)):
+        if (asked is not None and ModelKind.FSDP in asked) or (not met and _asks_for_model(file, test, node)):
             return frozenset()
     return None
 
@@ -39,8 +39,8 @@ def is_given_to_wrapper(file: FileContext, node: cst.BaseExpression) -> bool:
     return any(file.scope(other) is file.scope(node) and _is_same(file, other, node) for other in given)
 
 
-def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """The conditions that hold, or do not hold, where `node` stands; the nearest first."""
+def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """The conditions and the cases that hold, or do not hold, where `node` stands; the nearest first."""
     inner: cst.CSTNode = node
     for outer in file.tree.ancestors(node):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) or _binds(file, outer, node):
@@ -49,6 +49,9 @@ def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple
             yield from _parts(outer.test, inner is outer.body)
         elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
             yield from _parts(outer.left, isinstance(outer.operator, cst.And))
+        elif isinstance(outer, cst.Match) and isinstance(inner, cst.MatchCase):
+            yield inner, True
+            yield from ((case, False) for case in outer.cases[: outer.cases.index(inner)])
         elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
             yield from _left_above(file, outer.body, inner, node)
         inner = outer
@@ -77,7 +80,7 @@ def _left_above(
                     yield test, met
 
 
-def _is_same(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
+def _is_same(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> bool:
     """Whether the model has not been bound anew between a test of it and its use."""
     text = file.code(node)
     if not isinstance(node, cst.Name):
@@ -87,8 +90,10 @@ def _is_same(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpressi
     return all(reaching(file.tree, n, text) == reaching(file.tree, node, text) for n in asked)
 
 
-def _asked_for(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
+def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
     """What a model is where a test is met: `isinstance(m, FSDP) or isinstance(m, DDP)`; None when unsaid."""
+    if isinstance(test, cst.MatchCase):
+        return _matched(file, test, node)
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
         left, right = _asked_for(file, test.left, node), _asked_for(file, test.right, node)
         return None if left is None or right is None else left | right
@@ -104,8 +109,24 @@ def _asked_for(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpres
         return None
     classes = test.args[1].value
     asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
+    return _said_by(file, asked)
+
+
+def _said_by(file: FileContext, asked: Sequence[cst.BaseExpression]) -> frozenset[ModelKind] | None:
+    """What an object of one of these classes is; None where they say nothing of models."""
     kinds = frozenset(_kind_of_class(file, one) for one in asked)
     return kinds if ModelKind.FSDP in kinds or kinds == {ModelKind.DDP} else None
+
+
+def _matched(file: FileContext, case: cst.MatchCase, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
+    """`match model:` with `case DDP():`, or `case DDP() | FSDP():`."""
+    subject = cst.ensure_type(file.parent(case), cst.Match).subject
+    pattern = case.pattern
+    asked = [element.pattern for element in pattern.patterns] if isinstance(pattern, cst.MatchOr) else [pattern]
+    classes = [one.cls for one in asked if isinstance(one, cst.MatchClass)]
+    if file.code(subject) != file.code(node) or case.guard is not None or len(classes) < len(asked):
+        return None
+    return _said_by(file, classes)
 
 
 def _kind_of_class(file: FileContext, asked: cst.BaseExpression) -> ModelKind:
@@ -115,13 +136,16 @@ def _kind_of_class(file: FileContext, asked: cst.BaseExpression) -> ModelKind:
     return object_of(file.dotted(asked) or (file.code(asked) if isinstance(asked, cst.Attribute) else None))
 
 
-def _asks_for_method(file: FileContext, test: cst.BaseExpression, node: cst.BaseExpression) -> bool:
-    """`hasattr(model, "clip_grad_norm_")`, which becomes a test of the class."""
-    if not isinstance(test, cst.Call) or len(test.args) != 2 or file.code(test.func) != "hasattr":
+def _asks_for_model(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> bool:
+    """`isinstance(model, nn.Module)`, and `hasattr(model, "clip_grad_norm_")`, which becomes a test of the class."""
+    if not isinstance(test, cst.Call) or len(test.args) != 2 or file.code(test.args[0].value) != file.code(node):
         return False
-    name = test.args[1].value
-    is_fsdp1s = isinstance(name, cst.SimpleString) and name.evaluated_value in BY_NAME
-    return is_fsdp1s and file.code(test.args[0].value) == file.code(node) and _is_same(file, test, node)
+    asked, function = test.args[1].value, file.code(test.func)
+    if function == "hasattr":
+        is_for_model = isinstance(asked, cst.SimpleString) and asked.evaluated_value in BY_NAME
+    else:
+        is_for_model = function == "isinstance" and file.dotted(asked) == "torch.nn.Module"
+    return is_for_model and _is_same(file, test, node)
 
 
 def _is_wider_test(file: FileContext, function: cst.FunctionDef) -> bool:

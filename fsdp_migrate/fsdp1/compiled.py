@@ -12,6 +12,8 @@ from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
 from .model_kinds import kind_of
 
+_OPTIONS = frozenset({"fullgraph", "dynamic", "backend", "mode", "options", "disable"})
+
 
 def compiling(program: Program, file: Callable[[Tree], Context]) -> list[Context]:
     """The files with such a call."""
@@ -22,9 +24,12 @@ def compiling(program: Program, file: Callable[[Tree], Context]) -> list[Context
 
 def _is_of_module(program: Program, ctx: Context, call: cst.Call) -> bool:
     """`torch.compile(model)`, or of what is not seen to be a function."""
-    if ctx.dotted(call.func) != "torch.compile" or not call.args:
+    if ctx.dotted(call.func) != "torch.compile":
         return False
-    value = call.args[0].value
+    given = (each.value for each in call.args if each.keyword is None or each.keyword.value not in _OPTIONS)
+    value = next(given, None)
+    if value is None:
+        return False  # a decorator with options: `@torch.compile(fullgraph=True)`
     made = ctx.origins(value)
     if any(isinstance(origin.node, cst.Call) for origin in made):
         return True

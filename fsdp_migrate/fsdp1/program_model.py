@@ -14,6 +14,7 @@ from typing import cast
 import libcst as cst
 
 from codemods.api import SUPPORT, Import, ModelKind, Options, Origin, Reference, Wrapping
+from codemods.reading.plain_objects import is_plain_self
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
 
 from ..pyanalysis.annotations import annotated_classes
@@ -57,7 +58,7 @@ class ProgramModel:
         self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
-        self.wrapping = WrapFacts(program, self.file, self.together, self.running_with)
+        self.wrapping = WrapFacts(program, self.file, self.running_with)
         self.order = Order(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
@@ -159,6 +160,8 @@ class FileContext(ParsedSource):
                 return frozenset({ModelKind.OTHER})
         if tested is not None and ModelKind.FSDP in tested:
             return tested
+        if is_plain_self(self, node):
+            return frozenset({ModelKind.OTHER})
         origins = [origin for origin in self.origins(node) if not self._is_elsewhere(origin, node)]
         held = frozenset(kind for origin in origins for kind in kinds_of(origin))
         if self._facts.values.objects.is_self(self.tree, node):

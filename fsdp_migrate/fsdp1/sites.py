@@ -40,13 +40,11 @@ class WrapFacts:
         self,
         program: Program,
         file: Callable[[Tree], Context],
-        together: Callable[[Path], Collection[Path]],
         running: Callable[[Path], Collection[Path]],
     ) -> None:
-        """`together` gives the files that belong together with one, `running` those that a script loads with it."""
+        """`running` gives the files that a script loads together with one."""
         self._program = program
         self._file = file
-        self._together = together
         self._running = running
 
     @cached_property
@@ -91,7 +89,7 @@ class WrapFacts:
         )
 
     def compiles(self, path: Path) -> bool:
-        return not self._compiling.isdisjoint(self._together(path))
+        return bool(self._compiling) and not self._compiling.isdisjoint(self._running(path))
 
     @cached_property
     def _compiling(self) -> frozenset[Path]:

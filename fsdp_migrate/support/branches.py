@@ -13,14 +13,12 @@ from .constants import Fold, code, condition, is_empty, is_literal, is_pure, neg
 _ENDS = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
 
-def specialised(function: cst.FunctionDef, values: Mapping[str, str], unmade: Collection[str] = ()) -> cst.FunctionDef:
-    """A function whose parameters have these values, without the branches that they rule out, or that ask for a class
-    of which there are no instances.
-    """
+def specialised(function: cst.FunctionDef, values: Mapping[str, str]) -> cst.FunctionDef:
+    """A function whose parameters have these values, without the branches that they rule out."""
     tree = _called_with(function, values)
     while True:
         before = tree
-        for step in (Fold(unmade), _Branches()):
+        for step in (Fold(), _Branches()):
             tree = cst.ensure_type(tree.visit(step), cst.FunctionDef)
         tree = _without_unused(tree)
         tree = cst.ensure_type(tree.visit(_Substitute(_constant_locals(tree, values))), cst.FunctionDef)

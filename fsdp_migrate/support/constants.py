@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import libcst as cst
@@ -58,10 +58,6 @@ def truth(node: cst.BaseExpression) -> bool | None:
 class Fold(cst.CSTTransformer):
     """Works out what has become constant in expressions, the inner ones first."""
 
-    def __init__(self, unmade: Collection[str] = ()) -> None:
-        self.unmade = unmade
-        """Classes of which the program makes no instance."""
-
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
         if len(updated_node.comparisons) != 1:
             return updated_node
@@ -109,7 +105,7 @@ class Fold(cst.CSTTransformer):
         name = updated_node.func.value if isinstance(updated_node.func, cst.Name) else ""
         values = [arg.value for arg in updated_node.args if not arg.star and arg.keyword is None]
         if name == "isinstance" and len(values) == 2:
-            never = code(values[0]) == "None" or is_empty(values[1]) or code(values[1]) in self.unmade
+            never = code(values[0]) == "None" or is_empty(values[1])
             return _NAMES[False] if never else updated_node
         if name in ("tuple", "list", "set") and len(values) == 1 and is_empty(values[0]):
             return cst.parse_expression({"tuple": "()", "list": "[]", "set": "set()"}[name])

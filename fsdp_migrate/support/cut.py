@@ -152,29 +152,17 @@ def _constants(name: str, values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _text(name: str, values: _Values) -> str:
-    unmade = _classes() - values.keys()
-    asked = frozenset(library().definitions[name].uses & unmade)
-    return _specialised(name, tuple(sorted(_constants(name, values[name]).items())), asked)
+    return _specialised(name, tuple(sorted(_constants(name, values[name]).items())))
 
 
 @cache
-def _classes() -> frozenset[str]:
-    """The classes among the definitions."""
-    return frozenset(
-        name for name, each in library().definitions.items() if each.text.startswith(("class ", "@dataclass"))
-    )
-
-
-@cache
-def _specialised(name: str, constants: tuple[tuple[str, str], ...], unmade: frozenset[str]) -> str:
+def _specialised(name: str, constants: tuple[tuple[str, str], ...]) -> str:
     text = library().definitions[name].text
-    if not constants and not unmade:
+    if not constants:
         return text
     module = cst.parse_module(text)
     body = [
-        specialised(node, dict(constants), unmade)
-        if isinstance(node, cst.FunctionDef) and node.name.value == name
-        else node
+        specialised(node, dict(constants)) if isinstance(node, cst.FunctionDef) and node.name.value == name else node
         for node in module.body
     ]
     return module.with_changes(body=body).code

@@ -326,3 +326,41 @@ def test_only_the_root_is_sharded(text: str) -> None:
 
 def test_own_support_module_is_clean() -> None:
     assert contract(compose(everything(available()))).summary == []
+
+
+def test_two_loops_over_one_model_shard_parts_of_it() -> None:
+    result = contract(
+        """
+        from torch.distributed.fsdp import fully_shard
+        from units import Norm, units_of
+
+
+        def shard(policy, model):
+            for module in model.modules():
+                if isinstance(module, Norm):
+                    fully_shard(module)
+            for unit in units_of(model, policy):
+                fully_shard(unit)
+            fully_shard(model)
+        """
+    )
+    assert result.findings == ()
+
+
+def test_two_models_whose_units_one_policy_finds() -> None:
+    result = contract(
+        """
+        from torch.distributed.fsdp import fully_shard
+        from units import units_of
+
+
+        def shard(policy, student, teacher):
+            for unit in units_of(student, policy):
+                fully_shard(unit)
+            fully_shard(student)
+            for unit in units_of(teacher, policy):
+                fully_shard(unit)
+            fully_shard(teacher)
+        """
+    )
+    assert result.findings == ()

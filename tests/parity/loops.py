@@ -462,6 +462,19 @@ SUMMONS = {
             seen.append([p.norm().item() for p in model.parameters()])
             seen.append(list(model.out.weight.shape) + [float(model.inp.weight.numel())])
         """,
+    "to read in a loop": """
+        with FSDP.summon_full_params(model, writeback=False):
+            for name, p in model.named_parameters():
+                seen.append([name, p.data.double().sum().item(), p.numel(), (p.detach().clone() * 2).norm().item()])
+            seen.append(float(torch.linalg.vector_norm(model.out.weight)))
+        """,
+    "to copy into": """
+        with torch.no_grad():
+            with FSDP.summon_full_params(model):
+                for name, p in model.named_parameters():
+                    if "weight" in name:
+                        p.data.copy_(torch.arange(p.numel()).view(p.shape) / 100)
+        """,
     "to read a state dict": """
         with FSDP.summon_full_params(model, writeback=False):
             seen.append([[key, value.double().sum().item()] for key, value in model.state_dict().items()])

@@ -381,6 +381,29 @@ for key in ("full", "zero2", "none", "hybrid"):
         """,
         world=4 if key == "hybrid" else 2,
     )
+for choice in ("True, 3", "True, 2", "False, 2"):
+    program(
+        f"mesh and hybrid strategies on one side of a flag: {choice}",
+        f"""
+        def wrap(model, hybrid, zero):
+            if hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD if zero == 3 else ShardingStrategy._HYBRID_SHARD_ZERO2
+                mesh = init_device_mesh("cuda", (dist.get_world_size() // 2, 2))
+            else:
+                strategy = ShardingStrategy.FULL_SHARD if zero == 3 else ShardingStrategy.SHARD_GRAD_OP
+                mesh = None
+            policy = ModuleWrapPolicy({{Block}})
+            device = torch.cuda.current_device()
+            return FSDP(
+                model, auto_wrap_policy=policy, device_id=device, sharding_strategy=strategy, device_mesh=mesh
+            )
+
+
+        def build():
+            return wrap(Plain(), {choice})
+        """,
+        world=4,
+    )
 for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
     row(
         f"strategy by the name {strategy}, on a device that is seen",
@@ -619,7 +642,7 @@ for hybrid in (True, False):
         world=4,
         seed_by_rank=True,
     )
-for name in ("FULL_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+for name in ("FULL_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"):
     program(
         f"mesh for the hybrid strategies alone, {name}",
         f"""

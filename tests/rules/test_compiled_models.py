@@ -54,6 +54,7 @@ NO_MODULE = [
     pytest.param("    criterion = torch.compile(torch.nn.functional.mse_loss)\n", id="library"),
     pytest.param("    trainer.train_step = torch.compile(trainer.train_step)\n", id="method"),
     pytest.param("    model.compile()\n", id="in place"),
+    pytest.param("    @torch.compile(fullgraph=True)\n    def norm(x):\n        return x\n\n", id="decorator"),
 ]
 
 
@@ -112,5 +113,8 @@ def train(net):
 def test_another_program_is_compiled() -> None:
     apart = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER.replace("from checkpoint import save\n", "")})
     assert "get_model_state_dict(model, options" in apart.after["checkpoint.py"]
+    shared = {"checkpoint.py": SAVING.replace("import torch\n", "import torch\nimport shared\n", 1), "shared.py": ""}
+    beside = rewrite_files({**shared, "other.py": OTHER.replace("from checkpoint import save", "import shared")})
+    assert "get_model_state_dict(model, options" in beside.after["checkpoint.py"]
     together = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER})
     assert "whole_state_dict(model)" in together.after["checkpoint.py"]

@@ -214,8 +214,13 @@ BY_FLAG = {
                     "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
                 )
             if args.policy is not None:
-                for unit in policy_units(model, args.policy, look_inside=False):
-                    fully_shard(unit, mesh=mesh, **fsdp_kwargs)
+                for module in reversed(list(model.modules())):
+                    if (
+                        module is not model
+                        and not isinstance(module, (nn.ModuleList, nn.ModuleDict))
+                        and args.policy(module, recurse=False, nonwrapped_numel=0)
+                    ):
+                        fully_shard(module, mesh=mesh, **fsdp_kwargs)
             return fully_shard(model, mesh=mesh, **fsdp_kwargs)
         """,
     ),
@@ -226,8 +231,34 @@ BY_FLAG = {
         """,
         """
         def wrap(model, cfg, group=None):
+            fsdp_kwargs = {}
+            if cfg.strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+                fsdp_kwargs["reshard_after_forward"] = False
             mesh = mesh_of_group(cfg.strategy, group, "cuda")
-            return fully_shard(model, mesh=mesh, **reshard_kwargs(cfg.strategy))
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+        """,
+    ),
+    "name that only run time knows, over a group or two": (
+        f"""
+        def wrap(model, cfg, group=None):
+            return FSDP(model, process_group=group, sharding_strategy=ShardingStrategy[cfg.strategy], {DEVICE})
+
+        def build(model, cfg, groups):
+            return wrap(model, cfg, (groups.shard, groups.replicate))
+        """,
+        """
+        def wrap(model, cfg, group=None):
+            fsdp_kwargs = {}
+            if cfg.strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+                fsdp_kwargs["reshard_after_forward"] = False
+            if isinstance(group, tuple):
+                mesh = hsdp_mesh_from_groups(*group, "cuda")
+            else:
+                mesh = mesh_of_group(cfg.strategy, group, "cuda")
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+
+        def build(model, cfg, groups):
+            return wrap(model, cfg, (groups.shard, groups.replicate))
         """,
     ),
     "name that only run time knows": (
@@ -237,8 +268,11 @@ BY_FLAG = {
         """,
         """
         def wrap(model, cfg):
+            fsdp_kwargs = {}
+            if cfg.strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+                fsdp_kwargs["reshard_after_forward"] = False
             mesh = strategy_mesh(cfg.strategy)
-            return fully_shard(model, mesh=mesh, **reshard_kwargs(cfg.strategy))
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
         """,
     ),
     "member that only run time knows": (
@@ -248,8 +282,11 @@ BY_FLAG = {
         """,
         """
         def wrap(model, cfg):
+            fsdp_kwargs = {}
+            if cfg.strategy and cfg.strategy.name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+                fsdp_kwargs["reshard_after_forward"] = False
             mesh = strategy_mesh(cfg.strategy and cfg.strategy.name)
-            return fully_shard(model, mesh=mesh, **reshard_kwargs(cfg.strategy and cfg.strategy.name))
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
         """,
     ),
 }
@@ -524,8 +561,121 @@ def wrap(model, args):
 
 def test_mesh_that_a_splat_may_hold() -> None:
     text = rewrite(HEAD + "from torch.distributed.device_mesh import init_device_mesh\n\n\n" + code(MESH_IN_SPLAT)).text
-    made = 'mesh_of_strategy(args.strategy and args.strategy.name, kwargs.get("device_mesh"))'
+    made = 'strategy_mesh(args.strategy and args.strategy.name, kwargs.get("device_mesh"))'
     assert f"fsdp_mesh = {made}\n" in text
+
+
+FOR_HYBRIDS = {
+    "by a test of the strategy": """
+        mesh = None
+        if cfg.strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
+            mesh = MESH
+    """,
+    "by a test of the strategy and more": """
+        mesh = None
+        if cfg.hybrid and cfg.strategy == ShardingStrategy.HYBRID_SHARD:
+            mesh = MESH
+    """,
+    "by a function that makes it": """
+        mesh = None
+        if cfg.strategy == ShardingStrategy.HYBRID_SHARD:
+            mesh = make_mesh(cfg)
+    """,
+}
+"""How a program shows that the other strategies come without a mesh."""
+
+FOR_ANY = {
+    "by another test": FOR_HYBRIDS["by a test of the strategy"].replace("cfg.strategy in", "cfg.other in"),
+    "by a test of another strategy": FOR_HYBRIDS["by a test of the strategy"].replace("HYBRID_SHARD,", "NO_SHARD,"),
+    "in the other branch": """
+        if cfg.strategy == ShardingStrategy.HYBRID_SHARD:
+            mesh = None
+        else:
+            mesh = MESH
+    """,
+    "where the strategy changes in between": FOR_HYBRIDS["by a test of the strategy"].rstrip()
+    + "\n        cfg.strategy = cfg.late\n    ",
+}
+
+
+def _with_mesh(body: str, strategy: str = "cfg.strategy") -> str:
+    made = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))'
+    text = f"""
+    def make_mesh(cfg):
+        return {made}
+
+
+    def wrap(model, cfg):
+{body.rstrip()}
+        return FSDP(model, sharding_strategy={strategy}, device_mesh=mesh, {DEVICE})
+    """
+    imported = "from torch.distributed.device_mesh import init_device_mesh\n\n\n"
+    return rewrite(HEAD + imported + code(text.replace("MESH", made))).text
+
+
+@pytest.mark.parametrize("body", FOR_HYBRIDS.values(), ids=FOR_HYBRIDS)
+def test_mesh_of_the_hybrid_strategies_alone(body: str) -> None:
+    made = "fsdp_mesh = mesh or strategy_mesh(cfg.strategy and cfg.strategy.name)"
+    assert made in _with_mesh(body)
+
+
+@pytest.mark.parametrize("body", FOR_ANY.values(), ids=FOR_ANY)
+def test_mesh_of_any_strategy(body: str) -> None:
+    made = "fsdp_mesh = strategy_mesh(cfg.strategy and cfg.strategy.name, mesh)"
+    assert made in _with_mesh(body)
+
+
+BRANCH = """
+        if cfg.hybrid:
+            strategy = ShardingStrategy.HYBRID_SHARD if cfg.zero3 else ShardingStrategy._HYBRID_SHARD_ZERO2
+            mesh = MESH
+        else:
+            strategy = ShardingStrategy.NO_SHARD if cfg.whole else ShardingStrategy.SHARD_GRAD_OP
+            mesh = None
+        print(strategy)
+"""
+
+
+def test_mesh_of_the_branch_that_chooses_a_hybrid_strategy() -> None:
+    assert "fsdp_mesh = mesh or strategy_mesh(strategy.name)" in _with_mesh(BRANCH, "strategy")
+
+
+def test_mesh_of_a_branch_that_may_choose_another_strategy() -> None:
+    body = BRANCH.replace("ShardingStrategy._HYBRID_SHARD_ZERO2", "ShardingStrategy.FULL_SHARD")
+    assert "fsdp_mesh = strategy_mesh(strategy.name, mesh)" in _with_mesh(body, "strategy")
+
+
+BESIDE = BRANCH.replace("print(strategy)", "print(mesh)").replace("NO_SHARD", "FULL_SHARD")
+
+
+def test_mesh_beside_the_hybrid_strategies_goes_as_it_is() -> None:
+    assert "fully_shard(model, mesh=mesh, **fsdp_kwargs)" in _with_mesh(BESIDE, "strategy")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            BESIDE.replace(
+                " else ShardingStrategy.SHARD",
+                " else ShardingStrategy.HYBRID_SHARD if cfg.x else ShardingStrategy.SHARD",
+            ),
+            id="a hybrid strategy without a mesh",
+        ),
+        pytest.param(
+            BESIDE.replace(
+                "            mesh = MESH", "            mesh = None\n            if cfg.x:\n                mesh = MESH"
+            ),
+            id="a mesh under another condition",
+        ),
+        pytest.param(
+            BESIDE.replace("ShardingStrategy._HYBRID_SHARD_ZERO2", "ShardingStrategy.FULL_SHARD"),
+            id="a mesh for another strategy",
+        ),
+    ],
+)
+def test_mesh_that_is_not_just_for_the_hybrid_strategies(body: str) -> None:
+    assert "fully_shard(model, mesh=mesh, **fsdp_kwargs)" not in _with_mesh(body, "strategy")
 
 
 def test_precision_of_the_call_is_not_what_other_objects_hold() -> None:

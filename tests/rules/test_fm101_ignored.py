@@ -188,3 +188,14 @@ def test_optimizer_that_takes_all_parameters_together(arguments: str, mixed: boo
         text = f"{HEAD}    model = FSDP(model, ignored_modules={ignored})\n    return torch.optim.AdamW({arguments})\n"
         rules = {finding.rule for finding in rewrite(text, Options(torch_version=(2, 7))).findings}
         assert ("FM124" in rules) == found
+
+
+def test_a_comprehension_of_ignored_parameters_becomes_that_of_a_set() -> None:
+    text = """\
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def use(net):
+            return FSDP(net, ignored_parameters=[p for p in net.parameters() if not p.requires_grad])
+    """
+    assert "{p for p in net.parameters() if not p.requires_grad}" in rewrite(code(text)).text

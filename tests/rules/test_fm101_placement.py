@@ -484,6 +484,50 @@ def test_function_that_gives_values_within_a_group() -> None:
     )
 
 
+ROOM = {
+    "in the call": ("", "lambda m: m.to_empty(device=torch.device('cuda'), recurse=False) if rank else None"),
+    "under a condition": ("", "(lambda m: m.to_empty(device=rank, recurse=False)) if rank else None"),
+    "by a function": (
+        "    def room(m):\n        return m.to_empty(device='cuda', recurse=False) if rank else m\n\n",
+        "room",
+    ),
+}
+ORDER = "for module in reversed(list(model.modules())):"
+OF_CLASSES = "    from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n    from net import Block, Net\n\n"
+
+
+@pytest.mark.parametrize(("above", "init"), ROOM.values(), ids=ROOM)
+def test_function_that_only_makes_room_goes_where_the_values_come_from_the_first_rank(above: str, init: str) -> None:
+    call = f"FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{Block, Net}}), param_init_fn={init}, SYNC, {CUDA})"
+    text = body(f"{OF_CLASSES}{above}    return {call}\n".replace("SYNC", "sync_module_states=args.low"))
+    assert ORDER in text
+    assert "            if args.low:\n                broadcast_unit(module, torch.cuda.current_device())\n" in text
+    assert "to_empty" not in text
+    kept = body(f"{OF_CLASSES}{above}    return {call}\n".replace("SYNC", "sync_module_states=False"))
+    assert "broadcast_unit" not in kept
+    assert "initialize_unit(module, " in kept
+
+
+def test_function_that_only_makes_room_stays_where_something_else_uses_it() -> None:
+    above = "    room = lambda m: m.to_empty(device=rank, recurse=False)\n    print(room)\n"
+    policy = "auto_wrap_policy=ModuleWrapPolicy({Block, Net})"
+    text = body(
+        f"{OF_CLASSES}{above}    return FSDP(model, {policy}, param_init_fn=room, sync_module_states=True, {CUDA})\n"
+    )
+    assert ORDER in text
+    assert "            initialize_unit(module, room)\n            broadcast_unit(module, " in text
+
+
+def test_function_that_gives_values_keeps_the_order_of_fsdp1() -> None:
+    above = "    def give(m):\n        m.to_empty(device=rank, recurse=False)\n        m.reset_parameters()\n\n"
+    policy = "auto_wrap_policy=ModuleWrapPolicy({Block, Net})"
+    text = body(
+        f"{OF_CLASSES}{above}    return FSDP(model, {policy}, param_init_fn=give, sync_module_states=True, {CUDA})\n"
+    )
+    assert "for module in post_order(model):" in text
+    assert "initialize_unit(module, give)" in text
+
+
 CONTIGUOUS = """\
     for param in model.parameters():  # fully_shard takes no channels_last
         param.data = param.data.contiguous()
@@ -573,3 +617,52 @@ def test_another_caller_of_what_makes_the_model_says_nothing_about_this_one() ->
     text = rewrite_files({"train.py": f"{HEAD[: HEAD.index('def ')]}{maker}{train}{test}"}).after["train.py"]
     assert text.count("reset_unit(model, torch.cuda.current_device())") == 1
     assert text.endswith("    model = make()\n    return fully_shard(model)\n")
+
+
+OFFLOAD_CHOSEN = """
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+def wrap(model, args):
+    if args.offload:
+        cpu_offload = CPUOffload(offload_params=True)
+    else:
+        cpu_offload = None
+    return FSDP(model, cpu_offload=cpu_offload)
+"""
+
+
+def test_offload_chosen_by_statements_is_chosen_there() -> None:
+    assert rewrite(OFFLOAD_CHOSEN).text.endswith(
+        code(
+            """
+            def wrap(model, args):
+                if args.offload:
+                    offload_policy = CPUOffloadPolicy()
+                else:
+                    offload_policy = OffloadPolicy()
+                return fully_shard(model, offload_policy=offload_policy)
+            """
+        )
+    )
+
+
+def test_offload_in_a_variable_of_its_own_is_made_there() -> None:
+    before = """
+        from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+        def wrap(model, args):
+            offload = CPUOffload(offload_params=args.offload)
+            return FSDP(model, cpu_offload=offload)
+        """
+    result = rewrite(code(before))
+    assert "    offload_policy = CPUOffloadPolicy() if args.offload else OffloadPolicy()\n" in result.text
+    assert "CPUOffload(" not in result.text
+
+
+def test_offload_that_something_else_reads_is_read_at_run_time() -> None:
+    before = OFFLOAD_CHOSEN.replace("    return", "    if cpu_offload is not None:\n        tell(model)\n    return")
+    result = rewrite("from log import tell\n" + before)
+    assert "cpu_offload = CPUOffload(offload_params=True)\n" in result.text
+    assert "CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()" in result.text

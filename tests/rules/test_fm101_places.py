@@ -554,9 +554,10 @@ THROUGH_SUPPORT = [
 @pytest.mark.parametrize("before", THROUGH_SUPPORT)
 def test_no_statement_can_stand_before_the_call(before: str) -> None:
     result = rewrite(POLICY_BEFORE + code(before))
-    assert result.support == {"ModuleWrapPolicy", "shard_model"}
+    assert result.support == {"shard_model"}
     assert code(before).replace("FSDP(", "shard_model(") in result.text
-    assert [level for _, level, _ in result.summary] == ["rewritten"]
+    assert [level for _, level, _ in result.summary] == ["rewritten", "review"]
+    assert "ModuleWrapPolicy of torch.distributed.fsdp stays in use" in result.findings[1].message
 
 
 FACTORIES = [

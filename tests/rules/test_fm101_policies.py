@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_transformed, code, contract, rewrite, rewrite_files
+from ..helpers import Result, check_transformed, code, contract, rewrite, rewrite_files
 
 IMPORTS = """\
 from functools import partial
@@ -141,7 +141,7 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
     )
     text = rewrite(head + SETTINGS_ABOVE).text
     comments = [line.split("#")[1].strip() for line in text.splitlines() if "#" in line]
-    assert comments == ["for both", "blocks", "names, and", "full"]
+    assert comments == ["for both", "blocks", "names, and", "mixed_precision: full"]
     assert "def wrap(model):\n    # for both\n    print(" in text
 
 
@@ -219,6 +219,20 @@ ANY = [
 ]
 
 
+ANY_LOOP = """
+
+def wrap(model):
+    for module in reversed(list(model.modules())):
+        if (
+            module is not model
+            and not isinstance(module, (nn.ModuleList, nn.ModuleDict))
+            and {test}
+        ):
+            fully_shard(module)
+    return fully_shard(model)
+"""
+
+
 @pytest.mark.parametrize(("policy", "test"), ANY)
 def test_policy_that_may_pick_a_list_of_modules(policy: str, test: str) -> None:
     helper = "\n\ndef is_unit(m):\n    return True\n" if "is_unit)" in policy and "model." not in policy else ""
@@ -227,7 +241,7 @@ def test_policy_that_may_pick_a_list_of_modules(policy: str, test: str) -> None:
     above = (nn + AFTER if nn else WITH_NN) + helper
     check_transformed(
         f"{first}{nn}from torch{rest}{helper}\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
-        above + LOOP.format(modules=CHILDREN_FIRST, test=" and ".join(filter(None, [NO_CONTAINERS, test]))),
+        above + (ANY_LOOP.format(test=test) if test else LOOP.format(modules=CHILDREN_FIRST, test=NO_CONTAINERS)),
     )
 
 
@@ -310,8 +324,8 @@ def test_policies_that_only_an_or_policy_used_go_with_it() -> None:
 def test_lambda_whose_parameter_is_called_module() -> None:
     policy = "partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module.depth > 1)"
     result = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n")
-    assert "ModuleDict)) and submodule.depth > 1:\n" in result.text
-    assert "        if submodule is not model and " in result.text
+    assert "            and submodule.depth > 1\n" in result.text
+    assert "        if (\n            submodule is not model\n" in result.text
 
 
 def test_class_that_makes_its_own_kind_may_nest() -> None:
@@ -430,7 +444,7 @@ def test_policy_used_for_something_else_too_stays() -> None:
     assert "    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n" in result.text
     assert "apply_activation_checkpointing(model, auto_wrap_policy=policy)\n" in result.text
     assert "isinstance(module, Block)" in result.text
-    assert result.support == {"transformer_auto_wrap_policy"}
+    assert not result.support
 
 
 def test_policy_shared_with_a_dynamic_call_stays_for_both() -> None:
@@ -446,7 +460,7 @@ def test_policy_shared_with_a_dynamic_call_stays_for_both() -> None:
         """
     )
     result = rewrite(before)
-    assert result.support == {"ModuleWrapPolicy", "shard_model"}
+    assert result.support == {"shard_model"}
     assert "policy = ModuleWrapPolicy({Block})\n" in result.text
     assert "a = shard_model(a, auto_wrap_policy=policy)\n" in result.text
 
@@ -502,49 +516,102 @@ def test_by_size() -> None:
 
 
 AT_RUN_TIME = [
-    pytest.param(
-        "partial(size_based_auto_wrap_policy, force_leaf_modules={Block})",
-        "size_based_auto_wrap_policy",
-        False,
-        id="by size, with leaves",
-    ),
+    pytest.param("partial(size_based_auto_wrap_policy, force_leaf_modules={Block})", False, id="by size, with leaves"),
     pytest.param(
         "partial(_or_policy, policies=[ModuleWrapPolicy({Block}), size_based_auto_wrap_policy])",
-        "_or_policy",
         False,
         id="or, one by size",
     ),
-    pytest.param("partial(_or_policy, policies=POLICIES)", "_or_policy", False, id="or, not seen"),
-    pytest.param("make_policy()", "", True, id="made elsewhere"),
-    pytest.param("POLICIES[args.kind]", "", True, id="subscript"),
-    pytest.param("ModuleWrapPolicy(*classes)", "ModuleWrapPolicy", False, id="star"),
-    pytest.param(
-        "partial(transformer_auto_wrap_policy, **kwargs)", "transformer_auto_wrap_policy", False, id="star star"
-    ),
-    pytest.param("always_wrap_policy if args.all else None", "always_wrap_policy", True, id="conditional"),
+    pytest.param("size_based_auto_wrap_policy if args.size else make_policy()", True, id="perhaps by size"),
 ]
 WRAP = "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n"
 
 
-@pytest.mark.parametrize(("policy", "name", "may_be_none"), AT_RUN_TIME)
-def test_other_policies_are_asked_at_run_time(policy: str, name: str, may_be_none: bool) -> None:
-    result = rewrite(
-        (IMPORTS + WRAP + "    return FSDP(model, auto_wrap_policy=POLICY)\n").replace("=POLICY", f"={policy}")
-    )
+def _asked(policy: str) -> Result:
+    result = rewrite(IMPORTS + WRAP + f"    return FSDP(model, auto_wrap_policy={policy})\n")
+    (found,) = [found for found in result.findings if found.rule == "FM101"]
+    assert found.level is Level.REVIEW
+    assert "which modules `policy` picks is seen at run time" in found.message
+    return result
+
+
+@pytest.mark.parametrize(("policy", "may_be_none"), AT_RUN_TIME)
+def test_policies_that_count_are_asked_by_a_function(policy: str, may_be_none: bool) -> None:
+    result = _asked(policy)
     loop = "for unit in policy_units(model, policy, look_inside=False):\n    fully_shard(unit)\n"
     loop = f"if policy is not None:\n{indent(loop, '    ')}" if may_be_none else loop
     body = f"policy = {policy}\n{loop}return fully_shard(model)\n"
     assert result.text.endswith(indent(body, "    "))
-    assert result.support >= {"policy_units", *filter(None, [name])}
-    (found,) = [found for found in result.findings if found.rule == "FM101"]
-    assert found.level is Level.REVIEW
-    assert "which modules `policy` picks is seen at run time" in found.message
-    assert "torch.distributed.fsdp.wrap" not in result.text
+    assert result.support == {"policy_units"}
+
+
+BY_MODULE = [
+    pytest.param("partial(_or_policy, policies=POLICIES)", False, id="or, not seen"),
+    pytest.param("make_policy()", True, id="made elsewhere"),
+    pytest.param("POLICIES[args.kind]", True, id="subscript"),
+    pytest.param("ModuleWrapPolicy(*classes)", False, id="star"),
+    pytest.param("partial(transformer_auto_wrap_policy, **kwargs)", False, id="star star"),
+    pytest.param("always_wrap_policy if args.all else None", True, id="conditional"),
+]
+BY_LOOP = """for module in reversed(list(model.modules())):
+    if (
+        module is not model
+        and not isinstance(module, (nn.ModuleList, nn.ModuleDict))
+        and policy(module, recurse=False, nonwrapped_numel=0)
+    ):
+        fully_shard(module)
+"""
+
+
+@pytest.mark.parametrize(("policy", "may_be_none"), BY_MODULE)
+def test_policies_that_only_look_at_the_module_are_asked_in_the_loop(policy: str, may_be_none: bool) -> None:
+    result = _asked(policy)
+    loop = f"if policy is not None:\n{indent(BY_LOOP, '    ')}" if may_be_none else BY_LOOP
+    body = f"policy = {policy}\n{loop}return fully_shard(model)\n"
+    assert result.text.endswith(indent(body, "    "))
+    assert not result.support
+
+
+def test_policy_that_is_not_seen_may_count_where_another_file_counts() -> None:
+    wrap = "import policies\n" + IMPORTS + WRAP + "    return FSDP(model, auto_wrap_policy=make_policy())\n"
+    for counting in (
+        "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n\npolicy = size_based_auto_wrap_policy\n",
+        "def policy(module, recurse, nonwrapped_numel):\n    return nonwrapped_numel > 100\n",
+        "def policy(module, recurse, nonwrapped_numel):\n    return recurse and is_large(module)\n",
+    ):
+        assert rewrite_files({"train.py": wrap, "policies.py": counting}).support == {"policy_units"}
+    objects = "from torch.distributed.fsdp.wrap import CustomPolicy\n\npolicy = CustomPolicy(choose)\n"
+    assert rewrite_files({"train.py": wrap, "policies.py": objects}).support == {"shard_model"}
+
+
+OWN_FUNCTIONS = {
+    "if recurse:\n        return True\n    return isinstance(module, Block)": True,
+    "wrap = isinstance(module, Block)\n    if recurse:\n        return True\n    else:\n        return wrap": True,
+    "del nonwrapped_numel\n    return True if recurse else isinstance(module, Block)": True,
+    "return recurse or isinstance(module, Block)": True,
+    "if not recurse:\n        return isinstance(module, Block)\n    return True": True,
+    "return isinstance(module, Block)": False,
+    "return not recurse or isinstance(module, Block)": False,
+    "return recurse or nonwrapped_numel > 100": False,
+    "recurse = module.inner\n    return recurse or isinstance(module, Block)": False,
+    "if isinstance(module, Block):\n        return False\n    return recurse": False,
+    "for kind in KINDS:\n        return False\n    return recurse": False,
+}
+
+
+@pytest.mark.parametrize("body", OWN_FUNCTIONS)
+def test_own_policy_function(body: str) -> None:
+    policy = f"def policy(module, recurse, nonwrapped_numel):\n    {body}\n"
+    wrap = "def wrap(model):\n    return FSDP(model, auto_wrap_policy=policy)\n"
+    result = rewrite(f"{IMPORTS}\n\n{policy}\n\n{wrap}")
+    assert result.support == (set() if OWN_FUNCTIONS[body] else {"policy_units"})
+    assert policy in result.text
 
 
 def test_mixed_precision_looks_inside_of_everything() -> None:
-    text = "from torch.distributed.fsdp import MixedPrecision\n" + IMPORTS + "\n\ndef wrap(model, policy):\n"
-    result = rewrite(f"{text}    return FSDP(model, auto_wrap_policy=policy, mixed_precision=MixedPrecision())\n")
+    text = "from torch.distributed.fsdp import MixedPrecision\n" + IMPORTS + "\n\ndef wrap(model):\n"
+    policy = "partial(size_based_auto_wrap_policy, force_leaf_modules={Block})"
+    result = rewrite(f"{text}    return FSDP(model, auto_wrap_policy={policy}, mixed_precision=MixedPrecision())\n")
     assert "for unit in policy_units(model, policy, look_inside=True):" in result.text
 
 
@@ -554,7 +621,7 @@ def test_mixed_precision_looks_inside_of_everything() -> None:
 def test_units_with_arguments_of_their_own(policy: str) -> None:
     result = rewrite(IMPORTS + WRAP + f"    return FSDP(model, auto_wrap_policy={policy})\n")
     assert f"    return shard_model(model, auto_wrap_policy={policy})\n" in result.text
-    assert "shard_model logs how many" in result.findings[0].hint
+    assert any("shard_model logs how many" in found.hint for found in result.findings)
 
 
 OWN_LISTS = {
@@ -609,24 +676,6 @@ def test_one_class_that_may_hold_its_own_kind(name: str, modules: str) -> None:
     classes = "\n\nclass Base:\n    pass\n\n\nclass Other(Base):\n    pass\n"
     wrap = f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{{name}}}))\n"
     assert f"    for module in {modules}:\n" in rewrite("from torch import nn\n" + IMPORTS + classes + wrap).text
-
-
-def test_own_policy_function_is_kept() -> None:
-    body = code(
-        """
-        def policy(module, recurse, nonwrapped_numel):
-            return recurse or transformer_auto_wrap_policy(module, recurse, nonwrapped_numel, {Block})
-
-
-        def wrap(model):
-            return FSDP(model, auto_wrap_policy=policy)
-        """
-    )
-    result = rewrite(IMPORTS + "\n\n" + body)
-    loop = "    for unit in policy_units(model, policy, look_inside=False):\n        fully_shard(unit)\n"
-    kept = body.replace("    return FSDP(model, auto_wrap_policy=policy)\n", f"{loop}    return fully_shard(model)\n")
-    assert kept in result.text
-    assert result.support == {"policy_units", "transformer_auto_wrap_policy"}
 
 
 COMMENTED = """\
@@ -831,7 +880,7 @@ def test_policies_that_no_function_can_stand_for(classes: str, behind: str) -> N
             return FSDP(model, auto_wrap_policy=policy)
         """
     result = rewrite(IMPORTS + "\n\n" + code(text).replace("GIVEN", classes).replace("BEHIND", behind or "pass"))
-    assert "for unit in policy_units(model, policy, look_inside=False):" in result.text
+    assert "            and policy(module, recurse=False, nonwrapped_numel=0)\n" in result.text
 
 
 def test_policy_that_activation_checkpointing_is_given_too_stays_one() -> None:
@@ -850,4 +899,4 @@ def test_policy_that_activation_checkpointing_is_given_too_stays_one() -> None:
         """
     result = rewrite(IMPORTS + code(text))
     assert "    return partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n" in result.text
-    assert result.support == {"policy_units", "transformer_auto_wrap_policy"}
+    assert "policy(module, recurse=False, nonwrapped_numel=0)" in result.text

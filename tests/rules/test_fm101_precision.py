@@ -500,3 +500,74 @@ def test_what_a_script_is_started_with_wraps_once() -> None:
     """)
     assert rewrite(text).support == set()
     assert "shard_model" in rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support
+
+
+OWN_MODEL = """
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.last = nn.LayerNorm(8)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.layer(x)))
+
+
+mp = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+model = FSDP(Net(), mixed_precision=mp)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nn.LayerNorm(8)", "nn.BatchNorm1d(8)"),
+        ("nn.LayerNorm(8)", "parts.norm(8)"),
+        ("nn.LayerNorm(8)", "torch.hub.load('norm')"),
+        ("nn.LayerNorm(8)", "nn.utils.spectral_norm(nn.Linear(8, 8))"),
+        ("self.last = ", "self.register_buffer('scale', torch.ones(8))\n        self.last = "),
+        ("class Net(nn.Module)", "class Net(parts.Base)"),
+        ("model = FSDP(Net(),", "net = Net()\nnet.rope = parts.Rope()\nmodel = FSDP(net,"),
+    ],
+)
+def test_buffers_are_cast_unless_the_model_is_seen_to_have_none(old: str, new: str) -> None:
+    seen = rewrite(OWN_MODEL)
+    assert "buffer" not in seen.text
+    assert [level for _, level, _ in seen.summary] == ["rewritten"] * len(seen.summary)
+    unseen = rewrite("import parts\n" + OWN_MODEL.replace(old, new))
+    assert ".buffers()" in unseen.text
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ("mp if bf16 else None", "mp if bf16 else MixedPrecisionPolicy()"),
+        ("None if fp32 else mp", "MixedPrecisionPolicy() if fp32 else mp"),
+    ],
+)
+def test_a_policy_stands_for_the_none_of_a_condition(given: str, becomes: str) -> None:
+    before = HEAD + code(
+        f"""
+        def wrap(model, bf16, fp32):
+            mp = MixedPrecision(param_dtype=torch.bfloat16)
+            return FSDP(model, mixed_precision={given})
+        """
+    )
+    assert f"    mp_policy = {becomes}\n" in rewrite(before).text
+
+
+def test_a_condition_over_what_may_be_none_is_asked_as_a_whole() -> None:
+    before = HEAD + code(
+        """
+        def wrap(model, bf16, mixed):
+            mp = MixedPrecision(param_dtype=torch.bfloat16) if mixed else None
+            return FSDP(model, mixed_precision=mp if bf16 else None)
+        """
+    )
+    assert "    mp_policy = (mp if bf16 else None) or MixedPrecisionPolicy()\n" in rewrite(before).text

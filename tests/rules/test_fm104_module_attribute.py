@@ -192,6 +192,13 @@ TESTS = [
     ("if isinstance(m, DDP):\n        return m.module", "return m.module"),
     ("if isinstance(m, torch.nn.Module):\n        return m.module", "return unwrap(m)"),
     ("if x and not isinstance(m, DDP):\n        return m.module", "return m"),
+    ("match m:\n        case DDP():\n            return m.module", "return m.module"),
+    ("match m:\n        case FSDP():\n            return m.module", "return m"),
+    ("match m:\n        case FSDP() | DDP():\n            return m.module", "return unwrap(m)"),
+    (
+        "match m:\n        case FSDP():\n            return m\n        case _:\n            return m.module",
+        "return m.module",
+    ),
     ("return isinstance(m, FSDP) and m.module.x", "and m.x"),
     ("return isinstance(m, FSDP) or m.module.x", "or m.module.x"),
 ]
@@ -300,3 +307,47 @@ def test_choice_by_a_condition_beside_a_model_that_is_always_wrapped() -> None:
             save(FSDP(net) if sharded else net)
         """
     assert "unwrap(model)" in rewrite(code(text)).text
+
+
+def test_a_class_that_keeps_a_model_as_module_keeps_it() -> None:
+    text = """\
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Bare:
+            def __init__(self, module):
+                self.module = module
+
+            def run(self, x):
+                return self.module.generate(x)
+
+
+        class Shell(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def unwrap(self):
+                return self.module
+
+
+        def use(net, x):
+            model = FSDP(Shell(net))
+            objects = [model, Bare(model)]
+            for each in objects:
+                each.run(x)
+            return model.unwrap(), model.module.unwrap()
+    """
+    after = rewrite(code(text)).text
+    assert "return self.module.generate(x)" in after
+    assert "        return self.module\n" in after
+    assert "return model.unwrap(), model.unwrap()" in after
+
+
+def test_a_choice_between_the_inner_module_and_the_module_is_none() -> None:
+    text = (
+        "    if hasattr(model, '_fsdp_wrapped_module'):\n        inner = model._fsdp_wrapped_module\n"
+        "    else:\n        inner = model\n    return inner\n"
+    )
+    assert rewrite(HEAD + text).text.endswith("fully_shard(net)\n    inner = model\n    return inner\n")

@@ -660,3 +660,9 @@ def test_comment_that_speaks_of_a_backward_pass() -> None:
     result = rewrite(HEAD + text)
     assert "    model.set_requires_gradient_sync(i >= 3)\n" in result.text
     assert not result.support
+
+
+def test_an_attribute_error_that_is_caught_still_comes() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, other):\n"
+    body = "    try:\n        context = other.no_sync()\n    except AttributeError:\n        context = None\n"
+    assert body in rewrite(head + "    model = FSDP(net)\n" + body + "    return model, context\n").text

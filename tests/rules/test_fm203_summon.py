@@ -30,7 +30,6 @@ CASES = [
     "x.enter_context({}(model))",
     "context = lambda: {}(model) if x else contextlib.nullcontext()",
     "return partial({}, model, with_grads=True)",
-    "with {}(model):\n        return model.state_dict()",
     "with {}(model):\n        x.load_state_dict(net)",
 ]
 
@@ -63,6 +62,99 @@ def test_to_generate_the_root_alone_is_gathered(before: str, after: str) -> None
     result = rewrite(HEAD + "    " + before.format("FSDP.summon_full_params") + "\n")
     assert result.text.endswith("    " + after.format("unsharded(model)") + "\n")
     assert result.support == {"unsharded"}
+
+
+READS = [
+    (
+        "for n, p in model.named_parameters():\n        x[n].mul_(0.9).add_(p.detach().float().cpu(), alpha=0.1)",
+        "for n, p in model.named_parameters():\n"
+        "        x[n].mul_(0.9).add_(p.full_tensor().detach().float().cpu(), alpha=0.1)",
+    ),
+    (
+        "for p in model.parameters():\n        x.append((p.data.clone(), p.shape, 2 * p.data > p.numel()))",
+        "for p in model.parameters():\n"
+        "        x.append((p.full_tensor().data.clone(), p.shape, 2 * p.full_tensor().data > p.numel()))",
+    ),
+    (
+        "y = [float(p.norm()) for p in model.parameters()]",
+        "y = [float(p.full_tensor().norm()) for p in model.parameters()]",
+    ),
+    (
+        "return model.state_dict()",
+        "return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
+    ),
+]
+HEAD_OF_TORCH = f"import torch\n{HEAD}"
+
+
+@pytest.mark.parametrize("options", ["", ", writeback=False", ", recurse=True, rank0_only=False"])
+@pytest.mark.parametrize(("before", "after"), READS)
+def test_what_is_read_is_gathered_there(before: str, after: str, options: str) -> None:
+    body = before.replace("\n    ", "\n        ")
+    result = rewrite(HEAD + f"    with FSDP.summon_full_params(model{options}):\n        {body}\n")
+    assert result.text.endswith(f"    model = fully_shard(net)\n    {after}\n")
+    assert not result.support
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_two_models_of_one_block() -> None:
+    text = HEAD_OF_TORCH + "    other = FSDP(x)\n"
+    text += "    with FSDP.summon_full_params(model), FSDP.summon_full_params(other):\n"
+    result = rewrite(text + "        torch.testing.assert_close(model.weight, other.weight)\n")
+    after = "    torch.testing.assert_close(full_tensor(model.weight), full_tensor(other.weight))\n"
+    assert result.text.endswith(f"    other = fully_shard(x)\n{after}")
+    assert result.support == {"full_tensor"}
+
+
+def test_after_an_evaluation_the_model_is_resharded() -> None:
+    text = HEAD_OF_TORCH + "    with torch.no_grad():\n        model(x)\n    with FSDP.summon_full_params(model):\n"
+    result = rewrite(text + "        y = [p.norm() for p in model.parameters()]\n")
+    assert result.text.endswith("    reshard_all(model)\n    y = [full_tensor(p).norm() for p in model.parameters()]\n")
+
+
+def test_what_is_written_becomes_each_ranks_shard() -> None:
+    loop = "        for n, p in model.named_parameters():\n            if n in x:\n"
+    write = "                p.data.copy_(x[n].to(p.dtype))\n"
+    result = rewrite(HEAD + "    with FSDP.summon_full_params(model):\n" + loop + write)
+    assert result.text.endswith(
+        "            if n in x:\n            write_shard(p, x[n].to(p.dtype))\n".replace("            if", "        if")
+    )
+    assert result.support == {"write_shard"}
+
+
+KEPT = [
+    pytest.param("for p in model.parameters():\n        p.mul_(2)", id="in place"),
+    pytest.param("for p in model.parameters():\n        p.view(-1).zero_()", id="in place, of a view"),
+    pytest.param("for p in model.parameters():\n        p.data = x", id="another tensor"),
+    pytest.param("for p in model.parameters():\n        p[0] = x", id="a part"),
+    pytest.param("for p in model.parameters():\n        torch.nn.init.normal_(p)", id="by a function"),
+    pytest.param("for p in model.parameters():\n        x.append(p)", id="kept"),
+    pytest.param("for p in model.parameters():\n        x.append(p.grad.norm())", id="gradients"),
+    pytest.param("for p in model.parameters():\n        if x:\n            print(p.norm())", id="below a condition"),
+    pytest.param("for p in model.parameters():\n        x(p.norm())", id="unknown function"),
+    pytest.param("y = [p.norm() for p in model.parameters()]\n    x.save()", id="unknown method"),
+    pytest.param("y = [p.norm() for p in model.parameters()]\n    model(x)", id="forward"),
+    pytest.param("y = model.weight.norm()", id="attribute"),
+]
+
+
+@pytest.mark.parametrize("body", KEPT)
+def test_what_is_not_seen_through_stays_in_a_context(body: str) -> None:
+    body = body.replace("\n    ", "\n        ")
+    result = rewrite(HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model):\n        {body}\n")
+    assert "    with summon_full_params(model):\n" in result.text
+
+
+@pytest.mark.parametrize("options", ["rank0_only=True", "recurse=False", "offload_to_cpu=True", "with_grads=True"])
+def test_options_that_ask_for_more_stay_in_a_context(options: str) -> None:
+    text = f"    with FSDP.summon_full_params(model, {options}):\n        y = [p.norm() for p in model.parameters()]\n"
+    assert f"    with summon_full_params(model, {options}):\n" in rewrite(HEAD + text).text
+
+
+def test_what_is_lost_stays_lost() -> None:
+    text = "    with FSDP.summon_full_params(model, writeback=False):\n"
+    text += "        for p in model.parameters():\n            p.copy_(x)\n"
+    assert "    with summon_full_params(model, writeback=False):\n" in rewrite(HEAD + text).text
 
 
 def test_around_nothing_it_goes() -> None:

@@ -236,3 +236,34 @@ def test_training_that_ends_a_turn_frees_them() -> None:
     )
     result = rewrite("import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n" + text)
     assert "reshard_all" not in result.text
+
+
+def test_an_iterator_that_is_read_behind_a_backward_needs_nothing() -> None:
+    text = """\
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Scaler:
+            def __init__(self, args):
+                self.inner = torch.amp.GradScaler(enabled=args.fp16)
+
+            def __call__(self, loss, optimizer, parameters):
+                BODY
+                self.inner.step(optimizer)
+
+
+        def train(net, loader, args):
+            model = FSDP(net)
+            optimizer = torch.optim.SGD(model.parameters())
+            scaler = Scaler(args)
+            for x in loader:
+                loss = model(x)
+                scaler(loss, optimizer, parameters=model.parameters())
+                with torch.no_grad():
+                    model(x)
+    """
+    behind = "self.inner.scale(loss).backward()\n                assert parameters is not None"
+    before = "parameters = list(parameters)\n                self.inner.scale(loss).backward()"
+    assert "reshard_all" not in rewrite(code(text.replace("BODY", behind))).text
+    assert "reshard_all(model)" in rewrite(code(text.replace("BODY", before))).text

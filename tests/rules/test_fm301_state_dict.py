@@ -387,7 +387,6 @@ AT_RUN_TIME = [
     pytest.param(f"with {FULL}: model.state_dict()", id="one line"),
     pytest.param(f"context = {FULL}\n    return context", id="kept for later"),
     pytest.param(f"with {FULL} if rank else path:\n        model.state_dict()", id="conditional expression"),
-    pytest.param(f"with {FULL}:\n        path(model)", id="the model is passed on"),
     pytest.param("with FSDP.state_dict_type(model, StateDictType[path]):\n        model.state_dict()", id="by name"),
     pytest.param("with FSDP.state_dict_type(*path):\n        model.state_dict()", id="star"),
     pytest.param(
@@ -424,7 +423,6 @@ WRITTEN = "    state = get_model_state_dict(model, options=StateDictOptions(full
     "beside",
     [
         "    with FSDP.state_dict_type(model, StateDictType[path]):\n        return model.state_dict()\n",
-        f"    with {FULL}:\n        path(model)\n",
         "    FSDP.set_state_dict_type(model, path)\n    return model.state_dict()\n",
     ],
 )
@@ -866,3 +864,62 @@ def test_line_above_a_call_goes_with_the_block_that_is_taken_away() -> None:
         )
     ).text
     assert "\n    reshard_all(model)\n    optim_state = " in text
+
+
+HANDED_ON = [
+    "path(model)",
+    "path({'model': model})",
+    "path(*[model], state=path)",
+    "model.save_pretrained(path)",
+    "objects = [model]\n        path(objects)",
+]
+
+
+@pytest.mark.parametrize("body", HANDED_ON)
+def test_a_library_that_is_given_the_model_reads_whole_tensors(body: str) -> None:
+    result = rewrite(HEAD + f"    with {FULL}:\n        {body}\n")
+    assert f"    with full_state_dicts(model):\n        {body}\n" in result.text
+    assert result.support == {"full_state_dicts"}
+
+
+def test_settings_of_a_context_for_a_library_are_kept() -> None:
+    context = "FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True))"
+    result = rewrite(HEAD + f"    with {context}:\n        path(model)\n")
+    assert "    with full_state_dicts(model, rank0_only=True):\n        path(model)\n" in result.text
+
+
+@pytest.mark.parametrize(
+    "body", ["path(model.state_dict())", "model.save_pretrained(path, state_dict=model.state_dict())", "len(model)"]
+)
+def test_a_library_that_is_given_a_state_dict_needs_no_context(body: str) -> None:
+    result = rewrite(HEAD + f"    with {FULL}:\n        {body}\n")
+    assert "full_state_dicts" not in result.text
+
+
+def test_a_context_around_a_method_that_gathers_two_calls_further_down_stays() -> None:
+    text = """\
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+
+            def collect(self):
+                return self.gather()
+
+            def gather(self):
+                return self.model.state_dict()
+
+            def save(self):
+                with FSDP.state_dict_type(self.model, StateDictType.KIND):
+                    return self.collect()
+
+
+        Trainer(net).save()
+    """
+    sharded = rewrite(code(text.replace("KIND", "SHARDED_STATE_DICT"))).text
+    assert "with state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT):" in sharded
+    assert "return model_state_dict(self.model)" in sharded
+    local = rewrite(code(text.replace("KIND", "LOCAL_STATE_DICT")))
+    assert [f.rule for f in local.findings if f.level is Level.MANUAL] == ["FM301"]

@@ -83,46 +83,32 @@ def test_full_state_on_the_cpu_of_every_rank(before: str) -> None:
     assert f"state = get_optimizer_state_dict(model, optimizer, {FULL_ON_RANK_0})\n" in changed(only)
     for elsewhere in ("if rank >= 0", "if local_rank == 0", "for _ in saved"):
         text = changed(only.replace("if rank == 0", elsewhere))
-        assert "state = full_optim_state_dict(model, optimizer, rank" in text, elsewhere
+        assert "state = full_optim_state_dict(model, optimizer" in text, elsewhere
 
 
-CALLS = [
-    ("scatter_full_optim_state_dict(saved, model)", "scatter_full_optim_state_dict(saved, model)"),
-    (
-        "scatter_full_optim_state_dict(saved, model, None, optimizer)",
-        "scatter_full_optim_state_dict(saved, model, optimizer)",
-    ),
-    (
-        "shard_full_optim_state_dict(saved, model, optim=optimizer)",
-        "shard_full_optim_state_dict(saved, model, optim=optimizer)",
-    ),
-    (
-        "shard_full_optim_state_dict(saved, model, model.parameters())",
-        "shard_full_optim_state_dict(saved, model)",
-    ),
-    (
-        "flatten_sharded_optim_state_dict(saved, model, optimizer)",
-        "flatten_sharded_optim_state_dict(saved, model, optimizer)",
-    ),
-    ("rekey_optim_state_dict(saved, rank, model)", "rekey_optim_state_dict(saved, rank, model)"),
-    ("optim_state_dict_to_load(model, optimizer, saved)", "optim_state_dict_to_load(model, optimizer, saved)"),
-    (
-        "optim_state_dict_to_load(model, optimizer, saved, load_directly=True)",
-        "optim_state_dict_to_load(model, optimizer, saved, load_directly=True)",
-    ),
-    (
-        "optim_state_dict_to_load(model=model, optim=optimizer, optim_state_dict=saved, group=None)",
-        "optim_state_dict_to_load(model=model, optim=optimizer, optim_state_dict=saved)",
-    ),
+TO_LOAD = "optim_state_dict_to_load(model, optimizer, saved)"
+HANDED_ON = [
+    "scatter_full_optim_state_dict(saved, model, None, optimizer)",
+    "shard_full_optim_state_dict(saved, model, optim=optimizer)",
+    "flatten_sharded_optim_state_dict(saved, model, optimizer)",
+    TO_LOAD,
+    "optim_state_dict_to_load(model, optimizer, saved, load_directly=True)",
+    "optim_state_dict_to_load(model=model, optim=optimizer, optim_state_dict=saved, group=None)",
 ]
 
 
-@pytest.mark.parametrize(("before", "after"), CALLS, ids=[before for before, _ in CALLS])
-def test_state_that_is_handed_on(before: str, after: str) -> None:
+@pytest.mark.parametrize("before", HANDED_ON)
+def test_state_that_is_handed_on(before: str) -> None:
     result = rewrite(HEAD + f"    return FSDP.{before}\n")
-    assert result.text.endswith(f"    model = fully_shard(net)\n    return {after}\n")
-    assert result.support == {after.split("(")[0]}
+    assert result.text.endswith(f"    model = fully_shard(net)\n    return {TO_LOAD}\n")
+    assert result.support == {"optim_state_dict_to_load"}
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_other_keys() -> None:
+    result = rewrite(HEAD + "    return FSDP.rekey_optim_state_dict(saved, rank, model)\n")
+    assert result.text.endswith("    return rekey_optim_state_dict(saved, rank, model)\n")
+    assert result.support == {"rekey_optim_state_dict"}
 
 
 LOADS = [
@@ -249,8 +235,16 @@ def test_evaluation_before() -> None:
 
 
 def test_compiled_model_keeps_its_names() -> None:
+    """Torch's functions take `_orig_mod.` out of the names, which FSDP1 left there."""
     text = "    model = torch.compile(model)\n    return FSDP.full_optim_state_dict(model, optimizer)\n"
-    assert "return full_optim_state_dict(model, optimizer)" in body(text)
+    read = f"get_optimizer_state_dict(model, optimizer, {FULL_ON_RANK_0})"
+    assert f"return with_compiled_names(model, {read})" in changed(text)
+    chosen = text.replace("    return FSDP.full_", "    FSDP.set_state_dict_type(model, rank)\n    return FSDP.")
+    assert "return with_compiled_names(model, optim_state_dict(model, optimizer))" in changed(chosen)
+    every = text.replace("optimizer)", "optimizer, rank0_only=False)")
+    assert "return with_compiled_names(model, full_optim_state_dict(model, optimizer))" in changed(every)
+    load = f"    model = torch.compile(model)\n    optimizer.load_state_dict(FSDP.{TO_LOAD})\n"
+    assert f"set_optimizer_state_dict(model, optimizer, without_compiled_names(saved), {LOADED})" in changed(load)
 
 
 @pytest.mark.parametrize("last", ["saved", "saved['optim']", "torch.load(saved)"])
@@ -268,7 +262,7 @@ def test_order_that_goes_by_the_version_of_torch() -> None:
 
 
 CONTEXTS = [
-    ("StateDictType.FULL_STATE_DICT", "full_optim_state_dict(model, optimizer, rank0_only=False)"),
+    ("StateDictType.FULL_STATE_DICT", "full_optim_state_dict(model, optimizer)"),
     (
         "StateDictType.FULL_STATE_DICT, None, FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)",
         f"get_optimizer_state_dict(model, optimizer, {FULL_ON_RANK_0})",
@@ -333,13 +327,8 @@ def test_arguments_over_several_lines() -> None:
     s = full_optim_state_dict(
         model,  # the whole of it
         optimizer,
-        rank0_only=False,
     )
-    o = optim_state_dict_to_load(
-        model,
-        optimizer,
-        saved["a"],
-    )
+    o = optim_state_dict_to_load(model, optimizer, saved["a"])
     return s, o
 """
     assert body(before) == after
@@ -368,17 +357,23 @@ def save(net, optimizer, group):
 @pytest.mark.parametrize(
     ("call", "after"),
     [
-        ("optim_state_dict(model, optimizer, group=group)", "optim_state_dict(model, optimizer, rank0_only=False)"),
+        ("optim_state_dict(model, optimizer, group=group)", "full_optim_state_dict(model, optimizer)"),
         (
             "optim_state_dict(model, optimizer, group=model.process_group)",
-            "optim_state_dict(model, optimizer, rank0_only=False)",
+            "full_optim_state_dict(model, optimizer)",
         ),
         (
             "sharded_optim_state_dict(model, optimizer, group=group)",
             "get_optimizer_state_dict(model, optimizer, options=StateDictOptions(cpu_offload=True))",
         ),
-        ("full_optim_state_dict(model, optimizer, group=everyone)", "full_optim_state_dict(model, optimizer)"),
-        ("full_optim_state_dict(model, optimizer, group=group)", "full_optim_state_dict(model, optimizer)"),
+        (
+            "full_optim_state_dict(model, optimizer, group=everyone)",
+            "full_optim_state_dict(model, optimizer, rank0_only=True)",
+        ),
+        (
+            "full_optim_state_dict(model, optimizer, group=group)",
+            "full_optim_state_dict(model, optimizer, rank0_only=True)",
+        ),
     ],
 )
 def test_group_of_the_model(call: str, after: str) -> None:
@@ -405,6 +400,7 @@ LEFT = [
     ("FSDP.optim_state_dict_to_load(model, optimizer, saved, is_named_optimizer=True)", "is_named_optimizer"),
     ("FSDP.optim_state_dict_to_load(saved, rank, optimizer)", "which of its arguments is the model"),
     ("FSDP.scatter_full_optim_state_dict(saved, model, rank)", "its optim_input is `rank`"),
+    ("FSDP.scatter_full_optim_state_dict(saved, model)", "which optimizer loads it"),
     ("FSDP.full_optim_state_dict(optim=optimizer, *saved)", "not followed"),
 ]
 
@@ -437,10 +433,8 @@ ALIGNED = """\
 def test_arguments_below_one_another_are_moved_along() -> None:
     assert rewrite(HEAD + ALIGNED).text.endswith(
         """\
-    loaded = optim_state_dict_to_load(model=model,
-                                      optim=optimizer,
-                                      optim_state_dict=rank)
-    full = full_optim_state_dict(model, optimizer, rank0_only=False)
+    loaded = optim_state_dict_to_load(model, optimizer, rank)
+    full = full_optim_state_dict(model, optimizer)
     return rekey_optim_state_dict(
         loaded,
         full,
@@ -451,12 +445,7 @@ def test_arguments_below_one_another_are_moved_along() -> None:
     inside = "".join(f"    {line}\n" for line in ALIGNED.splitlines()[:3])
     context = "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
     text = rewrite(f"{HEAD}{context}{inside}    return loaded\n").text
-    assert text.endswith(
-        "    loaded = optim_state_dict_to_load(model=model,\n"
-        "                                      optim=optimizer,\n"
-        "                                      optim_state_dict=rank)\n"
-        "    return loaded\n"
-    )
+    assert text.endswith("    loaded = optim_state_dict_to_load(model, optimizer, rank)\n    return loaded\n")
 
 
 def test_static_method_called_on_a_model() -> None:
@@ -481,5 +470,47 @@ def test_result_that_nothing_uses() -> None:
     assert result.support == set()
     (found,) = [f for f in result.findings if f.level is Level.REVIEW]
     assert "never loaded" in found.message
-    used = rewrite(HEAD + text.replace("print(rank)", "return sharded"))
-    assert used.support == {"scatter_full_optim_state_dict"}
+    used = HEAD + text.replace("print(rank)", "return sharded")
+    check_marked(used, "FM303", Level.MANUAL, "which optimizer loads it")
+
+
+@pytest.mark.parametrize(
+    "call", ["FSDP.optim_state_dict(model, optimizer)", "FSDP.full_optim_state_dict(model, optimizer)"]
+)
+@pytest.mark.parametrize("made", ["    optimizer = Shell(torch.optim.SGD(net.parameters()))\n", ""])
+def test_an_object_around_an_optimizer_needs_a_person(call: str, made: str) -> None:
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "class Shell:\n    def __init__(self, optim):\n        self.optim = optim\n\n\n"
+        f"def use(net, optimizer: Shell):\n    model = FSDP(net)\n{made}    return {call}\n"
+    )
+    found = [f for f in rewrite(text).findings if f.rule == "FM303"]
+    assert [f.level for f in found] == [Level.MANUAL]
+    assert "torch.optim.Optimizer" in found[0].message
+
+
+TURNS = """\
+def load(model, optimizer, saved):
+    ready = FSDP.optim_state_dict_to_load(model, optimizer, saved)
+    optimizer.load_state_dict(ready)
+
+
+def resume(net, optimizer, saved, get_local_rank, world):
+    model = FSDP(net, use_orig_params=True)
+    for turn in range(world):
+        if {test}:
+            load(model, optimizer, saved)
+        dist.barrier()
+"""
+
+
+def test_ranks_that_load_in_turns_would_wait_for_each_other() -> None:
+    """FSDP1 flattened what each rank had read; torch's function broadcasts it."""
+    text = HEAD.partition("def use")[0] + TURNS.format(test="turn == get_local_rank()")
+    found = [finding for finding in rewrite(text).findings if finding.level is Level.MANUAL]
+    assert [(finding.rule, "one after the other" in finding.message) for finding in found] == [("FM303", True)]
+
+
+def test_a_loop_that_is_about_no_ranks_has_no_turns() -> None:
+    text = HEAD.partition("def use")[0] + TURNS.format(test="turn == world - 1")
+    assert "set_optimizer_state_dict(" in rewrite(text).text

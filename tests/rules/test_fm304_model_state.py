@@ -354,6 +354,14 @@ def test_what_may_be_wrapped_is_for_a_person() -> None:
     assert "torch.save(module.state_dict(), path)" in check_marked(text, "FM304", words="cannot be seen").text
 
 
+def test_a_function_that_gathers_dtensors_itself_is_fsdp2_already() -> None:
+    gathered = "{k: v.full_tensor() for k, v in module.state_dict().items()}"
+    text = ANY.format(statement=f"torch.save({gathered}, path)")
+    result = rewrite(text)
+    assert gathered in result.text
+    assert "FM304" not in {finding.rule for finding in result.findings}
+
+
 def test_load_of_what_may_be_wrapped_stays() -> None:
     """Whole tensors are not loaded into shards without an error."""
     assert rewrite(ANY.format(statement="module.load_state_dict(path)")).text.endswith(
@@ -391,3 +399,42 @@ def main(net, path, world):
 )
 def test_load_in_a_process_without_a_group(start: str, after: str) -> None:
     assert after in rewrite(ALONE.format(start=start)).text
+
+
+OBJECTS = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Counter:
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def take(objects):
+    for each in objects.values():
+        BODY
+
+
+def use(net):
+    take({"model": FSDP(net), "counter": Counter()})
+"""
+
+
+def test_what_may_be_no_module_keeps_its_method() -> None:
+    after = rewrite(OBJECTS.replace("BODY", "state = each.state_dict()")).text
+    full = "get_model_state_dict(each, options=StateDictOptions(full_state_dict=True))"
+    assert f"state = ( {full} if isinstance(each, nn.Module) else each.state_dict() )" in " ".join(after.split())
+
+
+def test_what_is_asked_to_be_a_module_is_a_model_and_the_rest_none() -> None:
+    body = (
+        "if isinstance(each, nn.Module):\n            print(each.state_dict())\n"
+        "        else:\n            each.load_state_dict({})\n            print(each.state_dict())"
+    )
+    after = rewrite(OBJECTS.replace("BODY", body)).text
+    assert "print(get_model_state_dict(each, options=StateDictOptions(full_state_dict=True)))" in after
+    assert "each.load_state_dict({})\n            print(each.state_dict())" in after

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_noop, rewrite
+from ..helpers import check_noop, meaning, rewrite
 
 HEAD = """\
 import torch
@@ -50,6 +50,44 @@ def test_sharded_optimizer(imports: str, name: str) -> None:
     new = "load_sharded_optim_state_dict(model_state_dict=state, optimizer_key='o', storage_reader=reader)"
     assert text.endswith(f"    return {new}\n")
     assert "load_sharded_optimizer_state_dict" not in text
+
+
+INTO_ITS_OWN = """\
+    saved = load_sharded_optimizer_state_dict(model.state_dict(), "optim", reader{planner})
+    own = saved{item}
+    {loads}
+"""
+OPTIMIZER = "from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict"
+READY = "    optimizer.load_state_dict(FSDP.optim_state_dict_to_load({}, {}, state))\n"
+
+
+@pytest.mark.parametrize("item", ['["optim"]', '.get("optim")', '.pop("optim", None)'])
+@pytest.mark.parametrize("planner", [", planner", ", planner=planner", ""])
+def test_into_the_optimizers_own_state(item: str, planner: str) -> None:
+    load = READY.format("model", "net.optimizer").replace("optimizer.", "net.optimizer.", 1).replace("state)", "own)")
+    head = HEAD.replace("IMPORT", OPTIMIZER)
+    result = rewrite(head + INTO_ITS_OWN.format(item=item, planner=planner, loads=load.strip()))
+    text = meaning(result.text)
+    assert "saved = {'optim': get_optimizer_state_dict(model, net.optimizer)}\n" in text
+    chosen = "planner" if planner else "DefaultLoadPlanner(allow_partial_load=True)"
+    assert f"dcp.load(saved, storage_reader=reader, planner={chosen})\n" in text
+    assert text.endswith("set_optimizer_state_dict(model, net.optimizer, own, options=StateDictOptions(strict=False))")
+    assert result.support == set()
+
+
+def test_optimizer_of_the_function_that_loads_it() -> None:
+    reads = "    saved = load_sharded_optimizer_state_dict({}, 'optim', reader)\n"
+    reads += "    resume(model, net.optimizer, saved['optim'])\n"
+    load = f"\n\ndef resume(module, optimizer, state):\n{READY.format('module', 'optimizer')}"
+    result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + reads + load)
+    assert "    saved = {'optim': get_optimizer_state_dict(model, net.optimizer)}\n" in result.text
+    assert "load_sharded_optim_state_dict" not in result.support
+
+
+def test_optimizer_that_is_made_below() -> None:
+    load = "    optimizer = torch.optim.AdamW(model.parameters())\n" + READY.format("model", "optimizer")
+    text = INTO_ITS_OWN.format(item='["optim"]', planner="", loads=load.strip().replace("state)", "own)"))
+    assert "load_sharded_optim_state_dict" in rewrite(HEAD.replace("IMPORT", OPTIMIZER) + text).support
 
 
 ALIAS = "import torch.distributed.checkpoint as dist_cp"

@@ -149,7 +149,7 @@ def test_policy_of_another_file_that_a_dynamic_call_uses_too_keeps_its_form() ->
     files["b.py"] = files["a.py"].replace("(model)", "(model, **kwargs)").replace("POLICY)", "POLICY, **kwargs)")
     result = rewrite_files(files)
     assert "POLICY = ModuleWrapPolicy({Block})\n" in result.after["policies.py"]
-    assert result.support == {"ModuleWrapPolicy", "shard_model"}
+    assert result.support == {"shard_model"}
 
 
 def test_strategy_of_a_config_file() -> None:

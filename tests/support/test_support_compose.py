@@ -79,11 +79,6 @@ def test_nothing_of_fsdp1_is_imported() -> None:
         assert not gone & set(statement.replace(",", " ").split()[3:])
 
 
-def test_attributes_of_a_function_come_with_it() -> None:
-    text = compose(["size_based_auto_wrap_policy"])
-    assert "size_based_auto_wrap_policy.FORCE_LEAF_MODULES = {nn.MultiheadAttention}" in text
-
-
 def test_comments_above_a_constant_come_with_it() -> None:
     assert "# What `set_state_dict_type` set" in compose(["state_dict_type"])
 
@@ -123,18 +118,18 @@ def test_update_leaves_a_file_that_has_everything() -> None:
 
 
 def test_update_recomposes_a_file_nobody_touched() -> None:
-    more = ["no_sync", "ModuleWrapPolicy"]
+    more = ["no_sync", "shard_model"]
     assert update(compose(["unwrap"]), more) == compose(["unwrap", *more])
 
 
 def test_update_keeps_edits_and_additions() -> None:
     text = compose(["unwrap"]).replace("else model.module", "else model.inner") + "\n\nMINE = 1\n"
-    new = update(text, ["unwrap", "no_sync", "state_dict_type", "ModuleWrapPolicy"])
+    new = update(text, ["unwrap", "no_sync", "state_dict_type", "shard_model"])
     compile(new, "fsdp2_support.py", "exec")
     assert "else model.inner" in new
     assert new.count("def unwrap") == 1
     assert "MINE = 1" in new
-    assert parse(new) == parse(compose(["unwrap", "no_sync", "state_dict_type", "ModuleWrapPolicy"]))
+    assert parse(new) == parse(compose(["unwrap", "no_sync", "state_dict_type", "shard_model"]))
     assert update(new, ["no_sync"]) is new
     found = read(new)
     assert {"nn", "WeakKeyDictionary", "contextmanager"} <= found.imports.keys()

@@ -28,28 +28,6 @@ def support() -> ModuleType:
     return module
 
 
-POLICIES = [
-    "always_wrap_policy",
-    "lambda_auto_wrap_policy",
-    "transformer_auto_wrap_policy",
-    "size_based_auto_wrap_policy",
-    "_module_wrap_policy",
-    "_or_policy",
-]
-
-
-@pytest.mark.parametrize("name", POLICIES)
-def test_policies_have_the_same_parameters(name: str, support: ModuleType) -> None:
-    old, new = (inspect.signature(getattr(v, name)).parameters for v in (fsdp1_wrap, support))
-    assert [(p.name, p.kind, p.default) for p in new.values()] == [(p.name, p.kind, p.default) for p in old.values()]
-
-
-def test_size_policy_has_the_same_defaults(support: ModuleType) -> None:
-    old, new = fsdp1_wrap.size_based_auto_wrap_policy, support.size_based_auto_wrap_policy
-    assert new.FORCE_LEAF_MODULES == old.FORCE_LEAF_MODULES
-    assert new.EXCLUDE_WRAP_MODULES == old.EXCLUDE_WRAP_MODULES
-
-
 def test_shard_model_has_the_parameters_of_the_constructor(support: ModuleType) -> None:
     old = inspect.signature(fsdp1.FullyShardedDataParallel.__init__).parameters
     new = inspect.signature(support.shard_model).parameters
@@ -108,32 +86,32 @@ def test_units_are_those_of_fsdp1(seed: int, support: ModuleType) -> None:
     def accepts(module: nn.Module) -> bool:
         return len(list(module.children())) == 2
 
-    def policies(v: Any) -> list[Any]:
-        by_size = partial(v.size_based_auto_wrap_policy, min_num_params=numel)
-        by_name = partial(v.lambda_auto_wrap_policy, lambda_fn=accepts)
-        return [
-            by_size,
-            by_name,
-            partial(by_size, force_leaf_modules={nn.Sequential}),
-            partial(by_size, exclude_wrap_modules={nn.Linear}),
-            partial(v.transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear, nn.MultiheadAttention}),
-            partial(v._module_wrap_policy, module_classes={nn.Linear}),
-            partial(v._or_policy, policies=[by_size, by_name]),
-            v.always_wrap_policy,
-            v.ModuleWrapPolicy([nn.Sequential, nn.Linear]),
-            v.CustomPolicy(accepts),
-        ]
+    v = fsdp1_wrap
+    by_size = partial(v.size_based_auto_wrap_policy, min_num_params=numel)
+    by_name = partial(v.lambda_auto_wrap_policy, lambda_fn=accepts)
+    policies = [
+        by_size,
+        by_name,
+        partial(by_size, force_leaf_modules={nn.Sequential}),
+        partial(by_size, exclude_wrap_modules={nn.Linear}),
+        partial(v.transformer_auto_wrap_policy, transformer_layer_cls={nn.Linear, nn.MultiheadAttention}),
+        partial(v._module_wrap_policy, module_classes={nn.Linear}),
+        partial(v._or_policy, policies=[by_size, by_name]),
+        v.always_wrap_policy,
+        v.ModuleWrapPolicy([nn.Sequential, nn.Linear]),
+        v.CustomPolicy(accepts),
+    ]
 
-    for old, new in zip(policies(fsdp1_wrap), policies(support), strict=True):
+    for policy in policies:
         names = {module: name for name, module in model.named_modules()}
-        ours = [names[unit] for unit in support.wrap_targets(model, new, None, ignored, params)]
-        assert ours == picked_by_fsdp1(model, old, ignored, params), new
+        ours = [names[unit] for unit in support.wrap_targets(model, policy, None, ignored, params)]
+        assert ours == picked_by_fsdp1(model, policy, ignored, params), policy
 
 
 def test_shared_module_is_one_unit(support: ModuleType) -> None:
     shared = nn.Linear(2, 2)
     model = nn.Sequential(nn.Sequential(shared), nn.Sequential(nn.Linear(2, 2), shared))
-    units = support.wrap_targets(model, support.always_wrap_policy)
+    units = support.wrap_targets(model, fsdp1_wrap.always_wrap_policy)
     assert list(units) == [shared, model[0], model[1][0], model[1]]
     assert list(support.post_order(model)) == [shared, model[0], model[1][0], model[1], model]
 
@@ -166,13 +144,3 @@ def test_buffers_are_cast_where_fsdp1_did(support: ModuleType) -> None:
     assert model.index.dtype is torch.int64
     assert model[0].running_mean.dtype is torch.float32
     assert model[1].weight.dtype is torch.float32
-
-
-@pytest.mark.parametrize(("name", "expected"), [("FULL_SHARD", {}), ("HYBRID_SHARD", {}), ("NO_SHARD", {})])
-def test_strategies_that_free_parameters_after_forward(name: str, expected: Any, support: ModuleType) -> None:
-    assert support.reshard_kwargs(name) == expected
-
-
-@pytest.mark.parametrize("name", ["SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"])
-def test_strategies_that_keep_parameters_after_forward(name: str, support: ModuleType) -> None:
-    assert support.reshard_kwargs(name) == {"reshard_after_forward": False}

@@ -28,4 +28,5 @@ def fsdp2_shard_model(module: nn.Module, **kwargs: Any) -> nn.Module:
 
 
 FSDP1 = SimpleNamespace(**{**vars(fsdp1), **vars(fsdp1_wrap), "shard_model": fsdp1_shard_model})
-FSDP2 = SimpleNamespace(**{**vars(fsdp2_support), "shard_model": fsdp2_shard_model})
+# Policies stay torch's own.
+FSDP2 = SimpleNamespace(**{**vars(fsdp1_wrap), **vars(fsdp2_support), "shard_model": fsdp2_shard_model})

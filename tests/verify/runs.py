@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,14 @@ class Case:
     world: int = 2
     repeat: int = 0
     """Another one draws other weights, other data and another floor."""
+    scripts: tuple[str, str] = ("original.py", "migrated.py")
+    extra: tuple[str, ...] = ()
+    """For the probe."""
 
     @property
     def base(self) -> str:
         """What identifies the original's run."""
-        return json.dumps([self.options, self.world, self.repeat], sort_keys=True)
+        return json.dumps([self.options, self.world, self.repeat, self.scripts], sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -66,22 +70,25 @@ class Program:
 class Fleet:
     """Makes all runs that the cases need, each original and floor once, in one process."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, more: Mapping[str, str] | None = None) -> None:
+        """`more` are files by name that lie beside the programs."""
         self._home = home
+        self._more = more or {}
         self._done: set[str] = set()
         self._jobs: list[Job] = []
 
     def observe(self, cases: list[Case]) -> None:
         """Run what is missing: originals, floors (which also save their initial weights), and the FSDP2 programs."""
         for case in cases:
-            self._plan(case, "original", "original.py", [])
+            before, after = case.scripts
+            self._plan(case, "original", before, [])
             moved = ["--perturb", str(1 + case.repeat), "--save-init", str(self._weights(case))]
-            self._plan(case, "floor", "original.py", moved)
-            self._plan(case, "rewritten", "migrated.py", [])
+            self._plan(case, "floor", before, moved)
+            self._plan(case, "rewritten", after, [])
         self._go()
         for case in cases:
             if self._transplants(case):
-                self._plan(case, "transplanted", "migrated.py", ["--load-init", str(self._weights(case))])
+                self._plan(case, "transplanted", case.scripts[1], ["--load-init", str(self._weights(case))])
         self._go()
 
     def programs(self, wanted: list[Program]) -> None:
@@ -153,11 +160,13 @@ class Fleet:
         if key in self._done:
             return
         self._done.add(key)
-        options = {**case.options, "seed": case.repeat, "mutation": case.mutation if script == "migrated.py" else ""}
-        self._put(self._place(case, which), script, options, extra, case.world)
+        options = {**case.options, "seed": case.repeat, "mutation": case.mutation if script == case.scripts[1] else ""}
+        self._put(self._place(case, which), script, options, [*case.extra, *extra], case.world)
 
     def _put(self, place: Path, script: str, options: dict[str, Any], extra: list[str], world: int) -> None:
         tree = make_tree(place / "tree", **options)
+        for name, text in self._more.items():
+            (tree / name).write_text(text, encoding="utf-8")
         probe = ["--out", str(place / "records"), "--max-steps", str(STEPS), *extra, script]
         self._jobs.append(Job([*PROBE, *probe], str(tree), world, str(place / "log")))
 

@@ -89,6 +89,16 @@ def test_a_unit_that_is_called_several_times_a_backward_is_told_apart() -> None:
     assert mark(run(17, 9), run(25, 9)) is Mark.FAIL
 
 
+def test_several_forwards_a_backward_and_weights_kept_between_micro_batches_are_told_apart_together() -> None:
+    kept = tuple(replace(unit, strategy="SHARD_GRAD_OP") for unit in (BLOCK, ROOT))
+    before = run(3, 3, micro_batches=2, unit_forwards=4, units=kept)
+    found = row(before, run(10, 5, micro_batches=2, unit_forwards=4, units=kept))
+    assert (found.mark, found.warns) == (Mark.INFO, True)
+    assert mark(before, run(13, 5, micro_batches=2, unit_forwards=4, units=kept)) is Mark.FAIL
+    freed = run(3, 3, micro_batches=2, unit_forwards=4)
+    assert mark(freed, run(10, 5, micro_batches=2, unit_forwards=4)) is Mark.FAIL, "FULL_SHARD keeps nothing"
+
+
 def test_padding_of_a_group_explains_as_much_as_it_adds() -> None:
     padded = (BLOCK, replace(ROOT, padded_numel=10, reduced_numel=10))
     assert mark(run(5, 3), run(5, 3, 500, units=padded)) is Mark.PASS

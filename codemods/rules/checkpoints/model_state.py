@@ -71,11 +71,13 @@ from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.plain_objects import but_for_others, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_setting import is_kept_at_run_time, set_above
 from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
+from codemods.reading.summoned import is_summoned_no_more
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP
 
@@ -103,7 +105,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS:
         return None
-    if is_inside(node, SUMMON, _WRAPPED.sub("", ctx.code(model)), ctx):
+    name = _WRAPPED.sub("", ctx.code(model))
+    if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
     in_context = is_inside(node, CONTEXT, ctx.code(model), ctx)
     if in_context:
@@ -122,7 +125,17 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
         return False
     if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
+    if _deals_in_shards(ctx.scope(model), ctx):
+        return False
     return not _is_wrapped_elsewhere(model, ctx)
+
+
+def _deals_in_shards(function: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a function is written for FSDP2 already: it gathers DTensors itself."""
+    calls = (node for node in ctx.inside(function) if isinstance(node, cst.Call))
+    return isinstance(function, cst.FunctionDef) and any(
+        isinstance(call.func, cst.Attribute) and call.func.attr.value == "full_tensor" for call in calls
+    )
 
 
 def _is_in_ddp(model: cst.BaseExpression, ctx: Context) -> bool:
@@ -151,6 +164,11 @@ def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> boo
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
+    fix = _edit(found, ctx)
+    return but_for_others(fix, found.call, ctx) if fix.edits and may_be_plain(ctx, found.model) else fix
+
+
+def _edit(found: Match, ctx: PlannedContext) -> Fix:
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")

@@ -101,6 +101,8 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     call = ctx.parent(node)
     if ModelKind.FSDP not in held and isinstance(call, cst.Call) and call.args:
         return None  # FSDP1's takes nothing: this is accelerate's, or the program's own
+    if ModelKind.FSDP not in held and _is_missed(node, ctx):
+        return None
     return Match(node, node.value, held)
 
 
@@ -127,6 +129,17 @@ def edit(found: Match, ctx: Context) -> Fix:
     partial = ctx.named(Import("functools", "partial"), found.attribute)
     edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
     return _with_discards(found, choice, ctx, edits, [item, partial], _THROUGH_SUPPORT)
+
+
+def _is_missed(node: cst.Attribute, ctx: Context) -> bool:
+    """`try: context = optimizer.no_sync()` with `except AttributeError:`, which a function would raise too late."""
+    inner: cst.CSTNode = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, cst.Try) and outer.body is inner:
+            caught = [ctx.code(handler.type) for handler in outer.handlers if handler.type is not None]
+            return any("AttributeError" in text for text in caught)
+        inner = outer
+    return False
 
 
 def _is_nested(found: Match, ctx: Context) -> bool:

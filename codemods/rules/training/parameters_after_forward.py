@@ -61,7 +61,8 @@ from codemods.reading.forwards import reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of
 from codemods.reading.optimizers import is_optimizer
-from codemods.reading.unsynced import follows_step
+from codemods.reading.summoned import is_summoned_no_more
+from codemods.reading.unsynced import follows_step, is_backward
 from codemods.reading.words import last_name, words
 
 CODE = "FM209"
@@ -75,7 +76,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
         return None
-    if ModelKind.FSDP not in ctx.kinds(model):
+    if ModelKind.FSDP not in ctx.kinds(model) or is_summoned_no_more(node, ctx.code(model), ctx):
         return None
     calls = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.Call)]
     trained = any(is_optimizer(ctx, outer) for outer in calls)
@@ -86,6 +87,8 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     if not trained and not evaluates:
         return None
     after = reads_after_forward(node, model, ctx, trained) or _is_averaged(node, model, ctx)
+    if _is_read_behind_backward(node, ctx):
+        return None
     is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
     return node if after and not is_clipped else None
 
@@ -108,6 +111,22 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     return Fix(
         [insertion(ctx, call, [f"{item.local}({text})"])], [finding(CODE, level, ctx, call, message, hint)], [item]
     )
+
+
+def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:
+    """`scaler(loss, parameters=model.parameters())`: an iterator, which the function runs dry behind its backward."""
+    argument = ctx.parent(call)
+    taker = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(argument, cst.Arg) or argument.keyword is None or not isinstance(taker, cst.Call):
+        return False
+    name, runs = argument.keyword.value, ctx.runs(taker)
+    return bool(runs) and all(_goes_backward_first(function, name, where) for where, function in runs)
+
+
+def _goes_backward_first(function: cst.FunctionDef, name: str, ctx: Context) -> bool:
+    backward = [ctx.span(call)[0] for call in ctx.calls(function) if is_backward(call)]
+    named = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and node.value == name]
+    return bool(backward) and all(ctx.span(node)[0] > min(backward) for node in named)
 
 
 def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:

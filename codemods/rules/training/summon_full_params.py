@@ -1,4 +1,5 @@
-"""**What it does.** Rewrites `FSDP.summon_full_params(model, ...)` into a context of the support module.
+"""**What it does.** Gathers parameters where the body of `FSDP.summon_full_params(model, ...)` reads them; where it
+does anything else with the model, the context becomes one of the support module.
 
 **Why.** On an FSDP2 model FSDP1's context does nothing, and says nothing: the parameters stay sharded, and what is
 written to a gathered copy is lost.
@@ -7,6 +8,12 @@ written to a gathered copy is lost.
 
 ```python
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def norms(net):
+    model = FSDP(net)
+    with FSDP.summon_full_params(model, writeback=False):
+        return {name: param.norm().item() for name, param in model.named_parameters()}
 
 
 def sample(net, prompt):
@@ -23,6 +30,11 @@ from torch.distributed.fsdp import fully_shard
 from fsdp2_support import unsharded
 
 
+def norms(net):
+    model = fully_shard(net)
+    return {name: param.full_tensor().norm().item() for name, param in model.named_parameters()}
+
+
 def sample(net, prompt):
     model = fully_shard(net)
     with unsharded(model):
@@ -31,7 +43,9 @@ def sample(net, prompt):
 
 ## Fix safety
 
-The support module's context reads and writes whole parameters and gradients and writes back as FSDP1 did, the model may
+Where all that the body does with the model is to read its parameters in a loop, its state dict, or to copy values into
+parameters, on every rank, each is gathered by itself, and written as this rank's shard. Otherwise the support module's
+context reads and writes whole parameters and gradients and writes back as FSDP1 did, the model may
 be called in it, and `model.state_dict()` gives whole tensors there (torch 2.13, 2 ranks). A `load_state_dict` inside of
 it is reported and raises. Where the root's parameters are summoned to call the model or its `generate`, `unsharded` of
 the support module is enough, which gathers them as a forward does; other units gather by themselves.
@@ -46,7 +60,10 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.reading.block_layout import replace_head
+from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
+from codemods.reading.summoned import Body, body_of
 from codemods.tables.names import SUMMON
 
 CODE = "FM203"
@@ -77,6 +94,10 @@ def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
         message = f"{_METHOD} around nothing goes"
         block = cst.ensure_type(ctx.parent(ctx.parent(call) or call), cst.With)
         return Fix([removal(ctx, block)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    around = ctx.parent(ctx.parent(call) or found) if isinstance(call, cst.Call) else None
+    body = body_of(around, ctx) if isinstance(around, cst.With) else None
+    if isinstance(around, cst.With) and body is not None:
+        return _without(around, body, found, ctx)
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
         item = ctx.named(Import(SUPPORT, _UNSHARDED), found)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
@@ -85,6 +106,49 @@ def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, _METHOD), found)
     message = f"{_METHOD} becomes {_METHOD} of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
+    """The body alone: parameters are gathered where they are read, and written as this rank's shard."""
+    message = f"{_METHOD} goes: its body gathers what it reads"
+    findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
+    if ctx.parent(found) is not block.items[0].item:
+        return Fix(findings=findings)  # the first context of the block takes all of it away
+    imports, gathers = [], ctx.named(Import(SUPPORT, "full_tensor"), found)
+    reshards = ctx.named(Import(SUPPORT, "reshard_all"), found)
+    writes = ctx.named(Import(SUPPORT, "write_shard"), found)
+    # An evaluation leaves copies in the model, in the precision of its forward.
+    stale = [each for each in body.models if _may_be_copies(each, found, ctx)] if body.reads or body.writes else []
+    is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
+    edits = replace_head(ctx, block, _lines([f"{reshards.local}({ctx.code(each)})" for each in stale], block, ctx))
+    for read in body.reads:
+        start, end = ctx.bare_span(read)
+        if is_sharded and isinstance(read, cst.Name):
+            edits.append(Edit(end, end, ".full_tensor()"))
+        else:
+            edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, ")")]
+            imports.append(gathers)
+    for call, param, value in body.writes:
+        edits.append(Edit(*ctx.bare_span(call), f"{writes.local}({ctx.code(param)}, {ctx.quote(value)})"))
+        imports.append(writes)
+    imports += [reshards] if stale else []
+    return Fix(edits, findings, list(dict.fromkeys(imports)))
+
+
+def _may_be_copies(model: cst.BaseExpression, found: cst.CSTNode, ctx: Context) -> bool:
+    call = cst.ensure_type(ctx.parent(found) or found, cst.Call)
+    return ctx.mentions("no_grad", "inference_mode") and not trains_before(call, model, ctx)
+
+
+def _are_sharded(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether every parameter is a DTensor."""
+    ignores = ctx.mentions("ignored_modules", "ignored_states", "ignored_parameters")
+    return not ignores and ctx.kinds(model) == {ModelKind.FSDP}
+
+
+def _lines(lines: list[str], block: cst.With, ctx: Context) -> str:
+    indent = ctx.text[ctx.whole_lines(block)[0] : ctx.span(block)[0]]
+    return f"{ctx.newline}{indent}".join(lines)
 
 
 def _holds_nothing(call: cst.Call, ctx: Context) -> bool:

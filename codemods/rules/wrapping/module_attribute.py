@@ -45,10 +45,12 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.layout import insertion
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
+from codemods.tables.names import WRAPPER
 
 CODE = "FM104"
 
@@ -74,7 +76,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         call = ctx.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
             return None
-    elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_asked_for(node, ctx):
+    elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_asked_for(node, ctx) or _is_own(node, ctx):
         return None
     held = ctx.kinds(node.value)
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
@@ -97,6 +99,12 @@ def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
     return isinstance(node.value, cst.Attribute) and node.value.attr.value == "_handle" and given in ([], ["True"])
 
 
+def _is_own(node: cst.Attribute, ctx: Context) -> bool:
+    """`self.module` is a model's own: under FSDP1 its methods ran on the model inside of the wrapper."""
+    owner = enclosing(ctx, node, cst.ClassDef) if node.attr.value == "module" and is_self(node.value, ctx) else None
+    return owner is not None and not any(ctx.fsdp1(base.value) == WRAPPER for base in owner.bases)
+
+
 def _is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
     if sets_attribute(ctx, "module"):
@@ -114,6 +122,21 @@ def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
         return _asks(test.left, node, ctx) or _asks(test.right, node, ctx)
     asked = f"hasattr({ctx.code(node.value)}, module)"
     return ctx.code(test).replace('"', "").replace("'", "") == asked
+
+
+def _choice_of_inner(node: cst.Attribute, ctx: Context) -> cst.If | None:
+    """`if hasattr(m, "_fsdp_wrapped_module"): inner = m._fsdp_wrapped_module`, and `else: inner = m`."""
+    line = ctx.parent(ctx.parent(node) or node)
+    choice = ctx.parent(ctx.parent(line) or line) if line is not None else None
+    if not isinstance(line, cst.SimpleStatementLine) or not isinstance(choice, cst.If) or choice.orelse is None:
+        return None
+    test = ctx.code(choice.test).replace('"', "'")
+    is_asked = test == f"hasattr({ctx.code(node.value)}, '_fsdp_wrapped_module')"
+    if not is_asked or isinstance(choice.orelse, cst.If) or isinstance(ctx.parent(choice), cst.If):
+        return None
+    ends = [body.body[0] if len(body.body) == 1 else None for body in (choice.body, choice.orelse.body)]
+    same = [ctx.code(end).replace("._fsdp_wrapped_module", "") for end in ends if end is not None]
+    return choice if len(same) == 2 and same[0].strip() == same[1].strip() else None
 
 
 def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
@@ -135,6 +158,11 @@ def edit(found: Match, ctx: Context) -> Fix:
     if node.attr.value == "world_size":
         return _number_of_ranks(node, ctx)
     model, name = ctx.code(node.value), node.attr.value
+    choice = _choice_of_inner(node, ctx)
+    if choice is not None and isinstance(choice.orelse, cst.Else):
+        message = f"`{model}.{name}` becomes `{model}`, as where there is no wrapper"
+        text = ctx.quote(choice.orelse.body.body[0])
+        return Fix([Edit(*ctx.span(choice), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
         call = f"{item.local}({ctx.quote(node.value)})"

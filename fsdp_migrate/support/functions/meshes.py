@@ -26,14 +26,6 @@ def resolve_device(module: nn.Module, device_id: int | torch.device | None = Non
     return device
 
 
-def reshard_kwargs(strategy: str | None) -> dict[str, bool]:
-    """The `reshard_after_forward` of FSDP1's strategy of this name, for every `fully_shard`.
-
-    Left out, it frees every unit but the root after forward, as FULL_SHARD did. `True` would free the root too.
-    """
-    return {"reshard_after_forward": False} if strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") else {}
-
-
 def node_mesh(device_type: str = "cuda") -> DeviceMesh:
     """The mesh that the hybrid strategies made by themselves: shards inside a node, replicas across nodes."""
     # FSDP1 counted the devices that this process can see, not the processes of the node.
@@ -87,13 +79,6 @@ def replicate_mesh(device_type: str = "cuda", group: dist.ProcessGroup | None = 
     return DeviceMesh.from_group([group, alone], device_type, mesh=ranks, mesh_dim_names=names)
 
 
-def strategy_mesh(strategy: str | None) -> DeviceMesh | None:
-    """The mesh that FSDP1 made for a strategy of this name; None where all ranks shard together."""
-    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        return node_mesh()
-    return replicate_mesh() if strategy == "NO_SHARD" else None
-
-
 def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
     """What FSDP1 sharded over without a hybrid strategy; `fully_shard` reads two dimensions as (replicate, shard)."""
     if mesh is None or mesh.ndim == 1 or mesh.mesh_dim_names is None:
@@ -101,13 +86,15 @@ def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
     return mesh[mesh.mesh_dim_names[0]]
 
 
-def mesh_of_strategy(strategy: str | None, mesh: DeviceMesh | None) -> DeviceMesh | None:
-    """What FSDP1 sharded over with a strategy of this name, where it may be given a mesh."""
-    if mesh is None:
-        return strategy_mesh(strategy)
-    if strategy == "NO_SHARD":
-        return replicate_mesh(mesh.device_type, mesh.get_group(0))
-    return mesh if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2") else first_dimension(mesh)
+def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None) -> DeviceMesh | None:
+    """What FSDP1 sharded over with a strategy of this name; None stands for all ranks."""
+    if mesh is not None and strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        return replicate_mesh(mesh.device_type, mesh.get_group(0)) if strategy == "NO_SHARD" else first_dimension(mesh)
+    if mesh is not None or strategy not in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        return mesh
+    # NO_SHARD kept the parameters whole, the hybrid strategies shard inside a node.
+    shards = 1 if strategy == "NO_SHARD" else torch.cuda.device_count()
+    return init_device_mesh("cuda", (dist.get_world_size() // shards, shards), mesh_dim_names=("replicate", "shard"))
 
 
 def group_mesh(
@@ -119,16 +106,10 @@ def group_mesh(
     return None if group is None else DeviceMesh.from_group(group, device_type)
 
 
-def mesh_of_group(
-    strategy: str | None,
-    group: dist.ProcessGroup | tuple[dist.ProcessGroup, dist.ProcessGroup] | None,
-    device_type: str,
-) -> DeviceMesh | None:
-    """What FSDP1 sharded over with a strategy of this name, where it may be given a group, or two."""
+def mesh_of_group(strategy: str | None, group: dist.ProcessGroup | None, device_type: str) -> DeviceMesh | None:
+    """What FSDP1 sharded over with a strategy of this name, where it may be given a group."""
     if group is None:
         return strategy_mesh(strategy)
-    if isinstance(group, tuple):
-        return hsdp_mesh_from_groups(*group, device_type)
     return replicate_mesh(device_type, group) if strategy == "NO_SHARD" else DeviceMesh.from_group(group, device_type)
 
 

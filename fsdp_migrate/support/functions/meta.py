@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from .units import unit_modules
 
@@ -36,7 +37,11 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
 
 
 def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dist.ProcessGroup | None = None) -> None:
-    """Every rank starts from the first one's values."""
-    for tensor in own_tensors(unit_modules(unit)):
-        tensor.data = tensor.data.to(device)
-        dist.broadcast(tensor.data, group=group, group_src=0)
+    """Every rank starts from the first one's values, which need not be anywhere else before."""
+    for module in unit.modules():
+        if any(tensor.is_meta for tensor in own_tensors([module])):
+            module.to_empty(device=device, recurse=False)
+    for tensor in (*unit.parameters(), *unit.buffers()):
+        if not isinstance(tensor, DTensor):  # else a unit inside of this one has it
+            tensor.data = tensor.data.to(device)
+            dist.broadcast(tensor.data, group=group, group_src=0)

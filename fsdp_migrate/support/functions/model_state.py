@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from .summon import full_tensor
+from .summon import full_tensor, is_first_rank
 
 
 def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False) -> dict[str, Any]:
@@ -30,17 +31,37 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
     return full
 
 
+@contextmanager
+def full_state_dicts(
+    model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False
+) -> Generator[None, None, None]:
+    """Have `model.state_dict()` give FSDP1's FULL_STATE_DICT, for a library that calls it. Every rank has to do so.
+
+    With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
+    """
+    device, is_kept = "cpu" if offload_to_cpu else None, not rank0_only or is_first_rank(model)
+
+    def gather(_module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
+        for name in [name for name in state if name.startswith(prefix)]:
+            whole = full_tensor(state.pop(name))
+            if is_kept:
+                state[name] = whole.to(device, copy=True) if isinstance(whole, torch.Tensor) else whole
+
+    register: Any = model.register_state_dict_post_hook
+    hook = register(gather)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def whole_state_dict(model: nn.Module) -> dict[str, Any]:
     """A model's state dict, gathered on every rank; that of a DDP model as it is, with its prefix in the keys."""
     return {name: full_tensor(value) for name, value in model.state_dict().items()}
 
 
 def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-    """Load the state dict of the unsharded model into one that may be sharded. Every rank has to call this.
-
-    Torch's `set_model_state_dict` broadcasts from the first rank of all, whatever the model is sharded over, says that
-    all keys matched when one is missing, and finds no `_orig_mod.` in names.
-    """
+    """Load this rank's state dict of the unsharded model into one that may be sharded. Every rank has to call this."""
     sharded = dict(state_dict)
     for name, own in model.state_dict().items():
         if isinstance(own, DTensor) and name in state_dict:

@@ -22,9 +22,9 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
     fully_shard,
 )
+from torch.distributed.fsdp.wrap import CustomPolicy
 
-from .meshes import reshard_kwargs, resolve_device, resolve_mesh
-from .policies import CustomPolicy
+from .meshes import resolve_device, resolve_mesh
 from .precision import cast_module_buffers, unit_mp_policy
 from .states import broadcast_module_states, make_contiguous, materialize
 from .units import is_container, resolve_ignored, unit_modules, wrap_targets
@@ -86,7 +86,9 @@ def shard_unit(
     if sync_module_states:
         for dim in range(mesh.ndim):  # across nodes first, so that each node then starts from the right values
             broadcast_module_states(unit, mesh.get_group(dim), device, ignored_params)
-    kwargs: dict[str, Any] = reshard_kwargs(sharding_strategy.name) if sharding_strategy is not None else {}
+    kwargs: dict[str, Any] = {}
+    if sharding_strategy is not None and sharding_strategy.name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+        kwargs["reshard_after_forward"] = False  # left out, it frees every unit but the root, as FULL_SHARD did
     if cpu_offload is not None and cpu_offload.offload_params:
         kwargs["offload_policy"] = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu")
     if mixed_precision is not None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp.api import (
     FullOptimStateDictConfig,
@@ -22,7 +23,7 @@ from torch.distributed.fsdp.api import (
 )
 
 from .model_state import full_state_dict, load_full_state_dict
-from .optimizer_state import full_optim_state_dict, offload, sharded_optim_state_dict
+from .optimizer_state import full_optim_state_dict, offload, read_optimizer_state
 
 # What `set_state_dict_type` set, by model.
 STATE_DICT_SETTINGS: WeakKeyDictionary[nn.Module, StateDictSettings] = WeakKeyDictionary()
@@ -98,5 +99,5 @@ def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str
         raise NotImplementedError("FSDP1 had no LOCAL_STATE_DICT of optimizers either")
     if is_full(model):
         rank0_only = getattr(config, "rank0_only", False)
-        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu)
-    return sharded_optim_state_dict(model, optim, config.offload_to_cpu)
+        return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, has_stepped=False)
+    return read_optimizer_state(model, optim, options=StateDictOptions(cpu_offload=config.offload_to_cpu))

@@ -24,11 +24,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def reshard_all(model: nn.Module) -> None:
-    """Free what a forward without backward (evaluation, generation) left unsharded.
-
-    Until then `model.parameters()` has temporary copies: an optimizer, a clipping or an EMA that takes them misses the
-    real ones, without an error. `model.reshard()` alone does not reach nested units.
-    """
+    """Free what a forward without backward left unsharded, nested units too: until then `parameters()` has copies."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecision
-
-from .policies import _or_policy, transformer_auto_wrap_policy
+from torch.distributed.fsdp.wrap import _or_policy, transformer_auto_wrap_policy
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
@@ -60,19 +59,11 @@ def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
     return units
 
 
-def policy_units(model: nn.Module, policy: Any, look_inside: bool) -> list[nn.Module]:
+def policy_units(model: nn.Module, policy: Callable[..., bool], look_inside: bool) -> list[nn.Module]:
     """The submodules that an FSDP1 policy picks, children first.
 
     With `look_inside`, which mixed precision asked for, inside of those too that the policy would pass over.
     """
-    if hasattr(policy, "_run_policy"):
-        picked = policy._run_policy(model, set(), {})
-        if any(picked.values()):
-            raise NotImplementedError("the policy gives units arguments of their own: pass them to fully_shard")
-        no_units = {model, *(module for module in model.modules() if isinstance(module, FSDPModule))}
-        return [
-            unit for unit in post_order(model) if unit in picked and unit not in no_units and not is_container(unit)
-        ]
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
@@ -142,7 +133,7 @@ def wrap_targets(
                 units.setdefault(candidate, {})
     else:
         if mixed_precision is not None:
-            by_class = partial(transformer_auto_wrap_policy, transformer_layer_cls=kept)
+            by_class = partial(transformer_auto_wrap_policy, transformer_layer_cls=set(kept))
             policy = partial(_or_policy, policies=[policy, by_class])
         units = {unit: {} for unit in policy_targets(module, policy, ignored_modules, ignored_params)}
     return {

@@ -129,10 +129,15 @@ def _difference(kind: str, mine: tuple[int, int], theirs: tuple[int, int], compa
 
 def _gathers_for_each_micro_batch(comparison: Comparison, before: Comm, after: Comm) -> bool:
     """Whether more all-gathers are just those that FSDP1's SHARD_GRAD_OP saves inside no_sync()."""
-    kept = all(unit.strategy in _KEEPS_GATHERED for unit in comparison.original.units)
-    micro_batches = len(comparison.original.losses) / max(1, min(comparison.original.steps))
+    times = _times_kept(comparison.original)
     count, other = before.get("all_gather", (0, 0))[0], after.get("all_gather", (0, 0))[0]
-    return kept and before.get("reduce_scatter") is not None and other == count * micro_batches
+    return times > 1 and before.get("reduce_scatter") is not None and other == count * times
+
+
+def _times_kept(original: Observation) -> float:
+    """For how many micro-batches FSDP1 gathers once: 1, or all of a step with SHARD_GRAD_OP and no_sync()."""
+    kept = all(unit.strategy in _KEEPS_GATHERED for unit in original.units)
+    return len(original.losses) / max(1, min(original.steps)) if kept else 1
 
 
 def _leaves_out_a_third_gather(comparison: Comparison, before: Comm, after: Comm, problems: int) -> bool:
@@ -159,11 +164,12 @@ def _reduces_after_each_forward(comparison: Comparison, before: Comm, after: Com
     original, rewritten = comparison.original, comparison.rewritten
     per_step = len(original.losses) / max(1, min(original.steps))
     ratio = max(original.forwards / max(1, len(original.losses)), original.unit_forwards / max(1.0, per_step))
-    more = [(before.get(kind, (0, 0))[0], after.get(kind, (0, 0))[0]) for kind in ("all_gather", "reduce_scatter")]
+    most = {"all_gather": ratio * _times_kept(original), "reduce_scatter": ratio}
+    more = [(before.get(kind, (0, 0))[0], after.get(kind, (0, 0))[0], times) for kind, times in most.items()]
     return (
         ratio > 1
         and (original.forwards, original.unit_forwards) == (rewritten.forwards, rewritten.unit_forwards)
-        and all(mine <= theirs <= mine * ratio for mine, theirs in more)
+        and all(mine <= theirs <= mine * times for mine, theirs, times in more)
     )
 
 

@@ -40,6 +40,9 @@ class Options:
     optimizers: int = 1
     steps: int = 40
     evaluate_early: int = 0
+    lora: int = 0
+    teacher: bool = False
+    restore: int = 0
     seed: int = 0
     mutation: str = ""
 
@@ -48,12 +51,27 @@ def load_options() -> Options:
     return Options(**json.loads(Path(__file__).with_name("options.json").read_text()))
 
 
+class Adapted(nn.Module):
+    """A frozen linear layer with a trained one of rank `rank` beside it."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.up(self.down(x))
+
+
 class Block(nn.Module):
-    def __init__(self, dropout: float) -> None:
+    def __init__(self, dropout: float, lora: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        if lora:
+            self.qkv, self.out = Adapted(self.qkv, lora), Adapted(self.out, lora)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,7 +87,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, WIDTH)
         self.place = nn.Parameter(torch.empty(LENGTH, WIDTH))
-        self.blocks = nn.ModuleList([Block(options.dropout) for _ in range(DEPTH)])
+        self.blocks = nn.ModuleList([Block(options.dropout, options.lora) for _ in range(DEPTH)])
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
         if options.unused:

@@ -59,17 +59,21 @@ def resume(net, optimizer, path):
 Same keys, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks); the order
 of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did. Where the program changes
 the result before it loads it, or loads it below a condition, the optimizer is loaded at once, and the program goes on
-with its own state dict: `state = optimizer.state_dict()`. Functions of the support module stand in for torch's where
+with its own state dict: `state = optimizer.state_dict()`. Functions of the support module stand around torch's where
 those would give something else:
 
 - Torch makes an optimizer that has not stepped yet take a step, and that one counts (`read_optimizer_state`).
 - FSDP1 without `use_orig_params=True` saved one `step` for a unit, which torch takes over as it is (`with_own_steps`).
 - Where only rank 0 has the state, torch leaves a scheduler's `initial_lr` out on the others (`load_optimizer_state`).
-- Torch takes `_orig_mod.` of a compiled model out of the names, gives a state on the CPU to rank 0 only, and broadcasts
-  from the first rank of all, whatever the model is sharded over.
-- What is loaded is handed on, or only run time knows whether it is whole or sharded: functions of FSDP1's names.
+- Torch takes `_orig_mod.` of a compiled model out of the names (`with_compiled_names`, `without_compiled_names`).
+- Torch gives a full state on the CPU to the first of all ranks only: another group's, or one that every rank goes on
+  with, is read by `full_optim_state_dict`.
+- What is loaded is handed on, or only run time knows whether it is whole or sharded: `optim_state_dict_to_load` loads
+  it, and returns the optimizer's own state dict. So it does for an optimizer that may have nothing to load, with which
+  torch's function fails.
 
-A file whose keys are parameter ids raises.
+A file whose keys are parameter ids raises. Where each rank loads in its turn (`if turn == rank:`) the call is reported:
+FSDP1 needed no other rank for it.
 
 ## References
 
@@ -84,9 +88,11 @@ from codemods.api import Context, Fix, Level, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
+from codemods.reading.one_rank import is_in_turn
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
 from codemods.reading.optimizer_loading import is_unused
 from codemods.reading.optimizer_reading import READERS, has_own_group
+from codemods.reading.plain_objects import is_plain_object
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
@@ -127,12 +133,18 @@ def _unused(call: cst.Call, ctx: PlannedContext) -> Fix:
 
 def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
     given = arguments_of(call, name, ctx)
+    if "optim" in given and is_plain_object(ctx, given["optim"].value):
+        raise NotStatic("torch takes a torch.optim.Optimizer, and this is an object of the program's own around one")
     if name in READERS:
         return read(call, name, given, ctx)
     if has_own_group(given, ctx):
         # A state to load comes from the first of all ranks, and another group's model has other values.
         raise NotStatic("the model is sharded over a process group of its own")
-    return load(call, name, given, ctx) or as_function(call, name, given, ctx)
+    if name == "rekey_optim_state_dict":
+        return as_function(call, name, given, ctx)
+    if is_in_turn(call, ctx):
+        raise NotStatic("the ranks load one after the other here, and on FSDP2 all have to take part at once")
+    return load(call, name, given, ctx)
 
 
 RULE: Rule[cst.Call] = Rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Import
+from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, line_above, line_below
 from codemods.reading.first_step import may_be_before_first_step
@@ -14,32 +14,38 @@ from codemods.reading.layout import comments_in, removal
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, kinds_around, loading_of
 from codemods.reading.optimizer_reading import READERS
-from codemods.reading.optimizers import is_stateless
+from codemods.reading.optimizers import is_stateless, optimizer_loaded
 from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.tables.state_dicts import DCP, FULL_LOAD
 
 from .by_name import Written
 
 
-def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written | None:
-    """Torch's own function for both; None where it would not do the same."""
-    state = next((given[key].value for key in STATES if key in given), None)
-    found = loading_of(call, given, ctx)
-    if found is None or state is None or "model" not in given or comments_in(ctx.code(call)):
-        return None
+def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written:
+    """Torch's own function for both; the support module's where the state is not seen to be loaded, or has no tensors.
+
+    Raises NotStatic where it is not seen what is loaded into which optimizer.
+    """
+    found, state = loading_of(call, given, ctx), next((given[key].value for key in STATES if key in given), None)
+    optimizer = given["optim"].value if "optim" in given else optimizer_loaded(call, ctx)
+    optimizer = found.optimizer if found is not None else optimizer
+    if state is None or "model" not in given or optimizer is None:
+        raise NotStatic("it cannot be seen which optimizer loads it")
     model = given["model"].value
-    if is_kept_at_run_time(call, ctx) or ctx.wrapping.compiles(ctx.path):
-        return None
-    if name == "optim_state_dict_to_load" and len(kinds_around(call, ctx)) > 1:
-        return None  # full or sharded, which the support module's function sees at run time
     sharded = is_sharded(call, name, state, ctx)
-    if not sharded and (is_stateless(found.optimizer, ctx) or _saves_before_first_step(ctx)):
-        return None
     text, imports = ctx.quote(state), []
     if not sharded and not had_original_parameters(model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "with_own_steps"), call))
-        text = f"{imports[0].local}({text})"
-    arguments = f"{ctx.quote(model)}, {ctx.quote(found.optimizer)}, {text}"
+        text = f"{imports[-1].local}({text})"
+    if ctx.wrapping.compiles(ctx.path):
+        imports.append(ctx.named(Import(SUPPORT, "without_compiled_names"), call))
+        text = f"{imports[-1].local}({text})"
+    arguments = f"{ctx.quote(model)}, {ctx.quote(optimizer)}, {text}"
+    edits = [line_above(ctx, call, comment) for comment in comments_in(ctx.code(call))]
+    if found is None or not _is_of_one_kind(call, name, ctx) or not (sharded or _has_tensors(optimizer, ctx)):
+        imports.append(ctx.named(Import(SUPPORT, "optim_state_dict_to_load"), call))
+        edits.append(Edit(*ctx.bare_span(call), call_text(ctx, call, imports[-1].local, arguments)))
+        return Written("optim_state_dict_to_load of the support module", edits, imports)
     function = Import(DCP, "set_optimizer_state_dict")
     if not sharded and is_on_first_rank_only(call, name, state, ctx):
         function = Import(SUPPORT, "load_optimizer_state")
@@ -53,13 +59,25 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     if found.result is not None:
         result = f"{ctx.quote(found.result)} = {ctx.quote(found.optimizer)}.state_dict()"
         written += line_below(ctx, call, result)
-    edits = [Edit(*ctx.bare_span(found.replaced), written)]
+    edits.append(Edit(*ctx.bare_span(found.replaced), written))
     if reads_after_forward(call, model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
         edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(model)})"))
     if found.gone is not None:
         edits.append(removal(ctx, found.gone))
     return Written(function.name, edits, imports)
+
+
+def _is_of_one_kind(call: cst.Call, name: str, ctx: PlannedContext) -> bool:
+    """Whether run time does not decide if a state is whole or sharded."""
+    if name != "optim_state_dict_to_load":
+        return True
+    return not is_kept_at_run_time(call, ctx) and len(kinds_around(call, ctx)) <= 1
+
+
+def _has_tensors(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a state is seen to have what torch can broadcast."""
+    return not is_stateless(optimizer, ctx) and not _saves_before_first_step(ctx)
 
 
 def _saves_before_first_step(ctx: Context) -> bool:

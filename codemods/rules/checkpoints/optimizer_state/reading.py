@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, line_above, quoted_argument
-from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_reading import config_of, options_in_context, options_of
@@ -22,48 +19,65 @@ from .by_name import Written, as_function, renamed
 
 def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written:
     """Raises NotStatic where it is not seen what is read."""
+    if name == "optim_state_dict" and is_kept_at_run_time(call, ctx):
+        written = _named(as_function(call, name, given, ctx), call, given, ctx)
+    else:
+        written = _by_torch(call, name, given, ctx) or _by_support(call, name, given, ctx)
+    edits, imports = [*written.edits], [*written.imports]
+    if not _reshards_before(call, given, ctx):
+        imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
+        edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(given['model'].value)})"))
+    return Written(written.becomes, edits, imports)
+
+
+def _by_torch(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written | None:
     options = options_of(call, name, given, ctx)
     if options is None:
-        return _by_support(call, name, given, ctx)
+        return None
     function = Import(DCP, "get_optimizer_state_dict")
     if may_be_before_first_step(call, given["optim"].value, ctx):
         function = Import(SUPPORT, "read_optimizer_state")
-    imports, more = [ctx.named(function, call)], ""
+    imports, more, is_compiled = [ctx.named(function, call)], "", ctx.wrapping.compiles(ctx.path)
     is_put_by_context = context_of(call, ctx) is not None and options_in_context(call, ctx) is not None
     if options and not is_put_by_context:
         imports.append(ctx.named(Import(DCP, "StateDictOptions"), call))
         more = f", options={imports[-1].local}({options})"
     left_out = (*OPTIMIZER_CALLS[name].dropped, "rank0_only")
     named = given["optim"].keyword if function.module == DCP else None  # which torch calls `optimizers`
-    if more and "\n" not in ctx.code(call):
+    if is_compiled or (more and "\n" not in ctx.code(call)):
         kept = {key: quoted_argument(ctx, each) for key, each in given.items() if key not in left_out}
         if named is not None:
             kept["optim"] = f"optimizers={ctx.quote(given['optim'].value)}"
-        edits = [Edit(*ctx.bare_span(call), call_text(ctx, call, imports[0].local, ", ".join(kept.values()) + more))]
-    else:
-        edits = renamed(call, imports[0].local, given, left_out, more, ctx)
-        edits += [Edit(*ctx.span(named), "optimizers")] if named is not None else []
-    if not _reshards_before(call, given, ctx):
-        imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
-        edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(given['model'].value)})"))
+        called, arguments = imports[0].local, ", ".join(kept.values()) + more
+        if is_compiled:
+            imports.append(ctx.named(Import(SUPPORT, "with_compiled_names"), call))
+            called, arguments = imports[-1].local, f"{ctx.quote(given['model'].value)}, {called}({arguments})"
+        text = call_text(ctx, call, called, arguments)
+        return Written(function.name, [Edit(*ctx.bare_span(call), text)], imports)
+    edits = renamed(call, imports[0].local, given, left_out, more, ctx)
+    edits += [Edit(*ctx.span(named), "optimizers")] if named is not None else []
     return Written(function.name, edits, imports)
 
 
 def _by_support(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written:
-    if is_kept_at_run_time(call, ctx) and name == "optim_state_dict":
-        return as_function(call, name, given, ctx)
+    """A full state that torch's function would leave on the device, or give to the first of all ranks only."""
     config = config_of(call, name, given, ctx)
-    if "rank0_only" not in config or is_saved_by_dcp(call, ctx):
-        is_offloaded = config["offload_to_cpu"] == "True" or "rank0_only" in config
-        more = "" if is_offloaded else f", offload_to_cpu={config['offload_to_cpu']}"
-        return as_function(call, name, given, ctx, "sharded_optim_state_dict", more)
-    more = "" if name == "full_optim_state_dict" else _changed(config)
-    return as_function(call, name, given, ctx, "full_optim_state_dict", more)
+    more = ", rank0_only=True" if config["rank0_only"] == "True" and "rank0_only" not in given else ""
+    more += "" if config["offload_to_cpu"] == "True" else f", offload_to_cpu={config['offload_to_cpu']}"
+    if may_be_before_first_step(call, given["optim"].value, ctx):
+        more += ", has_stepped=False"
+    needless = ("rank0_only",) if config["rank0_only"] == "False" else ()
+    return _named(as_function(call, name, given, ctx, "full_optim_state_dict", more, needless), call, given, ctx)
 
 
-def _changed(config: Mapping[str, str]) -> str:
-    """The fields of a config that are not what the support module takes for granted."""
-    return "".join(f", {key}={config[key]}" for key in ("rank0_only", "offload_to_cpu") if config[key] != "True")
+def _named(written: Written, call: cst.Call, given: Given, ctx: PlannedContext) -> Written:
+    """With the names of a compiled model around it, where a program compiles one."""
+    if not ctx.wrapping.compiles(ctx.path):
+        return written
+    names = ctx.named(Import(SUPPORT, "with_compiled_names"), call)
+    start, end = ctx.bare_span(call)
+    around = [Edit(start, start, f"{names.local}({ctx.quote(given['model'].value)}, "), Edit(end, end, ")")]
+    return Written(written.becomes, [*written.edits, *around], [*written.imports, names])
 
 
 def _reshards_before(call: cst.Call, given: Given, ctx: Context) -> bool:

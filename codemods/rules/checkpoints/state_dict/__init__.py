@@ -40,9 +40,9 @@ def save(net, rank, path):
 
 Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also
 finds missing keys. Where the program compiles a model or a part of one, functions of the support module keep the
-`_orig_mod.` in the names, which torch's own take out. Where the body hands the model to other code, which may call
-`state_dict()` in turn, that context stays, as one of the support module; the others go. What one of two configs that a
-condition chooses keeps on every rank is kept on every rank. `FSDP.set_state_dict_type(model, ...)` goes
+`_orig_mod.` in the names, which torch's own take out. Where the body hands the model to a library, which may call
+`state_dict()` in turn, a context of the support module has that gather in the place of a full one. What one of two
+configs that a condition chooses keeps on every rank is kept on every rank. `FSDP.set_state_dict_type(model, ...)` goes
 where all that it holds for is read or loaded below it, in the same function. A context of LOCAL_STATE_DICT goes:
 FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat pieces, and is refused; with
 `--read-fsdp1-files` what is loaded there goes through functions of the support module that read those, too (torch 2.13,
@@ -55,32 +55,24 @@ FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
-from codemods.reading.enclosing import contains, enclosing, names_around
+from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
-from codemods.reading.optimizer_calls import function_of
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
-from codemods.reading.state_dict_settings import settings
+from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
-from .local import block_of, calls_in, is_local, local
+from .local import block_of, is_local, local
+from .onward import check_own, is_handed_on
 
 CODE = "FM301"
-
-_ASKING = frozenset({"hasattr", "id", "isinstance", "len", "type"})
-"""Builtins that look at a model, and not into its state dict."""
-
-_DEPTH = 2
-"""How many functions are followed that a body calls."""
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -128,12 +120,27 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     block = block_of(call, ctx)
     chosen = settings(call, ctx)
     written = rewrite_calls(block, chosen, ctx)
-    _check_rest(block, chosen.model, ctx, written)
+    check_own(block, ctx)
+    if chosen.is_full and is_handed_on(block, chosen.model, written.edits, ctx):
+        return _kept_full(call, chosen, written, ctx)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
     return Fix(
         edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
         findings=[finding(CODE, Level.REWRITTEN, ctx, call, message)],
         imports=sorted(written.imports),
+    )
+
+
+def _kept_full(call: cst.Call, chosen: Settings, written: Body, ctx: PlannedContext) -> Fix:
+    """Code that is not seen reads the model: `model.save_pretrained(path)`, `library.save(model)`."""
+    item = ctx.named(Import(SUPPORT, "full_state_dicts"), call)
+    text = f"{item.local}({ctx.quote(chosen.model)}{chosen.full_arguments})"
+    options = [append_argument(ctx, node, f"options={each}") for node, each in written.options]
+    message = "state_dict_type becomes full_state_dicts of the support module, for code that is not seen"
+    return Fix(
+        [Edit(*ctx.bare_span(call), text), *written.edits, *options, *(removal(ctx, each) for each in chosen.dead)],
+        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        [*sorted(written.imports), item],
     )
 
 
@@ -186,66 +193,6 @@ def _is_long(ctx: Context, node: cst.Call, options: str) -> bool:
     offset = ctx.span(node)[1]
     line_start = ctx.text.rfind("\n", 0, offset) + 1
     return offset - line_start + len(options) + len("get_model_state_dict(, options=)") // 2 > ctx.width
-
-
-def _check_rest(block: cst.With, model: cst.BaseExpression, ctx: Context, written: Body) -> None:
-    """No other code may see the model inside the context: it could call `state_dict()` in turn."""
-    name = ctx.code(model)
-    own = _functions_of(block, ctx)
-    for call in calls_in(block.body):
-        for where, function in ctx.runs(call):
-            if function in own:
-                continue  # its calls are among those of the body
-            if any(_asks_for_setting(inner, where) for inner in calls_in(function.body)):
-                raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
-    for node in _names(block.body):
-        holder = ctx.parent(node)
-        if ctx.code(node) != name or not isinstance(holder, cst.Arg):
-            continue
-        start, end = ctx.span(node)
-        if any(change.start <= start and end <= change.end for change in written.edits):
-            continue
-        user = ctx.parent(holder)
-        if not isinstance(user, cst.Call) or not _is_seen_through(user, ctx):
-            raise NotStatic(f"its body passes `{name}` to other code")
-
-
-def _is_seen_through(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
-    """Whether what a call does with a model it is given is seen, and asks for no setting."""
-    asks = isinstance(call.func, cst.Name) and call.func.value in _ASKING
-    if asks or (ctx.fsdp1(call.func) or "").startswith(PREFIX):
-        return True
-    inner = [(where, each) for where, function in ctx.runs(call) for each in calls_in(function.body)] if depth else []
-    return bool(inner) and all(
-        not _asks_for_setting(each, where) and (not _hands_on(each, where) or _is_seen_through(each, where, depth - 1))
-        for where, each in inner
-    )
-
-
-def _hands_on(call: cst.Call, ctx: Context) -> bool:
-    return any(ModelKind.FSDP in ctx.kinds(argument.value) for argument in call.args)
-
-
-def _asks_for_setting(call: cst.Call, ctx: Context) -> bool:
-    """Whether it does not say itself of which kind a state dict is: what is loaded into an optimizer can be seen."""
-    return depends_on_setting(call, ctx) and function_of(call, ctx) != "optim_state_dict_to_load"
-
-
-def _functions_of(block: cst.With, ctx: Context) -> list[cst.CSTNode]:
-    """The functions that the body defines, where nothing behind it calls them."""
-    defined = [node for node in ctx.inside(block.body) if isinstance(node, cst.FunctionDef)]
-    names = {function.name.value for function in defined}
-    others = [node for node in ctx.nodes(cst.Name) if node.value in names and not contains(ctx, block, node)]
-    if others and any(ctx.scope(node) is ctx.scope(block) for node in others):
-        raise NotStatic("a function that its body defines is used outside of it")
-    return list(defined)
-
-
-def _names(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    if isinstance(node, (cst.Name, cst.Attribute)):
-        yield node
-    for child in node.children:
-        yield from _names(child)
 
 
 def _at_run_time(call: cst.Call, ctx: Context) -> Fix:

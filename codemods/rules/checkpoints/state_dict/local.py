@@ -14,6 +14,7 @@ from codemods.reading.state_dict_setting import depends_on_setting
 from codemods.tables.state_dicts import CONTEXT
 
 from .calls import PREFIX
+from .onward import calls_in, reads_below
 
 CODE = "FM301"
 
@@ -33,13 +34,6 @@ def local(call: cst.Call, ctx: PlannedContext) -> Fix:
         return _by_rank(call, ctx)
     except NotStatic as undecided:
         return _without_counterpart(call, ctx, str(undecided))
-
-
-def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
-    if isinstance(node, cst.Call):
-        yield node
-    for child in node.children:
-        yield from calls_in(child)
 
 
 def block_of(call: cst.Call, ctx: Context) -> cst.With:
@@ -99,8 +93,7 @@ def _loads(block: cst.With, model: cst.BaseExpression, ctx: Context) -> Iterator
         is_of_model = owner is not None and ctx.code(owner) == ctx.code(model)
         if (ctx.fsdp1(inner.func) or "").startswith(PREFIX):
             raise NotStatic(f"its body calls `{ctx.code(inner.func)}`")
-        below = [(where, each) for where, run in ctx.runs(inner) for each in calls_in(run.body)]
-        if any(depends_on_setting(each, where) for where, each in below):
+        if reads_below(inner, ctx):
             raise NotStatic(f"its body calls `{ctx.code(inner.func)}`, which deals in state dicts itself")
         if depends_on_setting(inner, ctx) and not is_of_model:
             raise NotStatic(f"its body calls `{ctx.code(inner.func)}` of something else")

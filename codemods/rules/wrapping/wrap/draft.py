@@ -111,6 +111,8 @@ class Draft:
     ignores_modules: bool = False
     unit_steps: list[str] = field(default_factory=list)
     """Statements before each `fully_shard` call, the root's too; the unit is written `{module}`."""
+    draws: bool = False
+    """Whether they draw random numbers, so that the units have to come in FSDP1's order."""
     float32_class: str = ""
     """The class that mixed precision left in float32, in units of its own: BatchNorm, where the model has it."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -144,16 +145,23 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
     everything = f"{made.model}.modules()"
     if selector.nested or made.float32_class:
         # An initialisation draws its random numbers in FSDP1's order, which the reversed one is not.
-        ordered = made.unit_steps and made.imported(SUPPORT, "post_order")
+        ordered = made.draws and made.imported(SUPPORT, "post_order")
         everything = f"{ordered}({made.model})" if ordered else f"reversed(list({everything}))"
-    test = _unit_test(made, selector, module)
     lines = [
         f"for {module} in {everything}:",
         *(in_float32 if made.float32_class else []),
-        f"    {'elif' if made.float32_class else 'if'} {test}:",
+        *_if("elif" if made.float32_class else "if", _unit_test(made, selector, module), made, width),
         *_shard(made, module, kwargs, 2, width),
     ]
     return _guarded(selector, lines)
+
+
+def _if(keyword: str, parts: list[str], made: Draft, width: int) -> list[str]:
+    """The head of an `if` inside of the loop, a condition a line where they are too many for one."""
+    line = f"    {keyword} {' and '.join(parts)}:"
+    if width + len(made.file.plain(line)) <= made.file.width or len(parts) == 1:
+        return [line]
+    return [f"    {keyword} (", f"        {parts[0]}", *(f"        and {part}" for part in parts[1:]), "    ):"]
 
 
 def _guarded(selector: UnitSelector, lines: list[str]) -> list[str]:
@@ -171,7 +179,7 @@ def _steps(made: Draft, module: str, prefix: str) -> list[str]:
     return [prefix + line for step in made.unit_steps for line in step.format(module=module).split("\n")]
 
 
-def _unit_test(made: Draft, targets: UnitSelector, module: str) -> str:
+def _unit_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:
     """What the loop asks of a module."""
     parts = [f"{module} is not {made.model}"] if targets.may_be_root else []
     if made.ignored_modules:
@@ -181,13 +189,15 @@ def _unit_test(made: Draft, targets: UnitSelector, module: str) -> str:
         parts.append(f"not isinstance({module}, ({nn}.ModuleList, {nn}.ModuleDict))")
     if targets.test:
         parts.append(targets.test.format(module=module))
-    return " and ".join(parts)
+    return parts
 
 
 def kept_comments(made: Draft) -> list[str]:
-    """The comments between the arguments, but for those on an argument that is gone."""
+    """The comments between the arguments, but for those on an argument that is gone. What stands behind an argument
+    says which one it is about."""
     code = made.file.code(made.call)
     lines = code.split("\n")
+    named = {line: name for name, first, last in _argument_lines(made) for line in range(first, last + 1)}
     gone = _lines_of_gone(made)
     skipped = {line for first, last in gone for line in range(first, last + 1)}
     for first, last in gone:
@@ -196,21 +206,34 @@ def kept_comments(made: Draft) -> list[str]:
             above = takewhile(lambda line: lines[line].lstrip().startswith("#"), range(first - 1, 0, -1))
             skipped.update(above)
     tokens = tokenize.generate_tokens(io.StringIO(code).readline)
-    comments = [t.string for t in tokens if t.type == tokenize.COMMENT and t.start[0] - 1 not in skipped]
-    return [text for text in comments if not text.lstrip("# ").startswith(_PRAGMAS)]
+    comments = []
+    for token in tokens:
+        line, column = token.start[0] - 1, token.start[1]
+        text = token.string.lstrip("# ")
+        if token.type != tokenize.COMMENT or line in skipped or text.startswith(_PRAGMAS):
+            continue
+        name = named.get(line, "") if lines[line][:column].strip() else ""
+        comments.append(token.string if not name or name in text else f"# {name}: {text}")
+    return comments
 
 
 def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
-    """The lines of arguments that nothing is written for, the first and the last of each, counted from the call's."""
+    """The lines of arguments that nothing is written for, the first and the last of each."""
     written = {**made.unit_kwargs, **made.root_kwargs, **made.common_kwargs}
+    return [
+        (first, last)
+        for name, first, last in _argument_lines(made)
+        if name in DROPPED or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
+    ]
+
+
+def _argument_lines(made: Draft) -> Iterator[tuple[str, int, int]]:
+    """The arguments by keyword, with the first and the last line of each, counted from the call's."""
     start = made.file.position(made.call)[0]
-    lines = []
     for argument in made.call.args:
-        name = argument.keyword.value if argument.keyword is not None else ""
-        if name in DROPPED or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name]):
+        if argument.keyword is not None:
             first = made.file.position(argument)[0] - start
-            lines.append((first, first + made.file.code(argument.value).count("\n")))
-    return lines
+            yield argument.keyword.value, first, first + made.file.code(argument.value).count("\n")
 
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:

@@ -10,8 +10,9 @@ from codemods.api import SUPPORT, NotStatic
 from codemods.reading.process_groups import is_world
 
 from .draft import Draft
+from .hybrid_only import HYBRID
 from .ranks import Ranks, device_type
-from .strategy import HYBRID, Strategy
+from .strategy import Strategy
 
 NO_SHARD = "# NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced."
 
@@ -37,6 +38,9 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
     else:
         made = _one(name, ranks, strategy, device, draft)
     draft.before.append(f"{name} = {made}")
+    if strategy.name and is_tuple and not pair:
+        of_two = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}(*{ranks.text}, "{device}")'
+        draft.before[-1] = f"if isinstance({ranks.text}, tuple):\n    {name} = {of_two}\nelse:\n    {name} = {made}"
     if strategy.keys and not strategy.names & HYBRID:
         group = draft.group or ""
         replicated = f'{name} = {draft.imported(SUPPORT, "replicate_mesh")}("{device}", {group})'

@@ -84,7 +84,8 @@ def _as_set(value: cst.BaseExpression, draft: Draft) -> str:
     if elements:
         return f"{{{', '.join(draft.file.quote(element) for element in elements)}}}"
     if isinstance(value, _COMPREHENSIONS):
-        return f"{{{draft.file.quote(value.elt)} {draft.file.quote(value.for_in)}}}"
+        start, end = draft.file.span(value.elt)[0], draft.file.span(value.for_in)[1]
+        return f"{{{draft.file.quote_text(start, end)}}}"
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Name) and value.func.value in {"list", "tuple"}:
         return f"set({draft.file.quote(value.args[0].value)})"
     return f"set({draft.file.quote(value)})"

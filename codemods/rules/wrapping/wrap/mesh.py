@@ -15,9 +15,10 @@ from codemods.api import SUPPORT, Edit, NotStatic, Origin
 
 from .draft import Draft, Note, Value
 from .groups import NO_SHARD, from_group, under_keys
+from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
 from .placement import distributed
 from .ranks import Ranks, device_type, ranks_of
-from .strategy import HYBRID, Strategy, fits_shape
+from .strategy import Strategy, fits_shape
 
 _NAMES = '("replicate", "shard")'
 
@@ -150,12 +151,22 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
             draft.before.append(f"{text} = {ranks.text}")
         draft.mesh, draft.group = text, None
         return text
+    seen = [origin for origin in ranks.origins if not origin.is_none]
+    if strategy.meshes <= HYBRID and strategy.value is not None and is_beside_hybrids(seen, strategy.value, draft):
+        draft.mesh, draft.mesh_is_optional, draft.group = ranks.text, ranks.may_be_none, None
+        return ranks.text
     name = draft.fresh("mesh", "fsdp_mesh")
     if strategy.meshes:
         if not strategy.name and strategy.known is None:
             raise NotStatic("device_mesh is not seen, and the strategy is one of several")
         which = strategy.name or f'"{strategy.known}"'
-        function, arguments = draft.imported(SUPPORT, "mesh_of_strategy"), [which, ranks.text]
+        function, arguments = draft.imported(SUPPORT, "strategy_mesh"), [which, ranks.text]
+        if strategy.value is not None and is_for_hybrids(seen, strategy.value, draft):
+            text = ranks.text
+            if ranks.is_made:
+                draft.before.append(f"{name} = {text}")
+                text = name
+            function, arguments = f"{text} or {function}", [which]
     else:
         function, arguments = draft.imported(SUPPORT, "first_dimension"), [ranks.text]
     draft.before.append(draft.assigned(name, function, arguments))

@@ -38,8 +38,10 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
     if draft.ignores:
         raise NotStatic("values are given to units on meta, but not to what is ignored")
     if init is None:
+        draft.draws = True
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'reset_unit')}({{module}}, {_device(draft)})")
-    else:
+    elif not (_only_makes_room(init, draft) and _is_synced(arguments, draft) and _goes_with_call(init, draft)):
+        draft.draws = not _only_makes_room(init, draft)
         text = draft.file.quote(init)
         if not isinstance(init, (cst.Name, cst.Attribute)):
             text = draft.fresh("init_fn", "param_init_fn")
@@ -47,9 +49,43 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
             value = f"(\n    {draft.file.quote_text(*draft.file.span(init))}\n)" if several else draft.file.quote(init)
             draft.before.append(f"{text} = {value}")
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'initialize_unit')}({{module}}, {text})")
-    if "sync_module_states" in arguments:
+    if _is_synced(arguments, draft):
         _sync_units(arguments["sync_module_states"], draft)
     return {name: value for name, value in arguments.items() if name not in {"param_init_fn", "sync_module_states"}}
+
+
+def _only_makes_room(init: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether a `param_init_fn` does no more than `to_empty`, which a broadcast does by itself."""
+    made = [origin for origin in draft.file.origins(init) if not origin.is_none]
+    functions = [(o.file, o.node) for o in made if isinstance(o.node, (cst.FunctionDef, cst.Lambda))]
+    if not functions or len(functions) < len(made):
+        return False
+    calls = [(ctx, node) for ctx, each in functions for node in ctx.inside(each.body) if isinstance(node, cst.Call)]
+    return all(_last(call.func) == "to_empty" or (ctx.dotted(call.func) or "") in _DEVICE_CALLS for ctx, call in calls)
+
+
+def _is_synced(arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
+    given = arguments.get("sync_module_states")
+    return given is not None and not all(
+        origin.is_none or is_named(origin, "False") for origin in draft.file.origins(given)
+    )
+
+
+def _goes_with_call(init: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether nothing is left of it: it is made in the call, or by a function inside of this one for it alone."""
+    if not isinstance(init, (cst.Name, cst.Attribute)):
+        return True
+    made = draft.file.origins(init)
+    node = made[0].node if len(made) == 1 and made[0].file is draft.file else None
+    if not isinstance(node, cst.FunctionDef) or draft.file.scope(node) is not draft.file.scope(draft.call):
+        return False
+    if isinstance(draft.file.scope(node), cst.Module) or draft.file.uses(node) != [init]:
+        return False
+    draft.dead.append(node)
+    return True
+
+
+_DEVICE_CALLS = frozenset({"torch.cuda.current_device", "torch.device"})
 
 
 def _device(draft: Draft) -> str:
@@ -60,8 +96,6 @@ def _device(draft: Draft) -> str:
 
 def _sync_units(value: cst.BaseExpression, draft: Draft) -> None:
     """All ranks start from the first one's values: unit by unit, since none is whole before."""
-    if all(origin.is_none or is_named(origin, "False") for origin in draft.file.origins(value)):
-        return
     if draft.group is None and not draft.mesh:
         raise NotStatic("sync_module_states over more than one group, of a model on the meta device")
     group = one_group(draft, draft.before) if draft.group else draft.fresh("group", "mesh_group") if draft.mesh else ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import NotStatic, Origin
-from codemods.reading.choices import written
+from codemods.api import Context, Edit, NotStatic, Origin
+from codemods.reading.choices import options, written
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
+from .in_place import is_for_constructors, renamed
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -24,6 +25,9 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
         return
     node = origins[0].node
     is_seen = isinstance(node, cst.Call) and origins[0].file.fsdp1(node.func) == "CPUOffload"
+    if _offload_in_place(value, draft):
+        draft.notes.append(_ON_THE_CPU)
+        return
     if isinstance(value, (cst.Name, cst.Attribute)) and (len(origins) != 1 or not is_seen):
         draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
         offload_at_run_time(draft.file.quote(value), draft)
@@ -43,6 +47,42 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     else:
         raise NotStatic("cpu_offload is only known at run time")
     draft.notes.append(_ON_THE_CPU)
+
+
+def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether a variable takes its policies where it took its `CPUOffload`s: nothing but constructor calls reads it."""
+    ctx = draft.file
+    if not isinstance(value, cst.Name):
+        return False
+    try:
+        found = options(ctx, value, lambda where, node: _flag(where, node) is not None)
+    except NotStatic:
+        return False
+    if not all(o.file.path == ctx.path and is_for_constructors(o, value, "cpu_offload") for o in found):
+        return False
+    flags = [_flag(ctx, option.node) or "" for option in found]
+    if len(set(flags)) == 1 and flags[0] in {"True", "False"}:
+        return False  # one value, which needs no variable
+    offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
+    known = {"True": f"{offloaded}()", "False": f"{kept}()"}
+    for option, flag in zip(found, flags, strict=True):
+        text = known.get(flag, f"{offloaded}() if {flag} else {kept}()")
+        draft.definitions.add(option.node)
+        draft.edits.append((ctx, Edit(*ctx.span(option.node), text)))
+    draft.common_kwargs["offload_policy"] = renamed(value, draft, "cpu_offload", ("offload_policy",))
+    return True
+
+
+def _flag(ctx: Context, node: cst.BaseExpression) -> str | None:
+    """The text of what decides whether `CPUOffload(…)`, or None, offloads; None for anything else."""
+    if is_name(node, "None"):
+        return "False"
+    if not isinstance(node, cst.Call) or ctx.fsdp1(node.func) != "CPUOffload":
+        return None
+    flag = node.args[0].value if node.args else None
+    if flag is None or is_name(flag, "False"):
+        return "False"
+    return "True" if is_name(flag, "True") else ctx.quote(flag)
 
 
 _ON_THE_CPU = Note(
@@ -116,7 +156,7 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     """`sync_module_states`: all ranks start from the first one's values, broadcast before sharding."""
     if all(is_named(origin, "False") or origin.is_none for origin in draft.file.origins(value)):
         return
-    condition = "" if is_name(value, "True") else draft.file.quote(value)
+    condition = "" if is_name(value, "True") else draft.file.quote_text(*draft.file.bare_span(value))
     if "\n" in draft.file.plain(condition):
         raise NotStatic("sync_module_states is an expression of several lines")
     _synchronise(condition, draft)

@@ -24,6 +24,7 @@ from codemods.reading.policies import (
     policy_call,
     policy_classes,
 )
+from codemods.reading.policy_functions import are_by_module, uses
 from codemods.reading.predicates import predicates
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
@@ -87,7 +88,7 @@ def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Dr
         draft.before.append(f"{name} = {written(draft.file, value, {})}")
         text = name
     seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
-    _ask(text, bool(seen) and all(_is_policy(origin) for origin in seen), draft)
+    _ask(text, origins, bool(seen) and all(_is_policy(origin) for origin in seen), draft)
 
 
 def policy_of_entry(value: Entry, draft: Draft) -> None:
@@ -98,18 +99,34 @@ def policy_of_entry(value: Entry, draft: Draft) -> None:
         return
     name = draft.fresh("policy", "wrap_policy")
     draft.before.append(f"{name} = {value.text}")
-    _ask(name, bool(value.values) and all(_is_policy(origin) for origin in value.values), draft)
+    _ask(name, value.values, bool(value.values) and all(_is_policy(origin) for origin in value.values), draft)
 
 
-def _ask(text: str, is_given: bool, draft: Draft) -> None:
-    """Ask a policy which modules it picks."""
-    looks_inside = "mixed_precision" in draft.present
-    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}, look_inside={looks_inside})"
+def _ask(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
+    """Ask a policy which modules it picks: of each module, where it looks at no more than the module."""
     guard = "" if is_given else f"{text} is not None"
-    draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
     )
+    if are_by_module(origins, draft.file):
+        test = f"{text}({{module}}, recurse=False, nonwrapped_numel=0)"
+        container = not all(_picks_layers(origin) for origin in origins if not origin.is_none)
+        draft.selector = UnitSelector(test, nested=True, may_be_root=True, may_be_container=container, guard=guard)
+        return
+    if uses(draft.file, "CustomPolicy", "_Policy"):
+        raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
+    looks_inside = "mixed_precision" in draft.present
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}, look_inside={looks_inside})"
+    draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
+
+
+def _picks_layers(origin: Origin) -> bool:
+    """Whether it is a policy of classes none of which a list or dict of modules is an instance of."""
+    try:
+        classes = policy_classes(origin)
+    except NotStatic:
+        return False
+    return class_elements(classes) is not None and not _may_be_container(origin.file, classes)
 
 
 def _is_policy(origin: Origin) -> bool:

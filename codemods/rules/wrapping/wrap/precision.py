@@ -28,6 +28,7 @@ from codemods.reading.precision import (
 from codemods.reading.program import others
 from codemods.tables.names import PACKAGE
 
+from .buffers import cast_loop, has_no_buffers
 from .draft import Draft, Entry, Note, Switch
 
 
@@ -90,10 +91,10 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     else:
         function = draft.imported(SUPPORT, "unit_mp_policy")
         draft.before.append(f"{policy} = {function}({text}, is_root=True)")
-    if _may_say(draft.file, ("buffer_dtype",), 2):
+    if _may_say(draft.file, ("buffer_dtype",), 2) and not has_no_buffers(draft):
         _refuse_unnamed(draft)
         test = f"{text} is not None and {text}.buffer_dtype is not None"
-        loop = _cast_loop(f"{text}.buffer_dtype", draft)
+        loop = cast_loop(f"{text}.buffer_dtype", draft)
         draft.before.append("\n".join([f"if {test}:", *("    " + line for line in loop)]))
         draft.notes.append(Note(SAVED_BUFFERS))
     if draft.selector is None:
@@ -205,9 +206,20 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
         return text
     name = draft.fresh("mp_policy", "fsdp_mp_policy")
     if optional:
-        text = f"{text} or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()"
+        text = _or_policy(value, text, f"{draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()", draft)
     draft.before.append(f"{name} = {text}")
     return name
+
+
+def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) -> str:
+    """A policy in the place of None: where None is written, if that is the only one."""
+    if not isinstance(value, cst.IfExp):
+        return f"{text} or {policy}"
+    sides = (value.body, value.orelse)
+    nones = [side for side in sides if isinstance(side, cst.Name) and side.value == "None"]
+    if any(origin.is_none for side in sides if side not in nones for origin in draft.file.origins(side)):
+        return f"({text}) or {policy}"
+    return written(draft.file, value, dict.fromkeys(nones, policy))
 
 
 def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
@@ -251,7 +263,7 @@ def _cast_buffers(
     `given` is the test of whether there is a `MixedPrecision`, where one can be written.
     """
     texts = {text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)}
-    if texts == {None}:
+    if texts == {None} or has_no_buffers(draft):
         return
     _refuse_unnamed(draft)
     if None in texts:
@@ -275,7 +287,7 @@ def _cast_buffers(
         test = f"{dtype} is not None" if optional else ""
     else:
         raise NotStatic("mixed_precision is one of several with different buffer_dtypes")
-    loop = _cast_loop(dtype, draft)
+    loop = cast_loop(dtype, draft)
     if test:
         loop = [f"if {test}:", *("    " + line for line in loop)]
     draft.before.extend(["\n".join(loop)])
@@ -286,21 +298,3 @@ def _refuse_unnamed(draft: Draft) -> None:
     """Buffers of ignored modules are not cast."""
     if draft.ignores_modules and not draft.ignored_modules:
         raise NotStatic("buffer_dtype, which buffers of ignored modules are not cast to")
-
-
-def _cast_loop(dtype: str, draft: Draft) -> list[str]:
-    """The lines that cast the buffers, but for those that FSDP1 left in float32."""
-    buffer = draft.fresh("buffer", "module_buffer")
-    cast = [f"if {buffer}.is_floating_point():", f"    {buffer}.data = {buffer}.data.to({dtype})"]
-    loop = [f"for {buffer} in {draft.model}.buffers():", *("    " + line for line in cast)]
-    module = draft.fresh("module", "submodule", "layer")
-    kept = [f"{module} not in {draft.ignored_modules}"] if draft.ignored_modules else []
-    kept += [f"not isinstance({module}, {draft.float32_class})"] if draft.float32_class else []
-    if kept:
-        loop = [
-            f"for {module} in {draft.model}.modules():",
-            f"    if {' and '.join(kept)}:",
-            f"        for {buffer} in {module}.buffers(recurse=False):",
-            *("            " + line for line in cast),
-        ]
-    return loop

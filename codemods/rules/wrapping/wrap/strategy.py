@@ -13,14 +13,14 @@ from typing import cast
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, NotStatic
-from codemods.reading.choices import Option, lookup, options, readers, written
+from codemods.reading.choices import Option, lookup, options, written
 from codemods.reading.command_line import choices_of
-from codemods.reading.manual import is_constructor, is_factory
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft, Entry, Switch, Value
+from .hybrid_only import HYBRID
+from .in_place import is_for_constructors, renamed
 
-HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
 _ENUM = "ShardingStrategy"
 _ARGUMENT = "sharding_strategy"
 
@@ -43,6 +43,8 @@ class Strategy:
     """Whether `kwargs` holds the mesh already."""
     options: tuple[Option, ...] = ()
     """Where it is chosen, when each choice stands in the source."""
+    value: cst.BaseExpression | None = None
+    """The expression that `name` or `kwargs` is made of: a strategy, or the name of one."""
 
     @property
     def known(self) -> str | None:
@@ -184,7 +186,12 @@ def _kwargs(names: frozenset[str]) -> str:
 
 
 def _frees_late(names: Collection[str]) -> bool:
-    return any(STRATEGIES[name].reshard_after_forward for name in names)
+    return bool(_late(names))
+
+
+def _late(names: Collection[str]) -> list[str]:
+    """Those that keep the parameters gathered until the backward."""
+    return sorted((name for name in names if STRATEGIES[name].reshard_after_forward), key=_order)
 
 
 def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy | None:
@@ -193,7 +200,7 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
         found = options(draft.file, value, lambda ctx, node: _names(ctx, node) is not None)
     except NotStatic:
         return None
-    if not all(_is_for_constructors(option, value) for option in found):
+    if not all(is_for_constructors(option, value, _ARGUMENT) for option in found):
         return None
     names = frozenset(name for option in found for name in _names(option.file, option.node) or ())
     chosen = Strategy(names, "**")
@@ -211,12 +218,12 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
     if not _frees_late(names) and not chosen.has_mesh:
         kwargs = ""  # all of them mean the same to `fully_shard`, but for the mesh
     elif isinstance(value, cst.Name):
-        kwargs = _renamed(value, draft)
+        kwargs = renamed(value, draft, _ARGUMENT, ("fsdp_kwargs", "shard_kwargs"))
     else:
         kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
         own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
         draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
-    return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh, tuple(found))
+    return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh, tuple(found), value)
 
 
 def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
@@ -252,20 +259,6 @@ def _dimensions_asked(ctx: Context, test: cst.BaseExpression, mesh: Collection[c
     made = {origin.node for origin in ctx.origins(left.value)}
     is_mesh = bool(made) and made <= set(mesh)
     return number.evaluated_value if is_mesh and isinstance(number, cst.Integer) and number.value in {"1", "2"} else 0
-
-
-def _is_for_constructors(option: Option, value: cst.BaseExpression) -> bool:
-    """Whether nothing but constructor calls, which are rewritten, reads what is chosen."""
-    found = readers(option.file, option.node, value)
-    return bool(found) and all(node is value or _is_strategy_argument(ctx, node) for ctx, node in found or ())
-
-
-def _is_strategy_argument(ctx: Context, node: cst.BaseExpression) -> bool:
-    argument = ctx.parent(node)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.keyword is None:
-        return False
-    return argument.keyword.value == _ARGUMENT and (is_constructor(ctx, call) or is_factory(ctx, call))
 
 
 def _with_meshes(
@@ -333,38 +326,6 @@ def own_mesh(name: str, draft: Draft) -> str:
     return f'{draft.imported(SUPPORT, function)}("cuda")'
 
 
-def _renamed(value: cst.Name, draft: Draft) -> str:
-    """The variable that held a strategy gets a name that says what it holds now, where it is a local one."""
-    ctx, scope = draft.file, draft.file.scope(draft.call)
-    bindings = [
-        assign
-        for assign in ctx.nodes(cst.Assign)
-        if ctx.scope(assign) is scope
-        and len(assign.targets) == 1
-        and isinstance(assign.targets[0].target, cst.Name)
-        and assign.targets[0].target.value == value.value
-    ]
-    names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == value.value]
-    targets = [assign.targets[0].target for assign in bindings]
-    keywords = [node for node in names if _is_keyword(ctx, node)]
-    uses = [node for node in names if node not in targets and node not in keywords]
-    others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
-    if not isinstance(scope, cst.FunctionDef) or not bindings or others:
-        return value.value
-    if not all(_is_strategy_argument(ctx, use) for use in uses):
-        return value.value
-    name = draft.fresh("fsdp_kwargs", "shard_kwargs")
-    draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
-    return name
-
-
-def _is_keyword(ctx: Context, node: cst.Name) -> bool:
-    holder = ctx.parent(node)
-    return (isinstance(holder, cst.Arg) and holder.keyword is node) or (
-        isinstance(holder, cst.Attribute) and holder.attr is node
-    )
-
-
 def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
     """Look at the name of the strategy that is passed."""
     ctx = draft.file
@@ -379,13 +340,13 @@ def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
     text, key = ctx.quote(value), _key(ctx, _assigned_once(value, ctx))
     if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or _key(ctx, value) is not None):
         if ctx.same_meaning(key, draft.call):
-            return _checked(Strategy(names, "**", ctx.quote(key)), draft)
+            return _checked(Strategy(names, "**", ctx.quote(key), value=key), draft)
     if not isinstance(value, (cst.Name, cst.Attribute)):
         text = draft.fresh("strategy", "sharding_strategy")
         draft.before.append(f"{text} = {written(ctx, value, {})}")
     surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
     name = f"{text}.name" if surely_given or _is_given(value, draft) else f"{text} and {text}.name"
-    return _checked(Strategy(names, "**", name), draft)
+    return _checked(Strategy(names, "**", name, value=value), draft)
 
 
 def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
@@ -420,7 +381,13 @@ def _checked(strategy: Strategy, draft: Draft) -> Strategy:
         ]
         draft.before.append(draft.looked_up(kwargs, entries, strategy.name))
         return replace(strategy, kwargs=kwargs)
-    return replace(strategy, kwargs=f"{draft.imported(SUPPORT, 'reshard_kwargs')}({strategy.name})")
+    kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
+    late = f"{strategy.name} in ({', '.join(f'{chr(34)}{name}{chr(34)}' for name in _late(strategy.names))})"
+    line = f'{kwargs} = {{"reshard_after_forward": False}} if {late} else {{}}'
+    if not draft.fits(line):
+        line = f'{kwargs} = {{}}\nif {late}:\n    {kwargs}["reshard_after_forward"] = False'
+    draft.before.append(line)
+    return replace(strategy, kwargs=kwargs)
 
 
 def translate_strategy(strategy: Strategy, draft: Draft) -> None:

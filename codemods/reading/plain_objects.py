@@ -1,0 +1,95 @@
+"""Objects of the program's own classes that are no modules: `Snapshot({"model": model, "optim": Adapter(model)})`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from codemods.api import Context, Fix, Import
+from codemods.plan import PlannedContext
+
+from .call_layout import broken_text, quoted_argument
+from .enclosing import enclosing, is_self
+
+_NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
+_MODULE = "torch.nn.Module"
+_ALONE = (cst.Expr, cst.Assign, cst.Return, cst.Arg, cst.DictElement)
+_DEPTH = 5
+
+
+def is_plain_self(ctx: Context, node: cst.BaseExpression) -> bool:
+    """`self` of a class that is no module, which nobody can wrap."""
+    owner = enclosing(ctx, node, cst.ClassDef) if is_self(node, ctx) else None
+    return owner is not None and is_plain_class(ctx, owner)
+
+
+def may_be_plain(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether an expression can be such an object, beside a model."""
+    if _is_asked_for(ctx, node):
+        return False
+    calls = [(origin.file, origin.node) for origin in ctx.origins(node) if isinstance(origin.node, cst.Call)]
+    classes = [made for file, call in calls for made in file.origins(call.func)]
+    return any(isinstance(made.node, cst.ClassDef) and is_plain_class(made.file, made.node) for made in classes)
+
+
+def is_plain_object(ctx: Context, node: cst.BaseExpression) -> bool:
+    """Whether an expression is seen to be such an object: made by its class, or a parameter of that class."""
+    made = [(origin.file, origin.node.func) for origin in ctx.origins(node) if isinstance(origin.node, cst.Call)]
+    asked = made if len(made) == len(ctx.origins(node)) else [(ctx, each) for each in _annotation(ctx, node)]
+    classes = [found for file, each in asked for found in file.origins(each)]
+    return bool(classes) and all(isinstance(c.node, cst.ClassDef) and is_plain_class(c.file, c.node) for c in classes)
+
+
+def _annotation(ctx: Context, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The class that the parameter of this name is annotated with."""
+    function = ctx.scope(node)
+    if not isinstance(function, cst.FunctionDef) or not isinstance(node, cst.Name):
+        return []
+    parameters = (*function.params.params, *function.params.kwonly_params)
+    named = [each for each in parameters if each.name.value == node.value and each.annotation is not None]
+    return [each.annotation.annotation for each in named if each.annotation is not None]
+
+
+def is_plain_class(ctx: Context, owner: cst.ClassDef, depth: int = _DEPTH) -> bool:
+    """Whether all that a class inherits from is seen, and no module among it."""
+    return depth > 0 and all(_is_plain_base(ctx, base.value, depth) for base in owner.bases)
+
+
+def _is_plain_base(ctx: Context, base: cst.BaseExpression, depth: int) -> bool:
+    base = base.value if isinstance(base, cst.Subscript) else base
+    dotted = ctx.dotted(base)
+    if dotted is not None or (isinstance(base, cst.Name) and base.value == "object"):
+        return (dotted or "object") in _NO_MODULES
+    made = ctx.origins(base)
+    return all(isinstance(o.node, cst.ClassDef) and is_plain_class(o.file, o.node, depth - 1) for o in made)
+
+
+def _is_asked_for(ctx: Context, node: cst.BaseExpression) -> bool:
+    """`if isinstance(model, nn.Module):` around it."""
+    inner: cst.CSTNode = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and isinstance(outer.test, cst.Call):
+            asked = [argument.value for argument in outer.test.args]
+            is_test = ctx.code(outer.test.func) == "isinstance" and len(asked) == 2
+            if is_test and ctx.code(asked[0]) == ctx.code(node) and ctx.dotted(asked[1]) == _MODULE:
+                return True
+        inner = outer
+    return False
+
+
+def but_for_others(fix: Fix, call: cst.Call, ctx: PlannedContext) -> Fix:
+    """What a call of a method becomes for a module, and the method itself for any other object."""
+    method, nn = cst.ensure_type(call.func, cst.Attribute), ctx.named(Import("torch", "nn"), call)
+    model = ctx.quote(method.value)
+    arguments = ", ".join(quoted_argument(ctx, argument) for argument in call.args)
+    (edit,) = fix.edits
+    parts = [
+        edit.text,
+        f"if isinstance({model}, {nn.local}.Module)",
+        f"else {model}.{method.attr.value}({arguments})",
+    ]
+    text = broken_text(ctx, call, parts)
+    if not isinstance(ctx.parent(call), _ALONE) and not text.startswith("("):
+        text = f"({text})"
+    return replace(fix, edits=[replace(edit, text=text)], imports=[*fix.imports, nn])

@@ -1,0 +1,122 @@
+"""Policies that say of each module by itself whether it is a unit.
+
+FSDP1 asks a policy two things: whether to look inside of a module, and whether to wrap it, given how many of its
+parameters lie in no unit yet. One that always looks inside, and never counts, can be asked by a loop over all modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call
+
+_RECURSE, _NUMEL = "recurse", "nonwrapped_numel"
+_BY_MODULE = frozenset({*CLASS_POLICIES, "always_wrap_policy", "lambda_auto_wrap_policy"})
+_OTHERS = ("CustomPolicy", "_Policy", "size_based_auto_wrap_policy")
+"""The policies that count parameters, or are asked in another way."""
+
+
+def are_by_module(origins: Sequence[Origin], ctx: Context) -> bool:
+    """Whether all of them are; of one that is not seen, whether the program has no other ones."""
+    return all(_is_by_module(origin, ctx) for origin in origins if not origin.is_none)
+
+
+def _is_by_module(origin: Origin, ctx: Context) -> bool:
+    made, arguments = policy_call(origin)
+    if made in _BY_MODULE:
+        return True
+    if made == "_or_policy" and len(arguments) == 1:
+        elements = class_elements(arguments[0].value)
+        if elements is not None:
+            return all(are_by_module(origin.file.origins(element), ctx) for element in elements)
+    if made is not None and made != "_or_policy":
+        return False
+    if isinstance(origin.node, cst.FunctionDef):
+        return _always_looks_inside(origin.node) and not _counts(origin.node, origin.file)
+    node = origin.node
+    if isinstance(node, cst.Call) and origin.file.dotted(node.func) == "functools.partial" and node.args and not made:
+        return are_by_module(origin.file.origins(node.args[0].value), ctx)
+    return _has_no_others(ctx)
+
+
+def _has_no_others(ctx: Context) -> bool:
+    if uses(ctx, *_OTHERS):
+        return False
+    functions = [(where, node) for where in ctx.files(_NUMEL) for node in where.nodes(cst.FunctionDef)]
+    asked = [(where, node) for where, node in functions if _NUMEL in _parameters(node)]
+    return all(_always_looks_inside(node) and not _counts(node, where) for where, node in asked)
+
+
+def uses(ctx: Context, *names: str) -> bool:
+    """Whether the program uses one of these policies of FSDP1; an import is no use."""
+    return any(
+        used.split(".")[-1] == name for name in names for where in ctx.files(name) for _, used in where.references()
+    )
+
+
+def _parameters(function: cst.FunctionDef) -> list[str]:
+    return [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
+
+
+def _counts(function: cst.FunctionDef, ctx: Context) -> bool:
+    """Whether it reads the number of parameters; `del` does not."""
+    inside = ctx.inside(function.body)
+    read = [node for node in inside if isinstance(node, cst.Name) and node.value == _NUMEL]
+    return any(not isinstance(ctx.parent(node), cst.Del) for node in read)
+
+
+def _always_looks_inside(function: cst.FunctionDef) -> bool:
+    """Whether it answers True where `recurse` is."""
+    return _RECURSE in _parameters(function) and _answer(function.body.body) is True
+
+
+def _answer(statements: Iterable[cst.BaseStatement | cst.BaseSmallStatement]) -> bool | None:
+    """True where these statements return True for `recurse`, None where they go on, False for anything else."""
+    for statement in statements:
+        if isinstance(statement, cst.If):
+            answer = _answer_of_if(statement)
+        elif isinstance(statement, cst.SimpleStatementLine):
+            answer = _answer(statement.body)
+        elif isinstance(statement, cst.Return):
+            answer = statement.value is not None and _is_true(statement.value)
+        elif isinstance(
+            statement, (cst.Assign, cst.AnnAssign, cst.Expr, cst.Del, cst.Import, cst.ImportFrom, cst.Pass)
+        ):
+            answer = False if _binds(statement) else None
+        else:
+            answer = False
+        if answer is not None:
+            return answer
+    return None
+
+
+def _answer_of_if(statement: cst.If) -> bool | None:
+    body = _answer(statement.body.body)
+    orelse = statement.orelse
+    otherwise = _answer_of_if(orelse) if isinstance(orelse, cst.If) else _answer(orelse.body.body) if orelse else None
+    if _is_recurse(statement.test):
+        return body
+    if isinstance(statement.test, cst.UnaryOperation) and _is_recurse(statement.test.expression):
+        return otherwise
+    return body if body is otherwise else False
+
+
+def _is_true(value: cst.BaseExpression) -> bool:
+    """Whether an expression is True where `recurse` is."""
+    if isinstance(value, cst.BooleanOperation):
+        return isinstance(value.operator, cst.Or) and (_is_true(value.left) or _is_true(value.right))
+    if isinstance(value, cst.IfExp):
+        return _is_true(value.body) and (_is_recurse(value.test) or _is_true(value.orelse))
+    return _is_recurse(value) or (isinstance(value, cst.Name) and value.value == "True")
+
+
+def _is_recurse(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == _RECURSE
+
+
+def _binds(statement: cst.Assign | cst.AnnAssign | cst.BaseSmallStatement) -> bool:
+    targets = [each.target for each in statement.targets] if isinstance(statement, cst.Assign) else []
+    return any(not isinstance(target, (cst.Name, cst.Attribute)) or _is_recurse(target) for target in targets)

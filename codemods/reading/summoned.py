@@ -1,0 +1,208 @@
+"""What the body of `with FSDP.summon_full_params(model):` does with the whole parameters, where all of that is seen.
+
+Then it needs no context: a parameter is gathered where it is read, and each rank takes its shard of what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.forwards import reads_after_forward
+from codemods.tables.names import SUMMON
+from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, QUIET_FUNCTIONS, READS
+
+_LOOPS = ("parameters", "named_parameters")
+_CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.FunctionDef, cst.Lambda, cst.ExceptHandler)
+_NEEDLESS = {"recurse": "True", "rank0_only": "False", "offload_to_cpu": "False", "with_grads": "False"}
+
+
+@dataclass
+class Body:
+    """The parameters that a body reads and writes."""
+
+    models: Sequence[cst.BaseExpression]
+    reads: list[cst.BaseExpression] = field(default_factory=list)
+    """Expressions of a whole parameter whose values are looked at."""
+    writes: list[tuple[cst.Call, cst.BaseExpression, cst.BaseExpression]] = field(default_factory=list)
+    """Calls that copy a value into a parameter: the call, the parameter, the value."""
+
+
+def summons(node: cst.CSTNode, ctx: Context) -> bool:
+    return isinstance(node, cst.Call) and bool(node.args) and ctx.fsdp1(node.func) == SUMMON
+
+
+def is_summoned_no_more(node: cst.CSTNode, model: str, ctx: Context) -> bool:
+    """Whether the context around a node goes that summons the parameters of the model of this text."""
+    for block in ctx.ancestors(node):
+        if isinstance(block, cst.With) and (body := body_of(block, ctx)) is not None:
+            if model in map(ctx.code, body.models):
+                return True
+    return False
+
+
+def body_of(block: cst.With, ctx: Context) -> Body | None:
+    """None where anything is done with a model that is not seen through, or where not all ranks read the same."""
+    calls = [item.item for item in block.items]
+    if not all(isinstance(call, cst.Call) and _summons_as_always(call, ctx) for call in calls):
+        return None
+    found = Body([cst.ensure_type(call, cst.Call).args[0].value for call in calls])
+    names = {ctx.code(model) for model in found.models}
+    names |= {f"{name}.module" for name in names}
+    inner = ctx.inside(block.body)
+    mine = [node for node in inner if isinstance(node, (cst.Name, cst.Attribute)) and ctx.code(node) in names]
+    mine = [node for node in mine if not _is_part_of_name(node, names, ctx)]
+    calls_seen = all(_is_harmless(node, ctx) for node in inner if isinstance(node, cst.Call))
+    if not mine or not calls_seen or not all(_is_followed(node, block, found, ctx) for node in mine):
+        return None
+    return found if not found.writes or all(_takes_writes(call, ctx) for call in calls) else None
+
+
+def _summons_as_always(call: cst.BaseExpression, ctx: Context) -> bool:
+    """Whole parameters on every rank, where they are; `writeback` is the body's affair."""
+    if not isinstance(call, cst.Call) or not summons(call, ctx) or call.args[0].keyword is not None:
+        return False
+    given = _given(call)
+    return (
+        isinstance(call.args[0].value, (cst.Name, cst.Attribute))
+        and len(given) == len(call.args) - 1
+        and all(name == "writeback" or _NEEDLESS.get(name) == ctx.code(value) for name, value in given.items())
+    )
+
+
+def _given(call: cst.Call) -> dict[str, cst.BaseExpression]:
+    return {each.keyword.value: each.value for each in call.args if each.keyword is not None}
+
+
+def _takes_writes(call: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether what is written is kept, and used in the next forward; FSDP1 did not, behind an evaluation."""
+    call = cst.ensure_type(call, cst.Call)
+    given = _given(call)
+    is_kept = "writeback" not in given or ctx.code(given["writeback"]) == "True"
+    return is_kept and not reads_after_forward(call, call.args[0].value, ctx)
+
+
+def _is_part_of_name(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:
+    """Whether it is the model in `model.module`, which is looked at as a whole, or the name of an attribute."""
+    holder = ctx.parent(node)
+    return isinstance(holder, cst.Attribute) and (holder.attr is node or ctx.code(holder) in names)
+
+
+def _is_harmless(call: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a call is of a tensor, a container or a function of torch: none of those looks for the model itself."""
+    function = cst.ensure_type(call, cst.Call).func
+    if isinstance(function, cst.Name) and function.value in QUIET_FUNCTIONS:
+        return True
+    if (ctx.dotted(function) or "").startswith("torch."):
+        return True
+    known = READS | COPIES | ASKS | IN_PLACE | ON_CONTAINERS | {*_LOOPS, "state_dict"}
+    return isinstance(function, cst.Attribute) and function.attr.value in known
+
+
+def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context) -> bool:
+    holder = ctx.parent(model)
+    if not isinstance(holder, cst.Attribute) or holder.value is not model:
+        return False
+    call = ctx.parent(holder)
+    if not isinstance(call, cst.Call) or call.func is not holder:
+        return _is_read_by_torch(holder, block, found, ctx)
+    if call.args or _is_chosen(call, block, ctx):
+        return False
+    if holder.attr.value == "state_dict":
+        return ModelKind.FSDP in ctx.kinds(holder.value)
+    loop = ctx.parent(call)
+    return holder.attr.value in _LOOPS and _is_seen_loop(loop, call, holder.attr.value, block, found, ctx)
+
+
+def _is_chosen(node: cst.CSTNode, block: cst.With, ctx: Context) -> bool:
+    """Whether some ranks may not come to a place in the block, at which all have to meet."""
+    return any(isinstance(outer, _CHOICES) and contains(ctx, block, outer) for outer in ctx.ancestors(node))
+
+
+def _is_read_by_torch(value: cst.Attribute, block: cst.With, found: Body, ctx: Context) -> bool:
+    """`torch.testing.assert_close(model.weight, …)`: what it is given is a tensor. `model.weight.shape` is not read."""
+    if value.attr.value in FACTS:
+        return True
+    while isinstance(outer := ctx.parent(value), cst.Attribute):
+        value = outer
+        if value.attr.value in FACTS | ASKS:
+            return True
+    call = ctx.parent(outer) if isinstance(outer, cst.Arg) else None
+    if not isinstance(call, cst.Call) or _is_chosen(call, block, ctx):
+        return False
+    function = ctx.dotted(call.func) or ""
+    if not function.startswith("torch.") or function.endswith("_"):
+        return False
+    found.reads.append(value)
+    return True
+
+
+def _is_seen_loop(
+    loop: cst.CSTNode | None, call: cst.Call, method: str, block: cst.With, found: Body, ctx: Context
+) -> bool:
+    """`for name, p in model.named_parameters():`, in a statement or a comprehension, and all that is done with `p`."""
+    if not isinstance(loop, (cst.For, cst.CompFor)) or loop.iter is not call:
+        return False
+    target: cst.BaseExpression = loop.target
+    if method == "named_parameters":
+        if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
+            return False
+        target = target.elements[1].value
+    around = loop if isinstance(loop, cst.For) else ctx.parent(loop)
+    if not isinstance(target, cst.Name) or around is None:
+        return False
+    uses = [
+        n for n in ctx.inside(block.body) if isinstance(n, cst.Name) and n.value == target.value and n is not target
+    ]
+    uses = [use for use in uses if not _is_attribute_name(use, ctx)]
+    return all(contains(ctx, around, use) and _is_seen_use(use, block, found, ctx) for use in uses)
+
+
+def _is_attribute_name(node: cst.Name, ctx: Context) -> bool:
+    holder = ctx.parent(node)
+    is_attribute = isinstance(holder, cst.Attribute) and holder.attr is node
+    return is_attribute or (isinstance(holder, cst.Arg) and holder.keyword is node)
+
+
+def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context) -> bool:
+    chain = list(_chain(use, ctx))
+    names = [link.attr.value for link in chain if isinstance(link, cst.Attribute)]
+    if names and names[0] in FACTS | ASKS:
+        return True
+    top = chain[-1] if chain else use
+    if [name for name in names if name != "data"] == ["copy_"] and isinstance(top, cst.Call) and len(top.args) == 1:
+        is_alone = isinstance(ctx.parent(top), cst.Expr) and enclosing(ctx, top, cst.With) is not None
+        found.writes.append((top, use, top.args[0].value))
+        return is_alone
+    if not {*names} <= READS | COPIES | {"data"} or _is_chosen(use, block, ctx):
+        return False
+    found.reads.append(use)
+    return bool(COPIES & {*names}) or _is_only_looked_at(top, ctx)
+
+
+def _chain(node: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
+    """`p.data`, `p.data.clone`, `p.data.clone()` around `p`."""
+    outer = ctx.parent(node)
+    while (isinstance(outer, (cst.Attribute, cst.Subscript)) and outer.value is node) or (
+        isinstance(outer, cst.Call) and outer.func is node
+    ):
+        yield outer
+        node, outer = outer, ctx.parent(outer)
+
+
+def _is_only_looked_at(value: cst.CSTNode, ctx: Context) -> bool:
+    """Whether an expression goes into a calculation, a comparison, a function of torch or a tensor's own method."""
+    holder = ctx.parent(value)
+    if isinstance(holder, (cst.BinaryOperation, cst.Comparison, cst.ComparisonTarget)):
+        return True
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if not isinstance(call, cst.Call):
+        return False
+    function = ctx.dotted(call.func) or ""
+    if function.startswith("torch."):
+        return not function.endswith("_")
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in IN_PLACE

@@ -1,0 +1,119 @@
+"""Whether a mesh is given to the hybrid strategies alone, so that any other strategy comes without one.
+
+if cfg.strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHARD_ZERO2):
+    mesh = init_device_mesh("cuda", (nodes, per_node))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+from codemods.reading.negation import conjuncts
+from codemods.tables.strategies import STRATEGIES
+
+from .draft import Draft
+
+HYBRID = frozenset({"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"})
+
+
+def is_for_hybrids(made: list[Origin], value: cst.BaseExpression, draft: Draft) -> bool:
+    """`made` is where the mesh is made, and `value` the strategy, or the name of one."""
+    return bool(made) and all(
+        any(_is_hybrid_there(step, value, draft) for step in _steps(each, draft)) for each in made
+    )
+
+
+def is_beside_hybrids(made: list[Origin], value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether one `if` makes the mesh and chooses a hybrid strategy, and its `else` has neither."""
+    return bool(made) and isinstance(value, cst.Name) and all(_is_made_beside(each, value, draft) for each in made)
+
+
+def _is_made_beside(origin: Origin, value: cst.Name, draft: Draft) -> bool:
+    ctx = draft.file
+    if origin.node is None or origin.file.path != ctx.path or ctx.scope(origin.node) is not ctx.scope(draft.call):
+        return False
+    branch = next((outer for outer in ctx.ancestors(origin.node) if isinstance(outer, cst.If)), None)
+    if branch is None or not _is_in(branch.body, origin.node, draft) or not _is_chosen_by(branch, value, draft):
+        return False
+    return not any(
+        _strategies(where, node) & HYBRID
+        for where, node in ctx.bound(value) or ()
+        if not _is_in(branch.body, node, draft)
+    )
+
+
+def _steps(origin: Origin, draft: Draft) -> Iterator[cst.CSTNode]:
+    """Where a mesh is made: the expression itself, or the one call of the function that makes it."""
+    if origin.node is None:
+        return
+    if origin.file.path == draft.file.path:
+        yield origin.node
+    callers = [call for where, call in origin.file.callers(origin.node) if where.path == draft.file.path]
+    if len(callers) == 1:
+        yield callers[0]
+
+
+def _is_hybrid_there(node: cst.CSTNode, value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether code runs only where the strategy is a hybrid one."""
+    ctx, inner = draft.file, node
+    if ctx.scope(node) is not ctx.scope(draft.call) or _is_set(value, draft):
+        return False
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, cst.If):
+            if inner is outer.body and any(_asks_for_hybrid(part, value, draft) for part in conjuncts(outer.test)):
+                return True
+            if isinstance(value, cst.Name) and inner is outer.body and _is_chosen_by(outer, value, draft):
+                return True
+        inner = outer
+    return False
+
+
+def _is_chosen_by(branch: cst.If, value: cst.Name, draft: Draft) -> bool:
+    """Whether the same `if` chooses the strategy: a hybrid one here, and another one in its `else`."""
+    bound = draft.file.bound(value) or ()
+    there = [node for where, node in bound if where is draft.file and _is_in(branch.body, node, draft)]
+    others = [node for where, node in bound if where is draft.file and _is_in(branch.orelse, node, draft)]
+    if not there or len(there) + len(others) < len(bound):
+        return False
+    return all(_strategies(draft.file, node) <= HYBRID for node in there)
+
+
+def _is_in(block: cst.CSTNode | None, node: cst.CSTNode, draft: Draft) -> bool:
+    return any(outer is block for outer in draft.file.ancestors(node))
+
+
+def _is_set(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether the function sets the attribute that is asked, so that it may be another one in between."""
+    if not isinstance(value, cst.Attribute):
+        return False
+    around = draft.file.inside(draft.file.scope(draft.call))
+    targets = [each.target for node in around if isinstance(node, cst.Assign) for each in node.targets]
+    return any(isinstance(target, cst.Attribute) and target.attr.value == value.attr.value for target in targets)
+
+
+def _asks_for_hybrid(test: cst.BaseExpression, value: cst.BaseExpression, draft: Draft) -> bool:
+    """`strategy == ShardingStrategy.HYBRID_SHARD`, `strategy in (…)`, of strategies or of their names."""
+    ctx = draft.file
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 or ctx.code(test.left) != ctx.code(value):
+        return False
+    operator, wanted = test.comparisons[0].operator, test.comparisons[0].comparator
+    elements = [wanted]
+    if isinstance(operator, cst.In) and isinstance(wanted, (cst.Tuple, cst.List, cst.Set)):
+        elements = [element.value for element in wanted.elements]
+    elif not isinstance(operator, (cst.Equal, cst.Is)):
+        return False
+    return ctx.same_meaning(test.left, draft.call) and all(_strategies(ctx, each) <= HYBRID for each in elements)
+
+
+def _strategies(ctx: Context, node: cst.BaseExpression) -> frozenset[str]:
+    """The strategies that an expression can give, by value or by name; all of them where that is not seen."""
+    if isinstance(node, cst.SimpleString):
+        return frozenset({str(node.evaluated_value)})
+    if isinstance(node, cst.IfExp):
+        return _strategies(ctx, node.body) | _strategies(ctx, node.orelse)
+    made = ctx.fsdp1(node) or ""
+    name = made.removeprefix("ShardingStrategy.")
+    return frozenset({name}) if name != made and name in STRATEGIES else frozenset(STRATEGIES)

@@ -1,0 +1,59 @@
+"""What is chosen before the constructor call, and is written anew where it stands, because only such calls read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from codemods.api import Context, Edit
+from codemods.reading.choices import Option, readers
+from codemods.reading.manual import is_constructor, is_factory
+
+from .draft import Draft
+
+
+def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str) -> bool:
+    """Whether nothing but constructor calls, which are rewritten, reads what is chosen, as this argument."""
+    found = readers(option.file, option.node, value)
+    return bool(found) and all(node is value or _is_given(ctx, node, argument) for ctx, node in found or ())
+
+
+def _is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
+    argument = ctx.parent(node)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.keyword is None:
+        return False
+    return argument.keyword.value == keyword and (is_constructor(ctx, call) or is_factory(ctx, call))
+
+
+def renamed(value: cst.Name, draft: Draft, argument: str, better: Sequence[str]) -> str:
+    """The variable that held the choice gets a name that says what it holds now, where it is a local one."""
+    ctx, scope = draft.file, draft.file.scope(draft.call)
+    bindings = [
+        assign
+        for assign in ctx.nodes(cst.Assign)
+        if ctx.scope(assign) is scope
+        and len(assign.targets) == 1
+        and isinstance(assign.targets[0].target, cst.Name)
+        and assign.targets[0].target.value == value.value
+    ]
+    names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == value.value]
+    targets = [assign.targets[0].target for assign in bindings]
+    keywords = [node for node in names if _is_keyword(ctx, node)]
+    uses = [node for node in names if node not in targets and node not in keywords]
+    others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
+    if not isinstance(scope, cst.FunctionDef) or not bindings or others:
+        return value.value
+    if not all(_is_given(ctx, use, argument) for use in uses):
+        return value.value
+    name = draft.fresh(*better)
+    draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
+    return name
+
+
+def _is_keyword(ctx: Context, node: cst.Name) -> bool:
+    holder = ctx.parent(node)
+    return (isinstance(holder, cst.Arg) and holder.keyword is node) or (
+        isinstance(holder, cst.Attribute) and holder.attr is node
+    )

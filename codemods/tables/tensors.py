@@ -1,0 +1,25 @@
+"""Methods and attributes of a tensor, by what they do with its values."""
+
+from __future__ import annotations
+
+FACTS = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "layout"})
+"""Attributes that are the same of a DTensor and of the whole of it."""
+
+ASKS = frozenset({"numel", "size", "dim", "nelement", "element_size", "is_floating_point"})
+"""Methods that tell no more."""
+
+COPIES = frozenset({"clone", "cpu", "norm", "sum", "mean", "std", "var", "item", "tolist", "all", "any"})
+"""What they return is another tensor, or none."""
+
+READS = frozenset({"detach", "float", "double", "half", "bfloat16", "to", "abs", "max", "min", "view", "reshape"})
+READS |= {"flatten", "contiguous", "square", "pow", "isnan", "isfinite", "numpy"}
+"""What they return may be the same values in another shape."""
+
+IN_PLACE = frozenset({"add_", "mul_", "sub_", "div_", "lerp_", "copy_", "addcmul_", "addcdiv_", "zero_", "fill_"})
+"""Methods that change a tensor, and only read those that they are given."""
+
+ON_CONTAINERS = frozenset({"append", "extend", "keys", "values", "items", "get", "pop", "format", "join"})
+
+QUIET_FUNCTIONS = frozenset({"print", "len", "float", "int", "str", "list", "dict", "set", "tuple", "sorted", "zip"})
+QUIET_FUNCTIONS |= {"enumerate", "range", "sum", "all", "any", "max", "min", "abs", "round", "isinstance"}
+"""Builtin functions that look at what they are given."""

@@ -1,0 +1,93 @@
+import argparse
+import os
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    CheckpointImpl,
+    apply_activation_checkpointing,
+    checkpoint_wrapper,
+)
+from torch.distributed.fsdp import CPUOffload, MixedPrecision
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+class Block(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+class Net(nn.Module):
+    def __init__(self, dim=16, depth=2):
+        super().__init__()
+        self.inp = nn.Linear(8, dim)
+        self.blocks = nn.ModuleList(Block(dim) for _ in range(depth))
+        self.out = nn.Linear(dim, 8)
+
+    def forward(self, x):
+        x = self.inp(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)
+
+
+def train(model, steps=4):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        x = torch.randn(4, 8, device="cuda")
+        loss = (model(x).float() - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if dist.get_rank() == 0:
+            print(step, loss.item())
+
+
+def wrap_model(model, args):
+    mixed_precision = MixedPrecision(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16
+    )
+    wrap_policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    model = FSDP(
+        model.bfloat16(),
+        auto_wrap_policy=wrap_policy,
+        mixed_precision=mixed_precision,
+        device_id=torch.cuda.current_device(),
+        limit_all_gathers=True,
+        forward_prefetch=args.forward_prefetch,
+        cpu_offload=CPUOffload(offload_params=args.cpu_offload),
+    )
+
+    if args.activation_checkpointing:
+        apply_activation_checkpointing(
+            model,
+            checkpoint_wrapper_fn=partial(checkpoint_wrapper, checkpoint_impl=CheckpointImpl.NO_REENTRANT),
+            check_fn=lambda module: isinstance(module, Block),
+        )
+
+    return model
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cpu-offload", action="store_true")
+    parser.add_argument("--forward-prefetch", action="store_true")
+    parser.add_argument("--activation-checkpointing", action="store_true")
+    args = parser.parse_args()
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.manual_seed(0)
+    train(wrap_model(Net(), args))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
