@@ -5,7 +5,6 @@ Works on the new text, so that nothing has to be known about which edit needed w
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from codemods.api import SUPPORT, Import
 from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, fsdp1_name
 
 from .. import support
+from ..pyanalysis.depth import parse_safely
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.scopes import Scope
 from ..pyanalysis.symbols import dotted_name
@@ -50,7 +50,8 @@ class Tidied:
             for statement, alias in _aliases(self.tree)
             if _imported(statement, alias).split(".")[-2:-1] == [SUPPORT]
         }
-        calls = support.asked_by(ast.parse(self.tree.text), {**here, **names})
+        known = parse_safely(self.tree.text)  # None: it is of a newer Python than the one that runs us
+        calls = support.asked_by(known, {**here, **names}) if known is not None else {}
         hidden = [name for name in names.values() if name not in calls or is_vocabulary(name)]
         return support.joined(calls, support.everything(hidden))
 

@@ -7,8 +7,9 @@ where that was passed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import libcst as cst
 
@@ -45,7 +46,7 @@ class Fact:
     holds: bool
 
     def contradicts(self, other: Fact) -> bool:
-        if self.value != other.value:
+        if not _are_same(self.value, other.value):
             return False
         if self.wanted == other.wanted:
             return self.holds != other.holds
@@ -55,13 +56,35 @@ class Fact:
         return self.holds and other.holds and None not in (self.wanted, other.wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An attribute, or an item, of the objects that can stand at a place: with several callers, of several."""
+
+    owners: frozenset[Hashable]
+    name: object
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One of several constants, settled once: `if world > 1: kind = "many"`, `else: kind = "one"`."""
+
+    constants: frozenset[cst.CSTNode]
+
+
+def _are_same(one: Hashable, other: Hashable) -> bool:
+    """Whether two places ask about the same value. A helper that several programs call asks about that of each."""
+    if isinstance(one, Owned) and isinstance(other, Owned):
+        return one.name == other.name and (one.owners <= other.owners or other.owners <= one.owners)
+    return one == other
+
+
 class Conditions:
     """Answers for one program."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
         self._memo: dict[tuple[cst.CSTNode, int], frozenset[Fact]] = {}
-        self._set: dict[str, frozenset[Hashable | None]] = {}
+        self._set: dict[str, frozenset[Hashable]] = {}
 
     def exclude(self, tree: Tree, node: cst.CSTNode, other_tree: Tree, other: cst.CSTNode) -> bool:
         """Whether a run that comes to the one place never comes to the other."""
@@ -127,12 +150,13 @@ class Conditions:
             return None
         origins = self._values.origins(tree, expression)
         if len(origins) != 1:
-            return None
+            return self._chosen(origins)
         (origin,) = origins
         read = origin.read if origin.node is None else origin.node
         if isinstance(read, cst.Attribute):
-            owner = self._part(origin.tree, read.value, read.attr.value)
-            return None if owner in self._parts_set(read.attr.value) else owner
+            owned = self._part(origin.tree, read.value, read.attr.value)
+            is_set = owned is None or not owned.owners.isdisjoint(self._parts_set(read.attr.value))
+            return None if is_set else owned
         if isinstance(read, cst.Subscript) and len(read.slice) == 1 and isinstance(read.slice[0].slice, cst.Index):
             key = constant(read.slice[0].slice.value)
             return self._part(origin.tree, read.value, key) if key is not None else None
@@ -140,8 +164,20 @@ class Conditions:
             return (origin.tree.path, origin.reason)
         return origin.node if isinstance(origin.node, (cst.Call, cst.Comparison, cst.BooleanOperation)) else None
 
-    def _parts_set(self, name: str) -> frozenset[Hashable | None]:
-        """The attributes of this name that some line sets: they need not be the same at two places."""
+    def _chosen(self, origins: Collection[Origin]) -> Chosen | None:
+        """A constant of several, none of which takes the place of another while the program runs."""
+        nodes = [(each.tree, each.node) for each in origins if isinstance(each.node, cst.BaseExpression)]
+        if len(nodes) != len(origins) or not all(_is_constant(node) for _, node in nodes):
+            return None
+        if any(_is_settled_late(tree, node) for tree, node in nodes):
+            return None
+        ways = [_ways(tree, node) for tree, node in nodes]
+        if all(_exclude(one, other) for one, other in combinations(ways, 2)):
+            return Chosen(frozenset(node for _, node in nodes))
+        return None
+
+    def _parts_set(self, name: str) -> frozenset[Hashable]:
+        """The owners whose attribute of this name some line sets: it need not be the same at two places."""
         if name not in self._set:
             targets = [
                 (tree, node)
@@ -149,12 +185,13 @@ class Conditions:
                 for node in tree.attributes(name)
                 if isinstance(tree.parents[node], (cst.AssignTarget, cst.AugAssign))
             ]
-            self._set[name] = frozenset(self._part(tree, node.value, name) for tree, node in targets)
+            parts = [self._part(tree, node.value, name) for tree, node in targets]
+            self._set[name] = frozenset(owner for part in parts if part is not None for owner in part.owners)
         return self._set[name]
 
-    def _part(self, tree: Tree, owner: cst.BaseExpression, name: object) -> Hashable | None:
+    def _part(self, tree: Tree, owner: cst.BaseExpression, name: object) -> Owned | None:
         origins = self._values.origins(tree, owner)
-        return (frozenset(map(self._identity, origins)), name) if origins else None
+        return Owned(frozenset(map(self._identity, origins)), name) if origins else None
 
     def _identity(self, origin: Origin) -> Hashable:
         """What is the same for every place that reads a value: a library's object is known by its name."""
@@ -163,6 +200,46 @@ class Conditions:
             if dotted is not None or isinstance(origin.node, cst.Name):
                 return dotted or cst.ensure_type(origin.node, cst.Name).value
         return (origin.tree.path, origin.node or origin.reason)
+
+
+def _is_constant(node: cst.BaseExpression) -> bool:
+    is_word = isinstance(node, cst.Name) and node.value in ("True", "False", "None")
+    return is_word or constant(node) is not None
+
+
+_Ways = Mapping[cst.CSTNode, cst.CSTNode]
+
+
+def _ways(tree: Tree, node: cst.CSTNode) -> _Ways:
+    """The conditions around a place, with the part of each that it lies in."""
+    ways: dict[cst.CSTNode, cst.CSTNode] = {}
+    inner = node
+    for outer in tree.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)):
+            ways[outer] = inner
+        inner = outer
+    return ways
+
+
+def _exclude(one: _Ways, other: _Ways) -> bool:
+    """Whether two places lie in different branches of one condition."""
+    return any(condition in other and other[condition] is not part for condition, part in one.items())
+
+
+def _is_settled_late(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether a constant can be set when another one is already there: in a loop, or in a method."""
+    for outer in tree.ancestors(node):
+        if isinstance(outer, (cst.For, cst.While)):
+            return True
+        if isinstance(outer, cst.FunctionDef):
+            targets = [each.target for each in _targets(tree, node)]
+            return outer.name.value != "__init__" and not all(isinstance(target, cst.Name) for target in targets)
+    return False
+
+
+def _targets(tree: Tree, node: cst.CSTNode) -> Sequence[cst.AssignTarget]:
+    statement = next((outer for outer in tree.ancestors(node) if isinstance(outer, cst.BaseSmallStatement)), None)
+    return statement.targets if isinstance(statement, cst.Assign) else ()
 
 
 def leaves(body: cst.BaseSuite) -> bool:

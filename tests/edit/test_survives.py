@@ -6,11 +6,14 @@ import ast
 import io
 import tokenize
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from codemods.api import Level
+from codemods.api import Level, Options
+from fsdp_migrate.pipeline import migrate
+from fsdp_migrate.project.source import Source
 from tests.helpers import rewrite
 
 HEAD = """\
@@ -128,3 +131,12 @@ def test_what_is_not_fsdps_survives(first: str, second: str) -> None:
     assert foreign(before) == foreign(after)
     assert result.report.changes
     assert all(each.level is not Level.KEPT for each in result.findings)
+
+
+def test_a_file_of_a_newer_python_gets_support_functions(tmp_path: Path) -> None:
+    """`def f[T]` is no Python to 3.10 and 3.11, which read it through LibCST."""
+    text = HEAD.replace("def f(", "def unwrap[T](x: T) -> T:\n    return x\n\n\ndef f(")
+    source = Source(tmp_path / "train.py", text + "    with model.no_sync():\n        model(1)\n")
+    changes = {change.path.name: change.after for change in migrate([source], Options()).changes}
+    assert "with no_sync(model):\n" in changes["train.py"]
+    assert "def no_sync(" in changes["fsdp2_support.py"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import code, rewrite
+from ..helpers import code, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -155,6 +155,61 @@ def test_what_is_no_fsdp_model(text: str, use: str) -> None:
     assert f" {use}\n" in result.text
     line = text.split("\n").index(next(line for line in text.split("\n") if line.strip() == use)) + 1
     assert line not in {found for _, _, found in result.summary}
+
+
+_CHOSEN = """
+class Trainer:
+    def __init__(self, net):
+        if torch.cuda.device_count() > 1:
+            self.kind = "fsdp"
+        else:
+            self.kind = "ddp"
+        self.net = FSDP(net) if self.kind == "fsdp" else DDP(net)
+
+    def save(self):
+        if self.kind == "ddp":
+            {}
+"""
+_ONLY_DDP = "torch.save(self.net.module.state_dict(), 'x.pt')"
+
+
+def test_what_another_branch_of_a_kind_chosen_once_holds_is_left_alone() -> None:
+    text = HEAD + _CHOSEN.format(_ONLY_DDP)
+    assert _ONLY_DDP in rewrite(text).text
+    by_argument = (
+        HEAD
+        + _CHOSEN.format("save_net(self.net, self.kind)")
+        + ("\n\ndef save_net(net, kind):\n    if kind == 'ddp':\n        torch.save(net.module.state_dict(), 'x.pt')\n")
+    )
+    assert "torch.save(net.module.state_dict(), 'x.pt')" in rewrite(by_argument).text
+
+
+CHANGES = [
+    pytest.param("def leave(self):\n        self.kind = 'ddp'\n\n    def save", id="set again by a method"),
+    pytest.param("def choose(self, n):\n        self.kind = 'ddp' if n else 'fsdp'\n\n    def save", id="chosen again"),
+]
+
+
+@pytest.mark.parametrize("more", CHANGES)
+def test_a_kind_that_changes_says_nothing_of_the_model(more: str) -> None:
+    result = rewrite(HEAD + _CHOSEN.format(_ONLY_DDP).replace("def save", more))
+    assert _ONLY_DDP not in result.text
+
+
+def test_a_helper_of_two_programs_knows_the_flag_of_each() -> None:
+    """`args` is another object in each of them, and each hands over its own with its own model."""
+    helper = "import torch\n\n\ndef save(args, model):\n    if args.fsdp:\n        pass\n    else:\n        {}\n"
+    line = "torch.save(model.state_dict(), 'x.pt')"
+    main = (
+        "import argparse\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nfrom save import save\n\n\n"
+        "def main(args, net):\n    if args.fsdp:\n        net = FSDP(net)\n    save(args, net)\n\n\n"
+        "main(argparse.ArgumentParser().parse_args(), None)\n"
+    )
+    files = {"one.py": main, "two.py": main, "save.py": helper.format(line)}
+    assert line in rewrite_files(files).after["save.py"]
+    open_flag = {**files, "save.py": files["save.py"].replace("args.fsdp", "args.other")}
+    assert line not in rewrite_files(open_flag).after["save.py"]
 
 
 _PUT_BY_PATH = """\
