@@ -47,6 +47,8 @@ def makeup(ctx: Context, call: cst.Call) -> Makeup:
         return found
     seen: set[cst.CSTNode] = set()
     for origin in ctx.origins(module):
+        if origin.node is call:
+            continue  # `self.model = FSDP(self.model)`: what is wrapped, once more
         if isinstance(origin.node, cst.Call):
             found.made.append((origin.file, origin.node))
             _read_call(origin.file, origin.node, found, seen)

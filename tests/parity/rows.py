@@ -431,6 +431,43 @@ for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
         """,
         world=4,
     )
+for mode in ("zero2", "zero3"):
+    for kinds in (("SHARD_GRAD_OP", "FULL_SHARD"), ("_HYBRID_SHARD_ZERO2", "HYBRID_SHARD")):
+        program(
+            f"{' or '.join(kinds)} in an attribute, {mode}",
+            f"""
+            class Trainer:
+                def __init__(self, model, mode):
+                    self.model = model
+                    if mode == "zero2":
+                        self.strategy = ShardingStrategy.{kinds[0]}
+                    else:
+                        self.strategy = ShardingStrategy.{kinds[1]}
+
+                def wrap(self):
+                    self.model = FSDP(self.model, {BLOCKS}, {HERE}, sharding_strategy=self.strategy)
+
+
+            def build():
+                trainer = Trainer(Plain(), "{mode}")
+                trainer.wrap()
+                return trainer.model
+            """,
+            world=4,
+        )
+program(
+    "strategy in a field of a dataclass",
+    f"""
+    @dataclass
+    class Config:
+        strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP
+
+
+    def build():
+        config = Config()
+        return FSDP(Plain(), {BLOCKS}, {HERE}, sharding_strategy=config.strategy)
+    """,
+)
 row("world of one process", "Plain", BLOCKS, world=1)
 row("world of one process, SHARD_GRAD_OP", "Plain", "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP", world=1)
 for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):

@@ -310,6 +310,171 @@ def test_strategy_that_something_else_reads_is_looked_at() -> None:
     assert '"SHARD_GRAD_OP": {"reshard_after_forward": False},\n    }[strategy.name]\n' in text
 
 
+IN_ATTRIBUTE = {
+    "branches": (
+        """
+        class Trainer:
+            def __init__(self, model, mode):
+                self.model = model
+                if mode == "zero2":
+                    self.strategy = ShardingStrategy.SHARD_GRAD_OP
+                else:
+                    self.strategy = ShardingStrategy.FULL_SHARD
+
+            def wrap(self):
+                self.model = FSDP(self.model, sharding_strategy=self.strategy)
+        """,
+        """
+        class Trainer:
+            def __init__(self, model, mode):
+                self.model = model
+                if mode == "zero2":
+                    self.fsdp_kwargs = {"reshard_after_forward": False}
+                else:
+                    self.fsdp_kwargs = {}
+
+            def wrap(self):
+                fully_shard(self.model, **self.fsdp_kwargs)
+        """,
+    ),
+    "hybrid ones": (
+        f"""
+        class Trainer:
+            def __init__(self, model, zero2):
+                self.model = model
+                self._strategy = ShardingStrategy._HYBRID_SHARD_ZERO2 if zero2 else ShardingStrategy.HYBRID_SHARD
+
+            def wrap(self):
+                policy = ModuleWrapPolicy({{torch.nn.Linear}})
+                self.model = FSDP(self.model, auto_wrap_policy=policy, sharding_strategy=self._strategy, {DEVICE})
+        """,
+        """
+        class Trainer:
+            def __init__(self, model, zero2):
+                self.model = model
+                self._fsdp_kwargs = {"reshard_after_forward": False} if zero2 else {}
+
+            def wrap(self):
+                devices = torch.cuda.device_count()  # HYBRID_SHARD shards inside a node
+                mesh = init_device_mesh(
+                    "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
+                )
+                for module in self.model.modules():
+                    if module is not self.model and isinstance(module, torch.nn.Linear):
+                        fully_shard(module, mesh=mesh, **self._fsdp_kwargs)
+                fully_shard(self.model, mesh=mesh, **self._fsdp_kwargs)
+        """,
+    ),
+    "a field": (
+        """
+        @dataclass
+        class Config:
+            strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP
+
+
+        def wrap(model):
+            config = Config()
+            return FSDP(model, sharding_strategy=config.strategy)
+        """,
+        """
+        @dataclass
+        class Config:
+            reshard_after_forward: bool = False
+
+
+        def wrap(model):
+            config = Config()
+            return fully_shard(model, reshard_after_forward=config.reshard_after_forward)
+        """,
+    ),
+    "a field of several": (
+        """
+        @dataclass
+        class Config:
+            strategy: ShardingStrategy = ShardingStrategy.FULL_SHARD
+
+
+        def wrap(model, small):
+            config = Config(strategy=ShardingStrategy.SHARD_GRAD_OP) if small else Config()
+            return FSDP(model, sharding_strategy=config.strategy)
+        """,
+        """
+        @dataclass
+        class Config:
+            strategy: ShardingStrategy = ShardingStrategy.FULL_SHARD
+
+
+        def wrap(model, small):
+            config = Config(strategy=ShardingStrategy.SHARD_GRAD_OP) if small else Config()
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+            }[config.strategy.name]
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "one that something else reads": (
+        """
+        class Trainer:
+            def __init__(self, zero2):
+                self.strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD
+
+            def wrap(self, model):
+                print(self.strategy)
+                return FSDP(model, sharding_strategy=self.strategy)
+        """,
+        """
+        class Trainer:
+            def __init__(self, zero2):
+                self.strategy = ShardingStrategy.SHARD_GRAD_OP if zero2 else ShardingStrategy.FULL_SHARD
+
+            def wrap(self, model):
+                print(self.strategy)
+                fsdp_kwargs = {
+                    "FULL_SHARD": {},
+                    "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                }[self.strategy.name]
+                return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), IN_ATTRIBUTE.values(), ids=IN_ATTRIBUTE)
+def test_strategy_in_an_attribute(before: str, after: str) -> None:
+    head = "from dataclasses import dataclass\n" + HEAD + "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n"
+    assert written(before, head) == code(after)
+
+
+UNSEEN_ATTRIBUTES = {
+    "by a computed name": "    for name, value in options.items():\n        setattr(config, name, value)\n",
+    "by the name in a string": '    setattr(config, "strategy", options)\n',
+    "by keywords nobody spells out": "    config = Config(**options)\n",
+    "by place": "    config = Config(options)\n",
+    "by the dict of the object": "    config.__dict__.update(options)\n",
+    "by a command line": "    config = parse(Config, options)\n",
+    "by a value that is not seen": "    config.strategy = options\n",
+    "by a tuple": "    config.strategy, _ = options\n",
+}
+
+
+@pytest.mark.parametrize("line", UNSEEN_ATTRIBUTES.values(), ids=UNSEEN_ATTRIBUTES)
+def test_attribute_that_may_be_set_in_another_way(line: str) -> None:
+    config = """
+    @dataclass
+    class Config:
+        strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP
+
+
+    def wrap(model, options):
+        config = Config()
+    """
+    call = f"    return FSDP(model, sharding_strategy=config.strategy, {DEVICE})\n"
+    text = rewrite(HEAD + "from dataclasses import dataclass\n\n" + code(config) + line + call).text
+    assert "strategy_mesh(config.strategy and config.strategy.name)" in text
+    assert "    strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP\n" in text
+
+
 def test_strategy_of_another_file_is_chosen_there() -> None:
     result = rewrite_files(
         {

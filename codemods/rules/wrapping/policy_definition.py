@@ -59,6 +59,8 @@ Done only where every constructor call that the policy can reach is rewritten in
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
@@ -96,7 +98,7 @@ def _expression(text: str, node: cst.CSTNode, ctx: Context) -> list[Edit]:
     return [Edit(*ctx.bare_span(node), text), *([insertion(ctx, node, comments)] if comments else [])]
 
 
-def _function(found: Origin, node: cst.CSTNode, ctx: Context) -> list[Edit]:
+def _function(found: Origin, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
     """A `def` where the policy has a name, as linters want it; else a lambda."""
     made = predicate(found)
     if made.function:
@@ -111,11 +113,21 @@ def _function(found: Origin, node: cst.CSTNode, ctx: Context) -> list[Edit]:
     indent = " " * (ctx.position(line)[1] - 1)
     inner = [*comments_in(ctx.code(node)), f"return {test}"]
     lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
-    if not ctx.text[:start].rstrip(" \t").endswith(("\n\n", ":\n")):
+    if not ctx.text[:start].rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
         lines.insert(0, "")
     if not ctx.text[end:].startswith(("\n", "\r\n")):
         lines.append("")
     return [Edit(start, end, "".join(each + ctx.newline for each in lines))]
+
+
+def _ends_blank(line: cst.SimpleStatementLine, ctx: PlannedContext) -> bool:
+    """Whether the statement above becomes a function too, which a blank line is put below."""
+    block = getattr(ctx.parent(line), "body", ())
+    above = next((before for before, after in pairwise(block) if after is line), None)
+    if above is None:
+        return False
+    made = ctx.plan.predicates & set(ctx.inside(above))
+    return any(_assigned(each, ctx)[1] is above and not predicate(Origin(ctx, each)).function for each in made)
 
 
 def _assigned(node: cst.CSTNode, ctx: Context) -> tuple[str, cst.SimpleStatementLine | None]:

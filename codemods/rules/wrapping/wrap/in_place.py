@@ -16,10 +16,11 @@ from .draft import Draft
 def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str) -> bool:
     """Whether nothing but constructor calls, which are rewritten, reads what is chosen, as this argument."""
     found = readers(option.file, option.node, value)
-    return bool(found) and all(node is value or _is_given(ctx, node, argument) for ctx, node in found or ())
+    return bool(found) and all(node is value or is_given(ctx, node, argument) for ctx, node in found or ())
 
 
-def _is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
+def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
+    """Whether a value is an argument of a constructor call."""
     argument = ctx.parent(node)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
     if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.keyword is None:
@@ -45,7 +46,7 @@ def renamed(value: cst.Name, draft: Draft, argument: str, better: Sequence[str])
     others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
     if not isinstance(scope, cst.FunctionDef) or not bindings or others:
         return value.value
-    if not all(_is_given(ctx, use, argument) for use in uses):
+    if not all(is_given(ctx, use, argument) for use in uses):
         return value.value
     name = draft.fresh(*better)
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]

@@ -52,9 +52,9 @@ def _for_strategy(strategy: Strategy, draft: Draft) -> None:
     """A mesh that FSDP1 made by itself."""
     if device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}") != "cuda":
         raise NotStatic("a strategy with a mesh of its own, on the CPU")
-    if strategy.known is not None:
+    if strategy.known is not None or strategy.names <= HYBRID:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
-        draft.before.append(_made(name, strategy.known, draft))
+        draft.before.append(_made(name, min(strategy.names), draft))
     elif strategy.keys:
         _by_key(strategy, draft)
     else:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import cast
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, NotStatic
+from codemods.api import SUPPORT, Context, Edit, NotStatic, Origin
+from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
 from codemods.reading.command_line import choices_of
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft, Entry, Switch, Value
 from .hybrid_only import HYBRID
-from .in_place import is_for_constructors, renamed
+from .in_place import is_for_constructors, is_given, renamed
 
 _ENUM = "ShardingStrategy"
 _ARGUMENT = "sharding_strategy"
@@ -45,6 +47,8 @@ class Strategy:
     """Where it is chosen, when each choice stands in the source."""
     value: cst.BaseExpression | None = None
     """The expression that `name` or `kwargs` is made of: a strategy, or the name of one."""
+    late: str = ""
+    """The text of what says so where parameters stay gathered until the backward, if that is more than a literal."""
 
     @property
     def known(self) -> str | None:
@@ -71,6 +75,8 @@ def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
     fixed = _fixed(value, draft)
     if fixed is not None:
         return fixed
+    if isinstance(value, cst.Attribute):
+        return _in_attribute(value, draft, ranks) or _at_run_time(value, draft)
     return _in_place(value, draft, ranks) or _at_run_time(value, draft)
 
 
@@ -226,6 +232,60 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
     return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh, tuple(found), value)
 
 
+def _in_attribute(value: cst.Attribute, draft: Draft, ranks: str) -> Strategy | None:
+    """An attribute that only constructor calls read takes what its strategies stand for; None for any other.
+
+    All of them or none are hybrid ones, whose mesh is made at the call: what sets the attribute may run before there is
+    a process group.
+    """
+    seen = stored(draft.file, value.attr.value)
+    if seen is None or not all(is_given(where, read, _ARGUMENT) for where, read in seen.reads):
+        return None
+    found = _options_inside(seen)
+    names = frozenset(name for option in found or () for name in _names(option.file, option.node) or ())
+    meshes = {name for name in names if STRATEGIES[name].mesh}
+    if not found or not _frees_late(names) or (meshes and (ranks or not names <= HYBRID)):
+        return None
+    if len(names) > 1 and any(_is_annotated(where, target) for where, target in seen.targets):
+        return None  # a dict is no default of a dataclass
+    better = "reshard_after_forward" if len(names) == 1 else "fsdp_kwargs"
+    name = "_" * value.attr.value.startswith("_") + better
+    if draft.file.attributes(name):
+        name = value.attr.value
+    for option in found:
+        draft.definitions.add(option.node)
+        text = "False" if len(names) == 1 else _option_text(option, False, draft)
+        draft.edits.append((option.file, Edit(*option.file.span(option.node), text)))
+    for where, target in seen.targets:
+        statement = where.parent(target)
+        draft.edits.append((where, Edit(*where.span(target), name)))
+        if isinstance(statement, cst.AnnAssign):
+            draft.edits.append((where, Edit(*where.span(statement.annotation.annotation), "bool")))
+    text = f"{draft.file.quote(value.value)}.{name}"
+    if len(names) == 1:
+        return Strategy(names, late=text)
+    return Strategy(names, text, options=tuple(found), value=value)
+
+
+def _is_annotated(where: Context, target: cst.Name) -> bool:
+    return any(isinstance(node, cst.AnnAssign) for node in islice(where.ancestors(target), 2))
+
+
+def _options_inside(seen: Stored) -> list[Option] | None:
+    """What is stored, where each of it stands in what is assigned; None where a strategy is not seen."""
+    found: list[Option] = []
+    for where, value in seen.values:
+        try:
+            made = options(where, value, lambda ctx, node: _name(ctx, node) is not None)
+        except NotStatic:
+            return None
+        inside = set(where.inside(value))
+        if not all(option.node in inside for option in made):
+            return None
+        found += made
+    return list(dict.fromkeys(found))
+
+
 def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
     """Whether a strategy is chosen only where `mesh.ndim` is what it needs: two for a hybrid one, else one.
 
@@ -335,7 +395,10 @@ def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
     parameter = _parameter(value, draft)
     if parameter is not None and parameter.default is not None:
         seen.add(_name(ctx, parameter.default))
-    is_followed = not isinstance(value, cst.Attribute) and None not in seen
+    found = _stored_origins(ctx, value.attr.value) if isinstance(value, cst.Attribute) else []
+    if isinstance(value, cst.Attribute):
+        seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in found} or {None}
+    is_followed = None not in seen
     names = frozenset(n for n in seen if n is not None) if is_followed else frozenset(STRATEGIES)
     text, key = ctx.quote(value), _key(ctx, _assigned_once(value, ctx))
     if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or _key(ctx, value) is not None):
@@ -345,8 +408,15 @@ def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
         text = draft.fresh("strategy", "sharding_strategy")
         draft.before.append(f"{text} = {written(ctx, value, {})}")
     surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
+    surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
     name = f"{text}.name" if surely_given or _is_given(value, draft) else f"{text} and {text}.name"
     return _checked(Strategy(names, "**", name, value=value), draft)
+
+
+def _stored_origins(ctx: Context, attribute: str) -> list[Origin]:
+    """Where the values are made that attributes of a name hold; none where something may set another one unseen."""
+    found = stored(ctx, attribute)
+    return [origin for where, value in (found.values if found is not None else ()) for origin in where.origins(value)]
 
 
 def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
@@ -394,6 +464,6 @@ def translate_strategy(strategy: Strategy, draft: Draft) -> None:
     """When parameters are freed; over which ranks they lie is said by the mesh."""
     if strategy.known is not None:
         if _frees_late(strategy.names):
-            draft.common_kwargs["reshard_after_forward"] = "False"
+            draft.common_kwargs["reshard_after_forward"] = strategy.late or "False"
     elif strategy.kwargs != "{}":
         draft.common_kwargs["**"] = strategy.kwargs
