@@ -28,6 +28,7 @@ IMPORTS = {
     }.items()
     for name in names.split()
 } | {
+    "dataclass": "from dataclasses import dataclass",
     "dist": "import torch.distributed as dist",
     "math": "import math",
     "os": "import os",

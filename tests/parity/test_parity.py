@@ -16,6 +16,9 @@ from .programs import models_of, write
 from .rows import ROWS, Row
 
 
+NOT_FREED = "reshard_after_forward"
+
+
 @pytest.fixture(scope="module")
 def rewritten() -> dict[str, Result]:
     return {
@@ -58,8 +61,11 @@ def test_needs_no_newer_torch(row: Row, rewritten: dict[str, Result]) -> None:
 def test_root_keeps_its_parameters_gathered_unless_told_otherwise(row: Row, rewritten: dict[str, Result]) -> None:
     """An explicit True frees the root after forward since torch 2.8; None is an error before it."""
     text = rewritten[row.name].after["train.py"]
-    written = calls_of(list(ast.walk(ast.parse(text))), "fully_shard")
-    assert {ast.unparse(a.value) for a in written if a.arg == "reshard_after_forward"} <= {"False"}
+    nodes = list(ast.walk(ast.parse(text)))
+    given = {ast.unparse(a.value).rsplit(".")[-1] for a in calls_of(nodes, "fully_shard") if a.arg == NOT_FREED}
+    fields = [node for node in nodes if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == NOT_FREED]
+    assert given <= ({NOT_FREED} if fields else {"False"})
+    assert {ast.unparse(field.value or field) for field in fields} <= {"False"}
 
 
 def calls_of(nodes: list[ast.AST], name: str) -> list[ast.keyword]:
