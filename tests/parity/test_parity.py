@@ -15,7 +15,6 @@ from ..support.launch import by_case, run
 from .programs import models_of, write
 from .rows import ROWS, Row
 
-
 NOT_FREED = "reshard_after_forward"
 
 
