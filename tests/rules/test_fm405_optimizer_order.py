@@ -47,6 +47,34 @@ RIGHT = [
     ),
     pytest.param(
         """
+        def main(net, args):
+            optimizer = torch.optim.AdamW(net.parameters())
+            resume(args, net, optimizer)
+            if args.sharded:
+                model = FSDP(net)
+                optimizer = torch.optim.AdamW(model.parameters())
+            return optimizer
+        """,
+        id="built again below the wrap",
+    ),
+    pytest.param(
+        """
+        def main(trainer, args):
+            trainer.optimizer = torch.optim.AdamW(trainer.net.parameters())
+            if args.sharded:
+                trainer.net = FSDP(trainer.net)
+            if args.kind == "adam":
+                trainer.optimizer = torch.optim.Adam(trainer.net.parameters())
+            elif args.kind == "sgd":
+                trainer.optimizer = torch.optim.SGD(trainer.net.parameters(), lr=0.1)
+            else:
+                raise ValueError(args.kind)
+            trainer.train()
+        """,
+        id="built again on all ways",
+    ),
+    pytest.param(
+        """
         def main(net):
             count = sum(p.numel() for p in net.parameters())
             for p in net.parameters():
@@ -961,3 +989,25 @@ def main(net):
     return model, trainer
 """
     assert "fully_shard(net)\n    trainer = prepared(net, 0.1)\n" in rewrite(text).text.replace("model = ", "")
+
+
+NOT_MADE_ANEW = [
+    pytest.param(
+        "use_orig_params=True", "    optimizer = torch.optim.AdamW(model.parameters())\n", id="trained before"
+    ),
+    pytest.param(
+        "", "    step(optimizer)\n    optimizer = torch.optim.AdamW(model.parameters())\n", id="used in between"
+    ),
+    pytest.param("", "    if again:\n        optimizer = torch.optim.AdamW(model.parameters())\n", id="on one way"),
+    pytest.param("", "    optimizer = torch.optim.AdamW(optimizer.param_groups)\n", id="made of the first one"),
+    pytest.param("", "    if again:\n        return model, optimizer\n    optimizer = 1\n", id="returned before"),
+]
+
+
+@pytest.mark.parametrize(("argument", "below"), NOT_MADE_ANEW)
+def test_an_optimizer_that_lives_on_is_not_left_behind(argument: str, below: str) -> None:
+    text = (
+        "def main(net, again):\n    optimizer = torch.optim.AdamW(net.parameters())\n    keep(optimizer)\n"
+        f"    model = FSDP(net, {argument})\n{below}    return model, optimizer\n"
+    )
+    assert "FM405" in {rule for rule, _, _ in rewrite(HEAD + text).summary}

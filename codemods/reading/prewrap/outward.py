@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
-from codemods.reading.places import base, place
+from codemods.reading.places import base, meets, place, reads
 from codemods.reading.wrapped import wrapped_place
 
 from .references import PrewrapReference, references_above
@@ -47,7 +48,66 @@ def early_holders(ctx: Context, call: cst.Call) -> list[Early]:
         model = wrapped_place(ctx, site)
         if model is not None:
             found += _early(Step(ctx, site, model), (), _DEPTH)
-    return [early for early in found if not _is_filled_anew(early)]
+    if makes_flat_parameters(ctx, call):
+        found = [
+            replace(early, holders=tuple(h for h in early.holders if not _is_made_anew(h, early))) for early in found
+        ]
+    return [early for early in found if early.holders and not _is_filled_anew(early)]
+
+
+def _is_made_anew(holder: PrewrapReference, early: Early) -> bool:
+    """Whether the program builds this optimizer again below the wrap, and does nothing with the first one in between.
+
+    The first one trains nothing then, as under FSDP1 without use_orig_params=True.
+    """
+    name = holder.name or _name_of(early.file, holder.call)
+    if not holder.is_optimizer or name is None:
+        return False
+    inner: cst.CSTNode = early.site
+    for outer in early.file.ancestors(early.site):
+        if isinstance(outer, (cst.IndentedBlock, cst.Module)):
+            below = list(outer.body)
+            for statement in below[below.index(inner) + 1 :]:
+                if _makes(statement, name):
+                    return True
+                if meets(reads(statement), frozenset({name})):
+                    return False
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.For, cst.While, cst.Try)):
+            return False
+        inner = outer
+    return False
+
+
+def _name_of(ctx: Context, call: cst.BaseExpression) -> str | None:
+    assignment = ctx.parent(call)
+    is_one = isinstance(assignment, cst.Assign) and len(assignment.targets) == 1
+    return place(assignment.targets[0].target) if isinstance(assignment, cst.Assign) and is_one else None
+
+
+def _makes(statement: cst.CSTNode, name: str) -> bool:
+    """Whether a statement binds a place on all ways that go on, to something that is not made of what was there."""
+    if isinstance(statement, cst.If):
+        if statement.orelse is None or meets(reads(statement.test), frozenset({name})):
+            return False
+        rest = statement.orelse
+        return _block_makes(statement.body, name) and (
+            _makes(rest, name) if isinstance(rest, cst.If) else _block_makes(rest.body, name)
+        )
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return False
+    made = statement.body[0]
+    if not isinstance(made, cst.Assign) or [place(each.target) for each in made.targets] != [name]:
+        return isinstance(made, cst.Raise)
+    return not meets(reads(made.value), frozenset({name}))
+
+
+def _block_makes(block: cst.BaseSuite, name: str) -> bool:
+    for statement in block.body:
+        if _makes(statement, name):
+            return True
+        if meets(reads(statement), frozenset({name})):
+            return False
+    return False
 
 
 def _is_filled_anew(early: Early) -> bool:
