@@ -66,7 +66,7 @@ def _is_made_anew(holder: PrewrapReference, early: Early) -> bool:
     inner: cst.CSTNode = early.site
     for outer in early.file.ancestors(early.site):
         if isinstance(outer, (cst.IndentedBlock, cst.Module)):
-            below = list(outer.body)
+            below: list[cst.CSTNode] = list(outer.body)
             for statement in below[below.index(inner) + 1 :]:
                 if _makes(statement, name):
                     return True

@@ -114,7 +114,8 @@ def summon_full_params(
     shown = not rank0_only or is_first_rank(module)
     modules = list(module.modules() if recurse else unit_modules(module))
     summoned = Summoned(modules, "cpu" if offload_to_cpu else None, with_grads, writeback)
-    summoned.places = summoned.places if shown else []
+    if not shown:
+        summoned.places = []
     depth = 0
 
     def before_call(*_: Any) -> None:
