@@ -51,11 +51,11 @@ def broken_text(ctx: PlannedContext, old: cst.CSTNode, parts: Sequence[str]) -> 
     return f"({''.join(f'{margin}{ctx.indent}{part}' for part in parts)}{margin})"
 
 
-def space_behind(ctx: PlannedContext, argument: cst.Arg) -> str:
+def space_behind(ctx: PlannedContext, call: cst.Call, argument: cst.Arg) -> str:
     """What stands between an argument and one put behind it: a line break where this one has a line of its own."""
     start = ctx.span(argument)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    if line.strip():
+    if line.strip() or not _is_hanging(ctx, call):
         return " "
     gone = gone_around(argument, ctx)
     return ctx.newline + line[: len(line) - gone]
@@ -120,14 +120,15 @@ def _is_outermost(ctx: Context, node: cst.CSTNode) -> bool:
 def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | None = None) -> Edit:
     """Put one more argument behind the last: on a line of its own where the last one stands on one.
 
-    Of a call in a block that `replace_head` takes one level out, the lines put in have to be written there.
+    Not where that one is aligned with the bracket, which another name of the function moves. Of a call in a block that
+    `replace_head` takes one level out, the lines put in have to be written there.
     """
     end = ctx.bare_span(call)[1] - 1
     if not call.args:
         return Edit(end, end, f", {text}")
     last = call.args[-1]
     behind = ctx.span(last.value)[1]
-    gap = own_line(ctx, last, block)
+    gap = own_line(ctx, last, block) if _is_hanging(ctx, call) else ""
     if not isinstance(last.comma, cst.Comma):
         magic = "," if gap and "\n" in ctx.text[behind:end] else ""
         return Edit(behind, behind, f",{gap or ' '}{text}{magic}")
@@ -137,6 +138,11 @@ def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | N
     line = ctx.text[: ctx.span(last)[0]].rpartition("\n")[2]
     gap = gap or ctx.newline + line[: len(line) - len(line.lstrip()) - (extra_indent(ctx, block) if block else 0)]
     return Edit(comma, comma, f"{gap}{text},")
+
+
+def _is_hanging(ctx: Context, call: cst.Call) -> bool:
+    """Whether the arguments begin on the line below the bracket."""
+    return "\n" in ctx.text[ctx.bare_span(call.func)[1] : ctx.span(call.args[0])[0]]
 
 
 def own_line(ctx: Context, argument: cst.Arg, block: cst.With | None = None) -> str:

@@ -514,3 +514,14 @@ def test_ranks_that_load_in_turns_would_wait_for_each_other() -> None:
 def test_a_loop_that_is_about_no_ranks_has_no_turns() -> None:
     text = HEAD.partition("def use")[0] + TURNS.format(test="turn == world - 1")
     assert "set_optimizer_state_dict(" in rewrite(text).text
+
+
+def test_arguments_aligned_with_the_bracket() -> None:
+    """Another name moves the bracket: what is put behind them stands on their last line."""
+    settings = "FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)"
+    head = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, None, {settings}):\n        "
+    for before, function in ((head, "optim_state_dict"), ("    ", "full_optim_state_dict")):
+        first = f"{before}state = FSDP.{function}("
+        margin = " " * len(first.split("\n")[-1])
+        *_, line, last = body(f"{first}model,\n{margin}optimizer)\n").splitlines()
+        assert last.startswith(" " * line.index("model") + "optimizer, options=")

@@ -55,6 +55,6 @@ def renamed(
         return edits
     last = [argument for argument in call.args if argument not in dropped][-1]
     end = ctx.span(last.value)[1]
-    more = f",{space_behind(ctx, last)}{more.removeprefix(', ')}"
+    more = f",{space_behind(ctx, call, last)}{more.removeprefix(', ')}"
     behind = next((removal for removal in edits if removal.start == end), Edit(end, end, ""))
     return [*(other for other in edits if other != behind), Edit(end, behind.end, more)]
