@@ -525,3 +525,11 @@ def test_arguments_aligned_with_the_bracket() -> None:
         margin = " " * len(first.split("\n")[-1])
         *_, line, last = body(f"{first}model,\n{margin}optimizer)\n").splitlines()
         assert last.startswith(" " * line.index("model") + "optimizer, options=")
+
+
+def test_own_state_made_for_the_call_alone() -> None:
+    """What the optimizer's own state dict was asked for goes with the argument; else it stays."""
+    text = "    own = optimizer.state_dict()\n    state = FSDP.optim_state_dict(model, optimizer, optim_state_dict=own)\n"
+    assert "own" not in body(text)
+    assert "own = optimizer.state_dict()" in body(f"{text}    print(own)\n")
+    assert "own = changed(optimizer)" in body(text.replace("optimizer.state_dict()", "changed(optimizer)"))
