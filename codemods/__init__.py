@@ -52,6 +52,7 @@ from codemods.rules.wrapping import (
     optimizer_order,
     policy_definition,
     precision_definition,
+    setting_annotation,
     wrap,
 )
 from codemods.skipped import SKIPPED
@@ -67,6 +68,7 @@ RULES: tuple[Rule[Any], ...] = (
     apply_after.RULE,
     policy_definition.RULE,
     precision_definition.RULE,
+    setting_annotation.RULE,
     no_sync.RULE,
     clip_grad_norm.RULE,
     local_clipping.RULE,
