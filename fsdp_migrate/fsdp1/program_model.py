@@ -194,11 +194,30 @@ class FileContext(ParsedSource):
         return self._facts.order.precedes(self.tree, node, tree, call)
 
     def _is_set_below(self, tree: Tree, call: cst.Call, node: cst.BaseExpression) -> bool:
-        """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function."""
-        if isinstance(node, cst.Name) or tree is not self.tree or tree.scope_of[call] is not tree.scope_of[node]:
+        """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function, or what a helper returns."""
+        if isinstance(node, cst.Name):
             return False
-        statement = next((n for n in tree.ancestors(call) if isinstance(n, (cst.Assign, cst.AnnAssign))), None)
-        if statement is None or (tree.order[node] > tree.order[call] and not tree.contains(call, node)):
+        if tree is self.tree and tree.scope_of[call] is tree.scope_of[node]:
+            statement = next((n for n in tree.ancestors(call) if isinstance(n, (cst.Assign, cst.AnnAssign))), None)
+            bindings = [statement] if statement is not None else []
+        else:
+            bindings = self._bound_by_helper(call, node)
+        return bool(bindings) and all(self._is_bound_below(each, node) for each in bindings)
+
+    def _bound_by_helper(self, call: cst.Call, node: cst.BaseExpression) -> list[cst.Assign | cst.AnnAssign]:
+        """The statements of a function that bind this place to what comes of a constructor call elsewhere."""
+        text, scope = self.code(node), self.tree.scope_of[node]
+        return [
+            statement
+            for statement in self.tree.nodes(cst.Assign)
+            if self.tree.scope_of[statement] is scope
+            and [self.code(each.target) for each in statement.targets] == [text]
+            and any(origin.node is call for origin in self.origins(statement.value))
+        ]
+
+    def _is_bound_below(self, statement: cst.Assign | cst.AnnAssign, node: cst.BaseExpression) -> bool:
+        tree = self.tree
+        if tree.order[node] > tree.order[statement] and not tree.contains(statement, node):
             return False
         targets = [t.target for t in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
         return self.code(node) in map(self.code, targets) and node not in targets

@@ -529,7 +529,8 @@ def test_arguments_aligned_with_the_bracket() -> None:
 
 def test_own_state_made_for_the_call_alone() -> None:
     """What the optimizer's own state dict was asked for goes with the argument; else it stays."""
-    text = "    own = optimizer.state_dict()\n    state = FSDP.optim_state_dict(model, optimizer, optim_state_dict=own)\n"
+    text = "    own = optimizer.state_dict()\n"
+    text += "    state = FSDP.optim_state_dict(model, optimizer, optim_state_dict=own)\n"
     assert "own" not in body(text)
     assert "own = optimizer.state_dict()" in body(f"{text}    print(own)\n")
     assert "own = changed(optimizer)" in body(text.replace("optimizer.state_dict()", "changed(optimizer)"))

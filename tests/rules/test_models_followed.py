@@ -117,6 +117,12 @@ NONE = [
         id="before the wrap",
     ),
     pytest.param(
+        "class Trainer:\n    def __init__(self, net):\n        self.net = net\n        {}\n"
+        "        self.net = shard(self.net)\n",
+        "self.kept = self.net.state_dict()",
+        id="before a helper wraps it",
+    ),
+    pytest.param(
         "def save(model):\n    if isinstance(model, FSDP):\n        return None\n    {}\n\n\n"
         "def main(net):\n    save(FSDP(net))\n",
         "return model.module.state_dict()",
@@ -155,6 +161,14 @@ def test_what_is_no_fsdp_model(text: str, use: str) -> None:
     assert f" {use}\n" in result.text
     line = text.split("\n").index(next(line for line in text.split("\n") if line.strip() == use)) + 1
     assert line not in {found for _, _, found in result.summary}
+
+
+def test_below_one_of_two_wraps_by_a_helper() -> None:
+    text = (
+        "\n\nclass Trainer:\n    def __init__(self, net, args):\n        self.net = shard(net)\n"
+        "        self.kept = self.net.state_dict()\n        if args.again:\n            self.net = shard(args.net)\n"
+    )
+    assert "self.kept = self.net.state_dict()" not in rewrite(HEAD + text).text
 
 
 _CHOSEN = """
