@@ -51,7 +51,7 @@ def _is_named_below(value: cst.BaseExpression, name: cst.Name, call: cst.Call, c
 
 def _texts(node: cst.Name, call: cst.Call, ctx: Context) -> Iterator[str]:
     """What a name below the call stands in, such as `state["step"]`."""
-    if ctx.scope(node) is not ctx.scope(call):
+    if ctx.scope(node) is not ctx.scope(call) or _is_on_other_way(node, call, ctx):
         return
     whole: cst.CSTNode = node
     holder = ctx.parent(whole)
@@ -59,6 +59,13 @@ def _texts(node: cst.Name, call: cst.Call, ctx: Context) -> Iterator[str]:
         whole, holder = holder, ctx.parent(holder)
     if not isinstance(holder, (cst.Del, cst.AssignTarget)):
         yield ctx.code(whole)
+
+
+def _is_on_other_way(node: cst.CSTNode, call: cst.Call, ctx: Context) -> bool:
+    """Whether an `if` leads to the call and its `else` to the other, so that one turn never comes to both."""
+    here, there = set(ctx.ancestors(call)), set(ctx.ancestors(node))
+    choices = [branch for branch in here & there if isinstance(branch, cst.If)]
+    return any(branch.body in here and branch.orelse in there for branch in choices)
 
 
 def _is_outside_of_loop(assignment: cst.Assign, value: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:

@@ -438,3 +438,12 @@ def test_what_is_asked_to_be_a_module_is_a_model_and_the_rest_none() -> None:
     after = rewrite(OBJECTS.replace("BODY", body)).text
     assert "print(get_model_state_dict(each, options=StateDictOptions(full_state_dict=True)))" in after
     assert "each.load_state_dict({})\n            print(each.state_dict())" in after
+
+
+def test_state_read_on_another_way() -> None:
+    """Torch puts DTensors into what it loads: a copy is loaded where the program looks at it again, and not else."""
+    text = "    {0}\n    if path:\n        model.load_state_dict(state)\n    else:\n        print(state)\n"
+    assert "set_model_state_dict(model, state, " in meaning(body(text.format("state = torch.load(path)")))
+    assert "dict(state)" in body(text.format("state = torch.load(path)") + "    print(state)\n")
+    looped = text.format("state = torch.load(path)\n    while net:").replace("\n    ", "\n        ")
+    assert "dict(state)" in body(looped.replace("        state =", "    state =").replace("        while", "    while"))
