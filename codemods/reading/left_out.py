@@ -33,7 +33,9 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
     """Whether the parameters of a model may lie on the CPU."""
     calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
     unseen = [call for call in calls if not plan.is_native(call)]
-    if any(a.star == "**" for call in unseen for a in call.args) and ctx.mentions("cpu_offload"):
+    # FSDP1 takes an object of that class only, whatever hands it on.
+    is_named = ctx.mentions("cpu_offload") and ctx.mentions("CPUOffload")
+    if is_named and any(a.star == "**" for call in unseen for a in call.args):
         return True
     drafts = [plan.wraps[call].draft for call in calls if plan.is_native(call)]
     if any(draft is not None and "offload_policy" in draft.common_kwargs for draft in drafts):
