@@ -25,11 +25,16 @@ _WEAKEST_FIRST = (Emission.SKIP, Emission.SUPPORT, Emission.NATIVE)
 def proposals(sites: Iterable[WrapSite], kept: Collection[Path]) -> Proposals:
     """Each wrap site by itself, its draft made; nothing moves in the files that are kept.
 
-    A policy that one site needs as a function of a module becomes one for all.
+    A policy that one site needs as a function of a module becomes one for all; what one needs as it is, others read.
     """
-    sites, asked = list(sites), frozenset[cst.CSTNode]()
+    sites, asked, left = list(sites), frozenset[cst.CSTNode](), frozenset[cst.CSTNode]()
     while True:
-        proposed = {site.call: propose(site.file, site.call, kept, asked) for site in sites}
+        proposed = {site.call: propose(site.file, site.call, kept, asked, left) for site in sites}
+        ways = {call: proposal.emission for call, proposal in proposed.items()}
+        torn = changed(proposed, ways) & unchanged(proposed, ways)
+        if torn - left:
+            left |= torn
+            continue
         found = predicates(proposed)
         if not any((each.rewrites - each.predicates) & found for each in proposed.values()) or found <= asked:
             return proposed

@@ -688,6 +688,100 @@ def test_splat_of_a_dict_of_the_class_is_read_entry_by_entry() -> None:
     )
 
 
+CLASS_DICT = """\
+class Core:
+    defaults = {
+        "sharding_strategy": ShardingStrategy.SHARD_GRAD_OP,  # ZeRO 2
+        "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True),
+        "limit_all_gathers": True,
+    }
+
+    def wrap(self, model):
+        return FSDP(model, **self.defaults)
+"""
+
+
+def test_dict_of_the_class_that_only_constructor_calls_read() -> None:
+    assert written(CLASS_DICT) == code(
+        """
+        class Core:
+            defaults = {
+                "mixed_precision": MixedPrecisionPolicy(param_dtype=torch.bfloat16),
+            }
+
+            def wrap(self, model):
+                mp_policy = self.defaults["mixed_precision"]
+                return fully_shard(model, mp_policy=mp_policy, reshard_after_forward=False)
+        """
+    )
+
+
+OTHER_READERS = {
+    "an entry": '    print(core.defaults["mixed_precision"])\n',
+    "the whole dict": "    print(core.defaults)\n",
+    "its entries in turn": "    for name, value in core.defaults.items():\n        print(name, value)\n",
+    "another function": "    configure(**core.defaults)\n",
+}
+
+
+@pytest.mark.parametrize("reader", OTHER_READERS.values(), ids=OTHER_READERS)
+def test_dict_of_the_class_that_something_else_reads(reader: str) -> None:
+    text = rewrite(HEAD + CLASS_DICT + "\n\ndef main():\n    core = Core()\n" + reader).text
+    assert "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)" in text
+    assert 'mixed_precision = self.defaults["mixed_precision"]\n' in text
+
+
+def test_dict_of_the_class_that_shard_model_reads() -> None:
+    text = written(CLASS_DICT + "\n\ndef main():\n    return FSDP(torch.nn.ModuleDict(), **Core.defaults)\n")
+    assert "MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)" in text
+    assert "shard_model(torch.nn.ModuleDict(), **Core.defaults)\n" in text
+
+
+def test_strategy_of_the_class_is_known_whoever_reads_it() -> None:
+    reader = '\n\ndef main():\n    print(Core.defaults["sharding_strategy"])\n'
+    text = written(CLASS_DICT + reader)
+    assert '"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP,  # ZeRO 2\n' in text
+    assert "fully_shard(model, mp_policy=mp_policy, reshard_after_forward=False)\n" in text
+
+
+def test_dict_that_a_function_returns_holds_policies() -> None:
+    text = """
+        def settings_of(strategy, offload):
+            if strategy == "full":
+                strategy = ShardingStrategy.FULL_SHARD
+            elif strategy == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+            offload = CPUOffload(offload_params=True) if offload else None
+            return {"sharding_strategy": strategy, "cpu_offload": offload, "use_orig_params": True}
+
+
+        def wrap(model, args):
+            settings = settings_of(args.strategy, args.offload)
+            return FSDP(model, **settings)
+        """
+    assert written(text) == code(
+        """
+        def settings_of(strategy, offload):
+            if strategy == "full":
+                strategy = ShardingStrategy.FULL_SHARD
+            elif strategy == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+            offload = CPUOffloadPolicy() if offload else OffloadPolicy()
+            return {"sharding_strategy": strategy, "cpu_offload": offload}
+
+
+        def wrap(model, args):
+            settings = settings_of(args.strategy, args.offload)
+            sharding_strategy = settings["sharding_strategy"]
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+            }[sharding_strategy.name]
+            return fully_shard(model, offload_policy=settings["cpu_offload"], **fsdp_kwargs)
+        """
+    )
+
+
 def test_dicts_of_other_functions_are_not_the_one_that_is_spread() -> None:
     text = rewrite(
         HEAD

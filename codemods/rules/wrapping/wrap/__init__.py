@@ -124,11 +124,16 @@ class Proposal:
 
 
 def propose(
-    ctx: Context, call: cst.Call, kept: Collection[Path], asked: frozenset[cst.CSTNode] = frozenset()
+    ctx: Context,
+    call: cst.Call,
+    kept: Collection[Path],
+    asked: frozenset[cst.CSTNode] = frozenset(),
+    left: frozenset[cst.CSTNode] = frozenset(),
 ) -> Proposal:
     """Look at one wrap site by itself; nothing is done in the files that are kept.
 
-    `asked` are the policies that become functions of a module for another wrap site.
+    `asked` are the policies that become functions of a module for another wrap site, `left` the values that another one
+    needs as they are.
     """
     reads = frozenset(
         origin.node for argument in call.args for origin in ctx.origins(argument.value) if origin.node is not None
@@ -137,7 +142,7 @@ def propose(
     if not all(each.is_possible for each in moved):
         return Proposal(Emission.SKIP, "an optimizer is built before it", reads)
     try:
-        made = _draft(ctx, call, asked)
+        made = _draft(ctx, call, asked, left)
     except NotStatic as undecided:
         return Proposal(Emission.SUPPORT, str(undecided), reads, relocations=moved)
     return Proposal(Emission.NATIVE, "", reads, made, moved)
@@ -209,7 +214,7 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     )
 
 
-def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode]) -> Draft:
+def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: frozenset[cst.CSTNode]) -> Draft:
     """Raises NotStatic when the call cannot be written idiomatically where it stands."""
     if is_factory(ctx, call):
         return draft_factory(ctx, call)
@@ -218,14 +223,14 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode]) -> Draft
     context = context_of(ctx, call)
     if context is not None:
         return _draft_inside(context, call, ctx)
-    made = draft(ctx, call, asked=asked)
+    made = draft(ctx, call, asked=asked, left=left)
     if not _needs_place(made, ctx, call):
         return made
     place = place_of(ctx, call)
     if is_repeatable(made.module):
         return made
     model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
-    again = draft(ctx, call, model, asked)
+    again = draft(ctx, call, model, asked, left)
     again.before.insert(0, f"{model} = {ctx.quote(made.module)}")
     return again
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import libcst as cst
 
 from codemods.api import Context, Edit, Import, Level, Origin
+from codemods.reading.choices import Place
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
 
@@ -62,6 +63,12 @@ class Entry:
     """Where it can be made, as far as the program shows."""
     may_lack: bool = False
     """Whether the dict may be without it."""
+    stored: tuple[Place, ...] = ()
+    """What is put into the dict, each where it stands."""
+    is_only_given: bool = False
+    """Whether nothing but constructor calls, which the dict is spread into, reads it."""
+    displays: frozenset[cst.CSTNode] = frozenset()
+    """Where the dict is made."""
 
 
 Value: TypeAlias = "cst.BaseExpression | Switch | Entry"
@@ -124,6 +131,8 @@ class Draft:
     """Those of them that become functions of a module: policies."""
     asked: frozenset[cst.CSTNode] = frozenset()
     """The policies that become functions for another call, so that they do for this one as well."""
+    left: frozenset[cst.CSTNode] = frozenset()
+    """Where values are made that another call needs as they are, so that they are read here at run time."""
     given: frozenset[str] = frozenset()
     """The names of the arguments."""
     spread: dict[cst.CSTNode, str] = field(default_factory=dict)

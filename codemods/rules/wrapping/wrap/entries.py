@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context
 
 from .draft import Entry
+from .entry_readers import keys_read
 from .spread import Spread, unseen
 
 _Values = dict[str, list[tuple[Context, cst.BaseExpression]]]
@@ -38,14 +39,15 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
             for key, node in _stored(where, statements, name, ctx, value):
                 values.setdefault(key, []).append((where, node))
     result = Spread()
-    text = ctx.quote(value)
+    text, read = ctx.quote(value), keys_read(ctx, value, displays, names)
     for key, made in values.items():
         found_at = tuple(origin for where, node in made for origin in where.origins(node))
         result.keeps.update(origin.node for origin in found_at if origin.node is not None and not origin.is_none)
         is_there = always is not None and key in always
-        result.values[key] = Entry(
-            f'{text}["{key}"]' if is_there else f'{text}.get("{key}")', found_at, may_lack=not is_there
-        )
+        taken = f'{text}["{key}"]' if is_there else f'{text}.get("{key}")'
+        is_only_given = read is not None and key not in read
+        dicts = frozenset(display for _, display in displays)
+        result.values[key] = Entry(taken, found_at, not is_there, tuple(made), is_only_given, dicts)
     return result
 
 

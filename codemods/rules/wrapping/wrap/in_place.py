@@ -19,6 +19,15 @@ def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str
     return bool(found) and all(node is value or is_given(ctx, node, argument) for ctx, node in found or ())
 
 
+def is_only_for(option: Option, value: cst.BaseExpression) -> bool:
+    """Whether what is chosen stands in an expression, or in a variable that is read nowhere else."""
+    ctx = option.file
+    if option.node in set(ctx.inside(value)):
+        return True
+    found = readers(ctx, option.node, value)
+    return found is not None and all(node is value for _, node in found)
+
+
 def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
     """Whether a value is an argument of a constructor call."""
     argument = ctx.parent(node)

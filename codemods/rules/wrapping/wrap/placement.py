@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
-from codemods.reading.choices import options, written
+from codemods.reading.choices import Option, options, written
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
-from .in_place import is_for_constructors, renamed
+from .in_place import is_for_constructors, is_only_for, renamed
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -60,17 +62,48 @@ def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
         return False
     if not all(o.file.path == ctx.path and is_for_constructors(o, value, "cpu_offload") for o in found):
         return False
-    flags = [_flag(ctx, option.node) or "" for option in found]
-    if len(set(flags)) == 1 and flags[0] in {"True", "False"}:
+    flags = {_flag(ctx, option.node) for option in found}
+    if len(flags) == 1 and flags <= {"True", "False"}:
         return False  # one value, which needs no variable
+    _write_policies(found, draft)
+    draft.common_kwargs["offload_policy"] = renamed(value, draft, "cpu_offload", ("offload_policy",))
+    return True
+
+
+def _stored_in_place(value: Entry, draft: Draft) -> bool:
+    """Whether a dict holds policies where it held `CPUOffload`s: only constructor calls take them out of it."""
+    ctx, found = draft.file, list[Option]()
+    if not value.is_only_given or value.may_lack:
+        return False
+    for where, source in value.stored:
+        if where.path != ctx.path:
+            return False
+        try:
+            options_here = options(where, source, lambda file, node: _flag(file, node) is not None)
+        except NotStatic:
+            return False
+        if not all(is_only_for(option, source) for option in options_here):
+            return False
+        found += options_here
+    nodes = {option.node for option in found}
+    if (nodes | value.displays) & draft.left:
+        return False
+    _write_policies(found, draft)
+    draft.definitions |= value.displays
+    draft.keeps -= nodes
+    return True
+
+
+def _write_policies(found: Sequence[Option], draft: Draft) -> None:
+    """A policy in the place of each `CPUOffload(…)`, or None."""
+    ctx = draft.file
     offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
     known = {"True": f"{offloaded}()", "False": f"{kept}()"}
-    for option, flag in zip(found, flags, strict=True):
+    for option in found:
+        flag = _flag(ctx, option.node) or ""
         text = known.get(flag, f"{offloaded}() if {flag} else {kept}()")
         draft.definitions.add(option.node)
         draft.edits.append((ctx, Edit(*ctx.span(option.node), text)))
-    draft.common_kwargs["offload_policy"] = renamed(value, draft, "cpu_offload", ("offload_policy",))
-    return True
 
 
 def _flag(ctx: Context, node: cst.BaseExpression) -> str | None:
@@ -94,6 +127,10 @@ _ON_THE_CPU = Note(
 def offload_of_entry(value: Entry, draft: Draft) -> None:
     """`cpu_offload` that comes out of a dict."""
     if all(origin.is_none for origin in value.values):
+        return
+    if _stored_in_place(value, draft):
+        draft.common_kwargs["offload_policy"] = value.text
+        draft.notes.append(_ON_THE_CPU)
         return
     name = draft.fresh("cpu_offload", "fsdp_cpu_offload")
     draft.before.append(f"{name} = {value.text}")

@@ -32,6 +32,7 @@ from .precision import precision_of_entry, switch_precision, translate_precision
 from .splats import spread
 from .spread import Spread
 from .strategy import read_strategy, translate_strategy
+from .unread import drop_unread
 from .unused import reduce_unused
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
@@ -65,18 +66,24 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 _CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
 
 
-def draft(ctx: Context, call: cst.Call, model: str | None = None, asked: frozenset[cst.CSTNode] = frozenset()) -> Draft:
+def draft(
+    ctx: Context,
+    call: cst.Call,
+    model: str | None = None,
+    asked: frozenset[cst.CSTNode] = frozenset(),
+    left: frozenset[cst.CSTNode] = frozenset(),
+) -> Draft:
     """Translate a constructor call; `model` names the module when the text of the argument cannot be repeated.
 
-    `asked` are policies that become functions of a module. Raises NotStatic, with the value that stands in the way,
-    when the idiomatic form cannot be proved right.
+    `asked` are policies that become functions of a module, `left` are values that stay what they are. Raises NotStatic,
+    with the value that stands in the way, when the idiomatic form cannot be proved right.
     """
     given = read_arguments(ctx, call)
     arguments = given.values
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
-    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked)
+    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked, left=left)
     made.dead += given.dead
     made.inlined |= given.made
     made.spread = given.entries
@@ -131,6 +138,8 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
     reduce_unused(made)
+    spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
+    drop_unread(spelled, {"sharding_strategy"} if strategy.known is not None else set(), made)
 
 
 def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:

@@ -55,6 +55,8 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
 
 
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
+    if any(origin.node in draft.left for origin in made):
+        raise NotStatic("mixed_precision is needed as it is for another call")
     _refuse_what_is_read(made, draft)
     fields = [precision_fields(origin) for origin in made]
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
@@ -69,9 +71,36 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
 
 def precision_of_entry(value: Entry, draft: Draft) -> None:
     """`mixed_precision` that comes out of a dict."""
+    state = draft.state()
+    try:
+        _of_entry(value, draft)
+        return
+    except NotStatic:
+        draft.restore(state)
     name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
     draft.before.append(f"{name} = {value.text}")
     precision_at_run_time(name, draft)
+
+
+def _of_entry(value: Entry, draft: Draft) -> None:
+    """Written anew where it is put into the dict. Raises NotStatic where something else takes it out as well."""
+    made = [origin for origin in value.values if not origin.is_none]
+    nodes = {origin.node for origin in made if origin.node is not None}
+    if not value.is_only_given or not nodes or (nodes | value.displays) & draft.left:
+        raise NotStatic("mixed_precision comes out of a dict")
+    _refuse_what_is_read(made, draft)
+    fields = [precision_fields(origin) for origin in made]
+    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    if len(casts) > 1:
+        raise NotStatic("mixed_precision is one of several with different cast flags")
+    optional = value.may_lack or len(made) < len(value.values)
+    policy = draft.fresh("mp_policy", "fsdp_mp_policy")
+    none = f" or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()" if optional else ""
+    draft.before.append(f"{policy} = {value.text}{none}")
+    draft.definitions |= nodes | value.displays
+    draft.keeps -= nodes
+    _cast_buffers(fields, made, policy, optional, draft)
+    _pass_on(policy, casts.pop(), draft)
 
 
 def precision_at_run_time(text: str, draft: Draft) -> None:

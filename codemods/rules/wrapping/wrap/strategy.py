@@ -82,12 +82,32 @@ def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
 
 def _of_entry(value: Entry, draft: Draft) -> Strategy:
     """A strategy that comes out of a dict."""
+    origins = [o for where, source in value.stored for o in where.origins(source) if not _is_text(where, source, o)]
+    seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+    names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
+    if len(names) == 1 and (not value.may_lack or names == FULL_SHARD.names):
+        return Strategy(names)
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {value.text}")
-    seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in value.values}
-    names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
-    surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in value.values)
+    surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in origins)
     return _checked(Strategy(names, "**", f"{name}.name" if surely_given else f"{name} and {name}.name"), draft)
+
+
+def _is_text(ctx: Context, value: cst.BaseExpression, origin: Origin) -> bool:
+    """Whether it is the text that a variable holds before it holds a strategy: `if strategy == "full": strategy = …`.
+
+    FSDP1 refused a text.
+    """
+    if not isinstance(value, cst.Name) or (origin.node is not None and not isinstance(origin.node, cst.Param)):
+        return False
+    scope = ctx.scope(value)
+    return any(
+        isinstance(test.left, cst.Name)
+        and test.left.value == value.value
+        and all(isinstance(each.comparator, cst.SimpleString) for each in test.comparisons)
+        for test in ctx.inside(scope)
+        if isinstance(test, cst.Comparison)
+    )
 
 
 def _switched(value: Switch, draft: Draft) -> Strategy:

@@ -1,0 +1,54 @@
+"""Entries of a dict that nothing takes out of it any more: FSDP2 needs none, or the calls say it themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import libcst as cst
+
+from codemods.api import Context, Edit
+from codemods.reading.layout import comments_in
+from codemods.tables.arguments import DROPPED
+
+from .draft import Draft, Entry
+
+
+def drop_unread(entries: Mapping[str, Entry], said: Collection[str], draft: Draft) -> None:
+    """Take them out of the dicts that they are written in; `said` are those that the new calls have as literals."""
+    gone: dict[cst.Dict, list[cst.DictElement]] = {}
+    files: dict[cst.Dict, Context] = {}
+    for name, value in entries.items():
+        nothing = name == "cpu_offload" and all(origin.is_none for origin in value.values)
+        if not value.is_only_given or not (name in DROPPED or name in said or nothing) or value.displays & draft.left:
+            continue
+        for where, stored in value.stored:
+            element = where.parent(stored)
+            display = where.parent(element) if isinstance(element, cst.DictElement) else None
+            if isinstance(element, cst.DictElement) and isinstance(display, cst.Dict):
+                gone.setdefault(display, []).append(element)
+                files[display] = where
+                draft.keeps -= {origin.node for origin in where.origins(stored)} if name in said else set()
+    for display, elements in gone.items():
+        draft.definitions.add(display)
+        draft.edits += [(files[display], edit) for edit in _removals(files[display], display, elements)]
+
+
+def _removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]) -> list[Edit]:
+    """With their lines, where each stands alone on its own; else the rest is written anew."""
+    lines = [ctx.whole_lines(element) for element in gone]
+    alone = [_is_alone(ctx, element) for element in gone]
+    if all(alone):
+        return [Edit(start, end, "") for start, end in lines]
+    kept = [element for element in display.elements if element not in gone]
+    if comments_in(ctx.code(display)) or not all(isinstance(element, cst.DictElement) for element in kept):
+        return []
+    texts = [f"{ctx.quote(e.key)}: {ctx.quote(e.value)}" for e in kept if isinstance(e, cst.DictElement)]
+    return [Edit(*ctx.bare_span(display), f"{{{', '.join(texts)}}}")]
+
+
+def _is_alone(ctx: Context, element: cst.DictElement) -> bool:
+    """Whether nothing else stands on the lines of an entry, but for a comma and a comment."""
+    start, end = ctx.whole_lines(element)
+    first, last = ctx.span(element.key)[0], ctx.span(element.value)[1]
+    behind = ctx.text[last:end].lstrip(" \t,").strip()
+    return not ctx.text[start:first].strip() and (not behind or behind.startswith("#"))
