@@ -90,7 +90,10 @@ def _of_entry(value: Entry, draft: Draft) -> Strategy:
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {value.text}")
     surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in origins)
-    return _checked(Strategy(names, "**", f"{name}.name" if surely_given else f"{name} and {name}.name"), draft)
+    text = f"{name}.name" if surely_given else f"{name} and {name}.name"
+    if names & HYBRID and names - HYBRID & Strategy(names).meshes:
+        names = frozenset(STRATEGIES)  # two kinds of mesh, made by a function: several calls share a dict
+    return _checked(Strategy(names, "**", text), draft)
 
 
 def _is_text(ctx: Context, value: cst.BaseExpression, origin: Origin) -> bool:
