@@ -293,6 +293,39 @@ def test_world_size_of_a_model_over_what_is_not_seen(given: str) -> None:
     assert "FM207" in {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
 
 
+@pytest.mark.parametrize("given", ["", ", process_group=None", ", sharding_strategy=ShardingStrategy.NO_SHARD"])
+def test_group_of_a_model_over_all_ranks(given: str) -> None:
+    text = HEAD.replace("FSDP\n", "FSDP, ShardingStrategy\n", 1).replace("FSDP(net)", f"FSDP(net{given})")
+    result = rewrite(text + "    return gather(x, model.process_group)\n")
+    assert result.text.endswith("    return gather(x, dist.group.WORLD)\n")
+    assert not [finding for finding in result.findings if finding.level is Level.MANUAL]
+
+
+@pytest.mark.parametrize("given", ["device_mesh=x", "sharding_strategy=x", "process_group=x"])
+def test_group_of_a_model_over_what_is_not_seen(given: str) -> None:
+    result = rewrite(HEAD.replace("FSDP(net)", f"FSDP(net, {given})") + "    return gather(x, model.process_group)\n")
+    assert result.text.endswith("    return gather(x, group_of(model))\n")
+    assert "FM207" not in {finding.rule for finding in result.findings}
+
+
+def test_group_where_ddp_has_one_too() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def use(net, sharded, x):
+            model = FSDP(net) if sharded else DDP(net)
+            return gather(x, model.process_group)
+        """
+    assert rewrite(code(text)).text.endswith("    return gather(x, group_of(model))\n")
+
+
+@pytest.mark.parametrize("after", ["model.process_group = x\n", "net.process_group\n"])
+def test_group_that_is_set_or_is_not_the_wrappers(after: str) -> None:
+    assert rewrite(f"{HEAD}    {after}").text.endswith(f"    {after}")
+
+
 def test_choice_by_a_condition_beside_a_model_that_is_always_wrapped() -> None:
     text = """
         import torch.distributed as dist

@@ -134,6 +134,24 @@ def no_sync_accumulates_with_replicas() -> None:
         equal(seen[0], other)
 
 
+@check(world=4)
+def the_group_of_a_model_has_the_ranks_of_fsdp1s() -> None:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    half = dist.new_subgroups(2)[0]
+    for strategy, more in (
+        ("FULL_SHARD", {}),
+        ("FULL_SHARD", {"process_group": half}),
+        ("NO_SHARD", {}),
+        ("NO_SHARD", {"process_group": half}),
+        ("HYBRID_SHARD", {"device_mesh": mesh}),
+    ):
+        pair = [wrapped(v, sharding_strategy=v.ShardingStrategy[strategy], **more) for v in (FSDP1, FSDP2)]
+        groups = [pair[0].process_group, support.group_of(pair[1])]
+        assert len({tuple(dist.get_process_group_ranks(group)) for group in groups}) == 1, (strategy, more)
+    ddp = DDP(models.BufferFree())
+    assert support.group_of(ddp) is ddp.process_group
+
+
 @contextmanager
 def without_all_reduce(model: Any) -> Iterator[None]:
     model.set_requires_all_reduce(False)

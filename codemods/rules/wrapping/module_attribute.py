@@ -1,6 +1,7 @@
 """**What it does.** Rewrites `model.module` and `model.forward(...)` of a wrapped model into `model` and
 `model(...)`, `model._fsdp_wrapped_module` too, and `model._handle.reshard(True)` into `model.reshard()`,
-and `model.world_size` into that of the default group where the model is sharded over it.
+and `model.world_size` into that of the default group where the model is sharded over it. `model.process_group` becomes
+`dist.group.WORLD` there, and `group_of(model)` of the support module elsewhere.
 
 **Why.** `fully_shard` shards the module in place: there is no wrapper around it, and no `.module` inside. Its
 all-gathers hang on `model(...)`; calling `forward` directly would go past them.
@@ -70,6 +71,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         return Match(node, frozenset()) if ctx.plan.migrates else None
     if node.attr.value == "world_size":
         return Match(node, frozenset({ModelKind.FSDP})) if _is_number_of_ranks(node, ctx) else None
+    if node.attr.value == "process_group":
+        return _of_group(node, ctx)
     if node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
         return None
     if node.attr.value == "forward":
@@ -88,6 +91,14 @@ def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:
     if isinstance(ctx.parent(node), cst.AssignTarget) or sets_attribute(ctx, "world_size"):
         return False
     return ModelKind.FSDP in ctx.kinds(node.value) and is_over_all(ctx, node.value)
+
+
+def _of_group(node: cst.Attribute, ctx: Context) -> Match | None:
+    """The group of a wrapped model, where it is read; in a model's own methods it is the model's."""
+    held = ctx.kinds(node.value)
+    if ModelKind.FSDP not in held or is_self(node.value, ctx) or isinstance(ctx.parent(node), cst.AssignTarget):
+        return None
+    return Match(node, held)
 
 
 def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
@@ -157,6 +168,8 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _reshard(node, ctx)
     if node.attr.value == "world_size":
         return _number_of_ranks(node, ctx)
+    if node.attr.value == "process_group":
+        return _group(found, ctx)
     model, name = ctx.code(node.value), node.attr.value
     choice = _choice_of_inner(node, ctx)
     if choice is not None and isinstance(choice.orelse, cst.Else):
@@ -196,12 +209,24 @@ def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:
     return Fix([Edit(*ctx.bare_span(node), text)], [found], [dist])
 
 
+def _group(found: Match, ctx: Context) -> Fix:
+    node = found.attribute
+    if found.held == {ModelKind.FSDP} and is_over_all(ctx, node.value):
+        item = ctx.named(Import("torch.distributed", alias="dist"), node)
+        text = says = f"{item.local}.group.WORLD"
+    else:
+        item = ctx.named(Import(SUPPORT, "group_of"), node)
+        text, says = f"{item.local}({ctx.quote(node.value)})", "group_of of the support module"
+    message = f"process_group of the wrapper becomes {says}"
+    return Fix([Edit(*ctx.bare_span(node), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
+
+
 RULE: Rule[Match] = Rule(
     CODE,
     "wrapped-module-attribute",
     __doc__,
     nodes=(cst.Attribute,),
-    methods=("module", "forward", "_fsdp_wrapped_module", "reshard", "world_size"),
+    methods=("module", "forward", "_fsdp_wrapped_module", "process_group", "reshard", "world_size"),
     match=match,
     edit=edit,
 )

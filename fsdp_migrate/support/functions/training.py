@@ -23,6 +23,16 @@ def unwrap(model: nn.Module) -> nn.Module:
     return inner
 
 
+def group_of(model: Any) -> Any:
+    """The ranks that hold one copy of a model: what FSDP1's `process_group` was. DDP has one as well."""
+    meshes = (param.device_mesh for param in model.parameters() if isinstance(param, DTensor))
+    mesh = next(meshes, None)
+    if mesh is None:
+        return model.process_group
+    # Where each rank has all of it (NO_SHARD), FSDP1 named the ranks that share the gradients.
+    return mesh.get_group(0 if mesh.shape[-1] == 1 else mesh.ndim - 1)
+
+
 def reshard_all(model: nn.Module) -> None:
     """Free what a forward without backward left unsharded, nested units too: until then `parameters()` has copies."""
     for module in model.modules():
