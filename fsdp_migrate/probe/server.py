@@ -101,6 +101,8 @@ def _fork_rank(order: dict[str, Any], rank: int, world: int, port: int) -> int:
         die_with_parent()
         os.chdir(order["cwd"])
         sys.path[0] = order["cwd"]
+        multiprocessing: Any = sys.modules["multiprocessing.process"]
+        multiprocessing.ORIGINAL_DIR = order["cwd"]  # where children that are spawned look for the script
         os.environ.clear()
         os.environ.update(order["env"])
         os.environ.update(_variables(rank, world, port))

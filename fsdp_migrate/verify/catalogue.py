@@ -46,7 +46,14 @@ def catalogue() -> Mapping[str, About]:
     return {name: About(name, title, docs.strip()) for (name, title), docs in found}
 
 
-def next_step(check: str) -> str:
+UNSEEDED = "seed it in every process, or check with --seed"
+"""How a row ends that is undecided because the original differs from itself."""
+
+
+def next_step(check: str, detail: str) -> str:
     """What to do about a check that failed or is undecided, and where more is said."""
     about = catalogue().get(check)
-    return f"{about.cure} More: fsdp-migrate explain {check}" if about else ""
+    if about is None:
+        return ""
+    cure = f"S{UNSEEDED[1:]}." if detail.endswith(UNSEEDED) else about.cure
+    return f"{cure} More: fsdp-migrate explain {check}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.verify.request import CheckRequest, Side
-from fsdp_migrate.verify.sources import imported, mention, program_files
+from fsdp_migrate.verify.sources import always_spawns, imported, mention, program_files, reads_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def spawns_itself(request: CheckRequest, side: Side) -> bool:
         return request.spawns == "yes"
     files = _files(request, side)
     starts = mention(files, ("mp.spawn(", "multiprocessing.spawn(", "start_processes("))
-    return starts and not mention(files, ("RANK'", 'RANK"', "torchrun"))
+    return starts and (always_spawns(files[0]) or not (reads_rank(files) or mention(files, ("torchrun",))))
 
 
 def redirects(request: CheckRequest) -> bool:

@@ -122,7 +122,7 @@ class ParityReport:
         if self.verdict is Verdict.PASS:
             return "Keep this report with the migration, and train with it. On GPUs: check --run-gpus N."
         decisive = decisive_row(self.rows)
-        return next_step(decisive.id) if decisive is not None else ""
+        return next_step(decisive.id, decisive.detail) if decisive is not None else ""
 
     @property
     def exit_code(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from dataclasses import replace
@@ -11,7 +12,8 @@ import pytest
 
 from fsdp_migrate.probe.settings import parse
 from fsdp_migrate.verify import CheckRequest
-from fsdp_migrate.verify.launch import Run, can_fork, command, preload
+from fsdp_migrate.verify.forks import Server
+from fsdp_migrate.verify.launch import Run, can_fork, command, environment, preload, probe_words
 
 RUN = Run("original", "original", Path("out"), Path("scratch"))
 
@@ -41,6 +43,36 @@ def test_ranks_are_forked_where_all_are_here_and_none_uses_cuda(request_: CheckR
         replace(request_, spawns="yes"),
     ):
         assert not can_fork(other, "original")
+
+
+SPAWNING = """
+import multiprocessing
+
+
+def child(path):
+    open(path, "w").close()
+
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=child, args=("seen",))
+    process.start()
+    process.join()
+"""
+
+
+@pytest.mark.dist
+def test_what_a_forked_rank_spawns_finds_the_script(tmp_path: Path) -> None:
+    """multiprocessing keeps the folder where it was imported, which is the server's."""
+    (tmp_path / "train.py").write_text(SPAWNING)
+    request = CheckRequest(tmp_path / "train.py", tmp_path / "train.py", 1)
+    run = Run("original", "original", tmp_path / "out", tmp_path)
+    (tmp_path / "home").mkdir()
+    server = Server(sys.executable, environment(request), json.dumps([False, 1, []]), tmp_path / "home" / "log")
+    try:
+        server.start(probe_words(request, run), tmp_path, environment(request), tmp_path / "log", 1).wait(60)
+    finally:
+        server.close()
+    assert (tmp_path / "seen").exists(), (tmp_path / "log").read_text()
 
 
 def test_what_takes_long_to_import_is_imported_once(request_: CheckRequest) -> None:

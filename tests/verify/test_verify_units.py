@@ -16,7 +16,7 @@ from rich.console import Console
 
 from fsdp_migrate.config import CHECKS
 from fsdp_migrate.verify import CheckRequest, CheckRow, Curves, Failure, Mark, ParityReport, Setting, Verdict, run_check
-from fsdp_migrate.verify.catalogue import catalogue
+from fsdp_migrate.verify.catalogue import UNSEEDED, catalogue
 from fsdp_migrate.verify.launch import redirects, spawns_itself
 from fsdp_migrate.verify.preflight import Machine, objection
 from fsdp_migrate.verify.report import verdict_of, with_allowed
@@ -131,6 +131,32 @@ def test_a_program_is_the_script_and_what_it_imports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "itself"),
+    [
+        (
+            "def run(rank):\n    log = getenv('RANK')\nif __name__ == '__main__':\n    mp.spawn(run, nprocs=2)\n",
+            True,
+        ),
+        (
+            "def run(rank):\n    os.environ['RANK'] = rank\n\n\ndef main():\n    mp.spawn(run, nprocs=2)\nmain()\n",
+            True,
+        ),
+        ("if 'RANK' in os.environ:\n    run()\nelse:\n    mp.spawn(run, nprocs=2)\n", False),
+        (
+            "def main():\n    mp.spawn(run, nprocs=2)\nrank = int(os.environ['RANK'])\nrun(rank) if rank else main()\n",
+            False,
+        ),
+    ],
+)
+def test_a_program_that_always_spawns_does_so_whatever_it_asks_of_a_rank(
+    text: str, itself: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert spawns_itself(CheckRequest(script, script, 2), "original") is itself
+
+
+@pytest.mark.parametrize(
     ("marks", "verdict"),
     [
         ([Mark.PASS, Mark.INFO], Verdict.PASS),
@@ -230,6 +256,10 @@ def test_every_report_ends_with_the_next_step() -> None:
     failed = ParityReport(Verdict.FAIL, "S3", (replace(ROW, id="S3", mark=Mark.FAIL),))
     assert "next: Compare `reshard_after_forward`" in text_of(failed)
     assert "fsdp-migrate explain S3" in failed.next_step
+    unseeded = replace(ROW, id="N0", mark=Mark.INCONCLUSIVE, detail=f"they differ by 2.1: {UNSEEDED}")
+    assert ParityReport(Verdict.INCONCLUSIVE, "", (unseeded,)).next_step.startswith(
+        "Seed it in every process, or check"
+    )
     assert "--run-gpus" in ParityReport(Verdict.PASS, "", (ROW,)).next_step
     assert (
         "explain N4"

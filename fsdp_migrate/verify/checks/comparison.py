@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Sketches
 from fsdp_migrate.verify.thresholds import Precision, coarsest, loss_resolution
 
-UNSEEDED = "seed it in every process, or check with --seed"
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fsdp_migrate.verify.catalogue import UNSEEDED
 from fsdp_migrate.verify.checks.comparison import (
-    UNSEEDED,
     Comparison,
     paired,
     relative,

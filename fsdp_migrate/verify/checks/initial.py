@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from fsdp_migrate.verify.catalogue import UNSEEDED
 from fsdp_migrate.verify.checks.comparison import (
-    UNSEEDED,
     Comparison,
     relative,
     scientific,

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from itertools import zip_longest
 
+from fsdp_migrate.verify.catalogue import UNSEEDED
 from fsdp_migrate.verify.checks.comparison import (
-    UNSEEDED,
     Comparison,
     first_step_loss,
     loss_differences,
