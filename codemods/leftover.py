@@ -97,7 +97,7 @@ def plain_data(found: Sequence[tuple[cst.BaseExpression, str]], ctx: Context) ->
 
 
 def is_about_data(found: Finding) -> bool:
-    """Whether a finding only says which settings stay."""
+    """Whether a finding only says which settings stay, or that an annotation in quotes does."""
     return found.rule == CODE and found.level is Level.REVIEW
 
 

@@ -288,6 +288,20 @@ def test_read_only_files_are_left_alone(project: Path, monkeypatch: pytest.Monke
 # check
 
 
+def test_settings_that_stay_pass_the_gate(project: Path) -> None:
+    """Torch's own enums are plain data, which FSDP2 code reads as well."""
+    given = "model = FSDP(model, sharding_strategy=ShardingStrategy[os.environ['STRATEGY']])"
+    text = FSDP1.replace("as FSDP\n", "as FSDP, ShardingStrategy\n").replace("model = FSDP(model)", given)
+    (project / "train.py").write_text(f"import os\n{text}")
+    (project / "kinds.py").write_text(
+        "from torch.distributed.fsdp import ShardingStrategy\n\nKINDS = {'full': ShardingStrategy.FULL_SHARD}\n"
+    )
+    assert run("rewrite", ".").exit_code == 0
+    left = run("check")
+    assert "ShardingStrategy of torch.distributed.fsdp stays in use" in left.stdout
+    assert (left.exit_code, run("check", "--strict").exit_code) == (0, 1)
+
+
 def test_check_finds_what_is_left_and_writes_nothing(project: Path) -> None:
     (project / "train.py").write_text(FSDP1)
     result = run("check")

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from codemods.api import Finding, Level
+from codemods.leftover import is_about_data
 from fsdp_migrate.findings import Report
 
 from .nothing import Remains, shown
@@ -90,5 +91,5 @@ def exit_code(view: View, strict: bool) -> int:
 def _fails(finding: Finding, command: Command, strict: bool) -> bool:
     if finding.level is Level.MANUAL or strict:
         return finding.level not in NEEDS_NOBODY or command is Command.CHECK
-    # For the gate, FSDP1 that could be rewritten is FSDP1 that is left; advice on FSDP2 code is not.
-    return command is Command.CHECK and not is_fsdp2_lint(finding)
+    # For the gate, FSDP1 that could be rewritten is FSDP1 that is left; settings that stay and advice on FSDP2 are not.
+    return command is Command.CHECK and not is_fsdp2_lint(finding) and not is_about_data(finding)
