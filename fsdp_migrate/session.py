@@ -70,8 +70,8 @@ def from_text(source: Source) -> Program:
     return Program({source.path: source}, files=1)
 
 
-def examine(program: Program, config: Config, command: Command, folder: Path) -> View:
-    """Run the pipeline on a program, and apply what the user wants silenced."""
+def examine(program: Program, config: Config, command: Command, folder: Path, *, once: bool = True) -> View:
+    """Run the pipeline on a program, and apply what the user wants silenced. `once`: one finding a cause."""
     from .causes import by_cause
     from .findings import FileError
     from .pipeline import Options, migrate
@@ -92,7 +92,8 @@ def examine(program: Program, config: Config, command: Command, folder: Path) ->
         report = replace(report, findings=(*hidden(program.sources, config.exclude), *report.findings))
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
-    report = by_cause(report)
+    if once:
+        report = by_cause(report)
     remains, mention = what_remains(program.texts)
     return View(
         report=_checked(report, program),

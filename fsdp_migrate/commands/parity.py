@@ -23,6 +23,7 @@ from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather
 
 from . import lint
+from .left import left_there
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Progress, Setting
@@ -48,7 +49,8 @@ def run(script: Path, options: Config) -> int:
         if options.output_format in TEXT:
             lint.run([script], options)
         err(f"{sides.says}\n")
-        return _show(replace(_checked(sides, options), setting=_setting(script, sides)), options)
+        report = _with_what_was_left(_checked(sides, options), sides, options)
+        return _show(replace(report, setting=_setting(script, sides)), options)
 
 
 def record(script: Path, options: Config, folder: Path, save_init: bool, init_from: Path | None) -> int:
@@ -102,12 +104,29 @@ def _checked(sides: Sides, options: Config) -> ParityReport:
         return run_check(request, progress, lambda: _reported(sides, options))
 
 
+def _with_what_was_left(report: ParityReport, sides: Sides, options: Config) -> ParityReport:
+    """What to do about a rewritten program that stopped, where `rewrite` had left it to a person."""
+    failure = report.failure
+    if failure is None or "rewritten" not in failure.side or not failure.traceback:
+        return report
+    root = sides.rewritten_root.resolve()
+    program = gather([root / sides.rewritten], replace(options, select=(), ignore=()))
+    left = left_there(
+        failure.traceback, examine(program, options, Command.CHECK, root, once=False).report.findings, root
+    )
+    if left is None:
+        return report
+    place, finding = left
+    hint = f"{finding.rule} was left to you at {place}: {finding.hint or finding.message}"
+    return replace(report, failure=replace(failure, hint=hint))
+
+
 def _reported(sides: Sides, options: Config) -> Mapping[str, Collection[int]]:
     """The lines of the original that `rewrite` has something to say about, by their paths below its root."""
     root = sides.original_root.resolve()
     program = gather([root / sides.original], replace(options, select=(), ignore=()))
     lines: dict[str, set[int]] = defaultdict(set)
-    for finding in examine(program, options, Command.REWRITE, root).report.findings:
+    for finding in examine(program, options, Command.REWRITE, root, once=False).report.findings:
         if finding.path.is_relative_to(root):
             lines[str(finding.path.relative_to(root))].add(finding.line)
     return lines
