@@ -13,6 +13,7 @@ from codemods.plan import Plan, WrapPlan
 from codemods.reading.class_layout import sharded_classes
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
+from codemods.rules.wrapping.wrap.shared import share
 from codemods.tables.state_dicts import CONTEXT
 
 from ..fsdp1.program_model import ProgramModel
@@ -29,6 +30,7 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
     sites = [site for site in model.wrapping.sites if site.file.path not in skipped]
     proposed = emissions.proposals(sites, model.wrapping.foreign | skipped.keys())
     decided = emissions.decide(sites, proposed)
+    share(each.draft for call, each in proposed.items() if decided[call] is Emission.NATIVE and each.draft is not None)
     plan = Plan(
         wraps={call: _wrap_plan(proposed[call], decided[call]) for call in proposed},
         skipped=skipped,

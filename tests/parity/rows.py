@@ -455,6 +455,27 @@ for mode in ("zero2", "zero3"):
             """,
             world=4,
         )
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    program(
+        f"two models of one function, {strategy} of run time",
+        f"""
+        def wrap(model, teacher, settings):
+            model = FSDP(
+                model, {BLOCKS}, {HERE}, mixed_precision=settings["precision"], sharding_strategy=settings["strategy"]
+            )
+            teacher = FSDP(
+                teacher, {BLOCKS}, {HERE}, mixed_precision=settings["precision"], sharding_strategy=settings["strategy"]
+            )
+            return teacher
+
+
+        def build():
+            precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            settings = {{"precision": precision, "strategy": ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")]}}
+            return wrap(Plain(), Plain(), settings)
+        """,
+        world=4,
+    )
 program(
     "strategy in a field of a dataclass",
     f"""

@@ -1,0 +1,130 @@
+"""What several calls of one function need is computed once, above the first of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import dedent
+
+import libcst as cst
+
+from codemods.reading.enclosing import contains, enclosing
+
+from .draft import Draft
+
+_LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
+_ROOTS = frozenset({"dist", "torch"})
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Statements before a call that only bind names."""
+
+    text: str
+    reads: frozenset[str]
+    binds: frozenset[str]
+    is_pure: bool
+    """Whether running them twice is running them once: no function of the program is called, nothing is changed."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.reads | self.binds
+
+
+def share(drafts: Iterable[Draft]) -> None:
+    """Drop statements that the draft of an earlier call has as well, where nothing in between changes what they say."""
+    by_function: dict[cst.CSTNode, list[Draft]] = {}
+    for draft in drafts:
+        by_function.setdefault(draft.file.scope(draft.call), []).append(draft)
+    for found in by_function.values():
+        if len(found) > 1:
+            _share(sorted(found, key=lambda draft: draft.file.span(draft.call)))
+
+
+def _share(drafts: Sequence[Draft]) -> None:
+    blocks = [[_block(text, draft) for text in draft.before] for draft in drafts]
+    written = [list(each) for each in blocks]
+    for here, draft in enumerate(drafts):
+        kept: list[int] = []
+        for place, block in enumerate(blocks[here]):
+            own = frozenset(name for index in kept for name in blocks[here][index].binds)
+            known = block.is_pure and not own & block.names
+            if not known or not any(_has(block, there, here, drafts, blocks, written) for there in range(here)):
+                kept.append(place)
+        written[here] = [blocks[here][place] for place in kept]
+        draft.before = [draft.before[place] for place in kept]
+
+
+def _has(
+    block: _Block,
+    there: int,
+    here: int,
+    drafts: Sequence[Draft],
+    blocks: Sequence[Sequence[_Block]],
+    written: Sequence[Sequence[_Block]],
+) -> bool:
+    """Whether an earlier call has bound the same, and it still holds at this one."""
+    place = next((index for index, other in enumerate(blocks[there]) if other.text == block.text), None)
+    if place is None or not _is_below(drafts[there], drafts[here]):
+        return False
+    later = [*blocks[there][place + 1 :], *(each for between in written[there + 1 : here] for each in between)]
+    if any(other.binds & block.names and other.text != block.text for other in later):
+        return False
+    return not block.names & set(_names_between(drafts[there], drafts[here], drafts))
+
+
+def _is_below(first: Draft, second: Draft) -> bool:
+    """Whether the second call runs only after the first one, and as often."""
+    ctx = first.file
+    line = enclosing(ctx, first.call, cst.SimpleStatementLine)
+    block = ctx.parent(line) if line is not None else None
+    if block is None or not contains(ctx, block, second.call):
+        return False
+    inner = [node for node in ctx.ancestors(second.call) if contains(ctx, block, node) and node is not block]
+    return not any(isinstance(node, _LOOPS) for node in inner)
+
+
+def _names_between(first: Draft, second: Draft, drafts: Sequence[Draft]) -> Iterator[str]:
+    """The names between two calls, but for those in calls that are rewritten, which change nothing."""
+    ctx = first.file
+    lines = [enclosing(ctx, each.call, cst.SimpleStatementLine) for each in (first, second)]
+    start, end = ctx.span(lines[0] or first.call)[0], ctx.span(lines[1] or second.call)[0]
+    calls = [ctx.span(each.call) for each in drafts]
+    for node in ctx.inside(ctx.scope(first.call)):
+        if isinstance(node, cst.Name):
+            at = ctx.span(node)[0]
+            if start <= at < end and not any(low <= at < high for low, high in calls):
+                yield node.value
+
+
+def _block(text: str, draft: Draft) -> _Block:
+    plain = dedent(draft.file.plain(text))
+    try:
+        tree = ast.parse(plain)
+    except SyntaxError:
+        return _Block(plain, frozenset(), frozenset(), False)
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    binds = frozenset(node.id for node in names if isinstance(node.ctx, ast.Store))
+    reads = frozenset(node.id for node in names if isinstance(node.ctx, ast.Load))
+    imported = {item.local for item in draft.imports}
+    known = frozenset(imported | {name.partition(".")[0] for name in imported} | _ROOTS)
+    is_pure = bool(binds) and all(_only_binds(statement) for statement in tree.body)
+    is_pure &= all(_root(node.func) in known for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return _Block(plain, reads - known, binds, is_pure)
+
+
+def _only_binds(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.If):
+        return all(_only_binds(each) for each in (*statement.body, *statement.orelse))
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    target = statement.targets[0]
+    # `fsdp_kwargs["mesh"] = …` is of a dict that the same statements make.
+    return isinstance(target.value if isinstance(target, ast.Subscript) else target, ast.Name)
+
+
+def _root(function: ast.expr) -> str:
+    while isinstance(function, ast.Attribute):
+        function = function.value
+    return function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,144 @@
+"""FM101: what several calls of one function need is computed once."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import code, rewrite
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+def bf16():
+    return MixedPrecision(param_dtype=torch.bfloat16)
+
+
+"""
+CALL = (
+    "FSDP({}, auto_wrap_policy=ModuleWrapPolicy({{torch.nn.Linear}}), mixed_precision=args.precision, "
+    "sharding_strategy=ShardingStrategy[args.strategy], device_id=torch.cuda.current_device())"
+)
+READ = "mp_policy = MixedPrecisionPolicy()\n"
+CHOSEN = 'if args.strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):\n'
+
+
+def wrapping(text: str, call: str = CALL) -> str:
+    """A function that wraps two models, rewritten."""
+    body = code(text).replace("FSDP(model)", call.format("model")).replace("FSDP(ema)", call.format("ema"))
+    return rewrite(HEAD + body).text
+
+
+SHARED = {
+    "one after the other": """
+        def wrap(args, model, ema):
+            model = FSDP(model)
+            print("wrapped")
+            ema = FSDP(ema)
+            return model, ema
+        """,
+    "the second one under a condition": """
+        def wrap(args, model, ema):
+            model = FSDP(model)
+            if ema is not None:
+                ema = FSDP(ema)
+            return model, ema
+        """,
+    "both in a loop": """
+        def wrap(args, pairs):
+            for model, ema in pairs:
+                model = FSDP(model)
+                ema = FSDP(ema)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", SHARED.values(), ids=SHARED)
+def test_computed_once(text: str) -> None:
+    after = wrapping(text)
+    assert after.count(READ) == after.count(CHOSEN) == 1
+    assert after.count("block_mp_policy = replace(mp_policy, cast_forward_inputs=False)\n") == 1
+    assert after.count("fully_shard(module, mp_policy=block_mp_policy") == 2
+
+
+COMPUTED_AGAIN = {
+    "what is read is set in between": """
+        def wrap(args, model, ema):
+            model = FSDP(model)
+            args.strategy = "NO_SHARD"
+            ema = FSDP(ema)
+            return model, ema
+        """,
+    "what is read is handed to something in between": """
+        def wrap(args, model, ema):
+            model = FSDP(model)
+            change(args)
+            ema = FSDP(ema)
+            return model, ema
+        """,
+    "the first one under a condition": """
+        def wrap(args, model, ema):
+            if model is not None:
+                model = FSDP(model)
+            ema = FSDP(ema)
+            return model, ema
+        """,
+    "one of two ways": """
+        def wrap(args, model, ema):
+            if args.ema:
+                ema = FSDP(ema)
+            else:
+                model = FSDP(model)
+            return model, ema
+        """,
+    "the second one in a loop": """
+        def wrap(args, model, emas):
+            model = FSDP(model)
+            for ema in emas:
+                ema = FSDP(ema)
+                args = args.next
+        """,
+    "functions of their own": """
+        def wrap(args, model, ema):
+            model = FSDP(model)
+
+            def other(ema):
+                ema = FSDP(ema)
+                return ema
+
+            return model, other(ema)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", COMPUTED_AGAIN.values(), ids=COMPUTED_AGAIN)
+def test_computed_again(text: str) -> None:
+    after = wrapping(text)
+    assert after.count(READ) == after.count(CHOSEN) == 2
+
+
+def test_what_the_program_calls_is_called_as_often() -> None:
+    call = (
+        "FSDP({}, auto_wrap_policy=ModuleWrapPolicy({{torch.nn.Linear}}), mixed_precision=bf16() if args.low else None)"
+    )
+    after = wrapping(SHARED["one after the other"], call)
+    assert after.count("bf16() if args.low") == 2
+
+
+def test_what_differs_is_computed_for_each() -> None:
+    text = """
+        def wrap(args, model, ema):
+            model = FSDP(model)
+            ema = FSDP(ema)
+            return model, ema
+        """
+    body = code(text).replace("FSDP(model)", CALL.format("model"))
+    body = body.replace("FSDP(ema)", CALL.format("ema").replace("args.strategy", "args.other"))
+    after = rewrite(HEAD + body).text
+    assert after.count(READ) == 1
+    assert after.count('if args.strategy in ("SHARD_GRAD_OP"') == after.count('if args.other in ("SHARD_GRAD_OP"') == 1
+    assert after.count("mesh = strategy_mesh(args.strategy)\n") == 1
+    assert after.count("mesh = strategy_mesh(args.other)\n") == 1
