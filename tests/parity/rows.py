@@ -471,8 +471,8 @@ for strategy in ("SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
 
         def build():
             precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-            settings = {{"precision": precision, "strategy": ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")]}}
-            return wrap(Plain(), Plain(), settings)
+            strategy = ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")]
+            return wrap(Plain(), Plain(), {{"precision": precision, "strategy": strategy}})
         """,
         world=4,
     )
