@@ -29,14 +29,15 @@ class Stored:
 def stored(ctx: Context, name: str) -> Stored | None:
     """What the program stores in attributes of a name; None where something may set one that is not seen.
 
-    That is `setattr` with a name that is computed, a class that something else than a plain call makes an object of (a
-    command line, a file), or the name as a string.
+    That is `setattr` with a name that is computed, `vars`, an object of a library or a copy that takes it as a keyword,
+    a class that something else than a plain call makes an object of (a command line, a file), or the name as a string.
     """
     if _is_set_by_name(ctx, name):
         return None
     values: list[Place] = []
     targets: list[tuple[Context, cst.Name]] = []
     reads: list[tuple[Context, cst.Attribute]] = []
+    filled: list[tuple[Context, cst.Arg]] = []
     for where, node in ctx.attributes(name):
         holder = where.parent(node)
         if isinstance(holder, cst.AssignTarget):
@@ -60,9 +61,13 @@ def stored(ctx: Context, name: str) -> Stored | None:
                 return None
             values += [(where, field.value)] if field.value is not None else []
             targets.append((where, cst.ensure_type(_target(field), cst.Name)))
+            filled += given
             for file, argument in given:
                 values.append((file, argument.value))
                 targets.append((file, cst.ensure_type(argument.keyword, cst.Name)))
+    seen = {file.parent(argument) for file, argument in filled}
+    if any(call not in seen and _may_make_object(where, call) for where, call in ctx.passing(name)):
+        return None
     return Stored(values, targets, reads) if values else None
 
 
@@ -107,6 +112,8 @@ def _is_set_by_name(ctx: Context, name: str) -> bool:
     """Whether something can set attributes that it computes the names of, or has this name as a string."""
     if ctx.mentions("__dict__", "__setattr__"):
         return True
+    if any(_is_stored_into(where, call) for where in ctx.files("vars") for call in where.nodes(cst.Call)):
+        return True
     for where in ctx.files("setattr"):
         for call in where.nodes(cst.Call):
             if isinstance(call.func, cst.Name) and call.func.value == "setattr" and not _sets_another(call, name):
@@ -116,6 +123,23 @@ def _is_set_by_name(ctx: Context, name: str) -> bool:
         for where in ctx.files(name)
         for text in where.nodes(cst.SimpleString)
     )
+
+
+def _may_make_object(where: Context, call: cst.Call) -> bool:
+    """Whether what takes a name as a keyword may store it: `SimpleNamespace(name=…)`, `replace(config, name=…)`."""
+    if where.fsdp1(call.func) is not None or where.runs(call):
+        return False
+    return not (isinstance(call.func, cst.Name) and call.func.value == "dict")
+
+
+def _is_stored_into(where: Context, call: cst.Call) -> bool:
+    """`vars(config)[name] = …`, `vars(config).update(…)`."""
+    if not isinstance(call.func, cst.Name) or call.func.value != "vars":
+        return False
+    holder = where.parent(call)
+    if isinstance(holder, cst.Attribute):
+        return holder.attr.value in {"update", "setdefault", "__setitem__"}
+    return isinstance(holder, cst.Subscript) and isinstance(where.parent(holder), cst.AssignTarget)
 
 
 def _sets_another(call: cst.Call, name: str) -> bool:
