@@ -63,6 +63,8 @@ def held_against(
     """What a failed row is worth beside the original's own attempt."""
     if isinstance(control, str):
         return replace(row, mark=Mark.INCONCLUSIVE, detail=f"{_NOT_EVEN} from its own checkpoint: {control}. {_HINT}")
+    if _begins_anew(comparison.original, control):
+        return replace(row, mark=Mark.INCONCLUSIVE, detail=_ANEW)
     itself = judge(row.id, row.title, comparison.original, control, comparison.precision)
     if itself.mark is not Mark.FAIL:
         return replace(row, detail=f"{row.detail}; the original goes on from its own where it was saved")
@@ -77,7 +79,17 @@ def held_against(
 
 
 _NOT_EVEN = "the original does not go on"
+_ANEW = (
+    "the original began anew, to the last digit: it found no checkpoint. Let it save within these steps, or ask for "
+    "more --steps; --resume-args has to lead to what was saved"
+)
 _HINT = "It has to restore its data's order and its random numbers too, and be seeded (--seed), for this to be decided"
+
+
+def _begins_anew(whole: Observation, resumed: Observation) -> bool:
+    """Whether a resumed run is the whole one from its first step: what it should go on from was not there."""
+    difference, steps = _distance(list(whole.losses), list(resumed.losses))
+    return steps >= _LEAST_STEPS and difference == 0.0
 
 
 def resumed_at(whole: Observation, resumed: Observation) -> tuple[int, float, int]:

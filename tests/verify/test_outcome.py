@@ -198,6 +198,10 @@ WHOLE = (9.0, 7.0, 5.0, 4.0, 3.5, 3.2)
         # both read their data from the start again
         (run(5.1, 4.2, 3.6), run(5.1, 4.2, 3.6), Mark.PASS, "does as it does"),
         (run(5.1, 4.2, 3.6), run(5.0, 4.3, 3.7), Mark.INCONCLUSIVE, "data's order"),
+        # both begin anew: nothing was saved, or not where they look
+        (run(9.0, 7.0, 5.0), run(9.0, 7.0, 5.0), Mark.INCONCLUSIVE, "found no checkpoint"),
+        (run(9.0, 7.0), "rank 0 raised KeyError", Mark.INCONCLUSIVE, "KeyError"),
+        ("rank 0 raised KeyError", run(9.0, 7.0, 5.0), Mark.INCONCLUSIVE, "found no checkpoint"),
         ("rank 0 raised KeyError", run(5.0, 4.0, 3.5), Mark.FAIL, "KeyError"),
         ("rank 0 raised KeyError", "rank 0 raised KeyError", Mark.INCONCLUSIVE, "KeyError"),
     ],
