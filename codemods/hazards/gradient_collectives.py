@@ -40,7 +40,8 @@ def build(net):
 
 ## Fix safety
 
-Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Compare the norms of both
+Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Code that takes
+`p.grad.to_local()` in the place of `p.grad` does what it did, collectives and all. Compare the norms of both
 programs: `fsdp-migrate check --run-gpus` does.
 
 ## References
@@ -71,7 +72,8 @@ def find(ctx: Context) -> Iterator[Finding]:
                 ctx,
                 calls[0],
                 "gradients, or what is made of them, in a collective: FSDP2's are DTensors, whose norms can be global",
-                "use torch.nn.utils.get_total_norm(grads).full_tensor() without a collective, and compare the norms",
+                "take this rank's part of each first (grad.to_local()), and the rest stays as it was; or use "
+                "torch.nn.utils.get_total_norm(grads).full_tensor() without a collective",
             )
 
 

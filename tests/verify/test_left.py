@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,15 @@ def test_the_innermost_place_that_was_left(line: int) -> None:
 )
 def test_what_was_left_elsewhere_is_not_the_cause(finding: Finding) -> None:
     assert left_there(TRACEBACK, [finding], ROOT) is None
+
+
+def test_what_was_left_in_the_same_function(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    body = "".join(f"    x = {number}\n" for number in range(20))
+    (tmp_path / "lib" / "save.py").write_text(f"def load():\n{body}def save():\n{body}")
+    mine, others = (replace(found("", line), path=tmp_path / "lib" / "save.py") for line in (24, 12))
+    assert left_there(TRACEBACK, [others, mine], tmp_path) == ("lib/save.py:24", mine)
+    assert left_there(TRACEBACK, [others], tmp_path) is None
 
 
 def test_what_is_told_once_is_known_in_each_of_its_lines(tmp_path: Path) -> None:
