@@ -53,6 +53,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.dcp_format import load_of
+from codemods.reading.model_parameters import READERS
 from codemods.reading.saves import save_of
 from codemods.reading.state_dict_settings import is_local
 
@@ -105,11 +106,25 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
     for origin in ctx.origins(optimizer):
         made = origin.node
-        if isinstance(made, cst.Call) and (origin.file.dotted(made.func) or "").startswith("torch.optim."):
-            parameters = made.args[0].value if made.args else None
-            if isinstance(parameters, cst.Call) and isinstance(parameters.func, cst.Attribute):
-                return ModelKind.FSDP in origin.file.kinds(parameters.func.value)
+        name = (origin.file.dotted(made.func) or "") if isinstance(made, cst.Call) else ""
+        if isinstance(made, cst.Call) and name.startswith("torch.optim.") and ".lr_scheduler." not in name:
+            given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
+            return given is not None and _are_of_wrapped_model(given, origin.file)
     return False
+
+
+def _are_of_wrapped_model(given: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether parameters, or groups of them, are read off a wrapped model: there, or where a variable is made."""
+    made = [(each.file, each.node) for each in ctx.origins(given)] if isinstance(given, cst.Name) else []
+    return any(
+        isinstance(call, cst.Call)
+        and isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in READERS
+        and ModelKind.FSDP in where.kinds(call.func.value)
+        for where, node in [(ctx, given), *made]
+        if node is not None
+        for call in where.inside(node)
+    )
 
 
 CHECK = Check(CODE, "parameter-ids", __doc__, words=("load_state_dict", "state_dict"), find=find)

@@ -15,7 +15,9 @@ from codemods.reading.just_made import is_just_made
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
 _TENSORS = frozenset({"weight", "bias"})
-_RANK = re.compile(r"rank\w*(\(\))?\s*==\s*0|is_main\w*|is_master\w*|is_rank_?(zero|0)|not\s+\w*rank\b")
+_RANK = re.compile(
+    r"rank\w*(\(\))?\s*==\s*0|is_main\w*|is_master\w*|\b(main|master)_process\b|is_rank_?(zero|0)|not\s+\w*rank\b"
+)
 
 
 Loop = cst.For | cst.GeneratorExp | cst.ListComp | cst.DictComp | cst.SetComp

@@ -10,8 +10,10 @@ from codemods.api import Context
 from codemods.reading.places import bound
 from codemods.reading.words import words
 
-_RANK = r"(?:\w+\.)*(?:global_|local_|dp_)?rank|(?:\w+\.)*get_(?:global_|local_)?rank\(\)"
-_MAIN = r"(?:\w+\.)*(?:is_main_process|is_master|is_rank_0)(?:\(\))?"
+_OF = r"(?:cur|current|ddp|dist|dp|fsdp|global|local|my|node|proc|process|self|world)_"
+_RANK = rf"(?:\w+\.)*(?:{_OF})?rank|(?:\w+\.)*get_(?:{_OF})?rank\(\)"
+_FIRST = r"is_(?:main|master)(?:_process|_proc|_rank)?|(?:main|master)_process|is_rank_?(?:0|zero)|is_(?:chief|primary)"
+_MAIN = rf"(?:\w+\.)*(?:{_FIRST})(?:\([\w.]*\))?"
 _ONE = re.compile(rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[]-1, 0[)\]])|not (?:{_RANK})|{_MAIN}")
 _ANY = re.compile(_RANK)
 _OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")

@@ -33,8 +33,8 @@ class Loading:
     optimizer: cst.BaseExpression
     replaced: cst.CSTNode
     """The expression, or the assignment, that the new call takes the place of."""
-    gone: cst.CSTNode | None = None
-    """The statement that loads the result, where it is another one."""
+    gone: tuple[cst.CSTNode, ...] = ()
+    """The statement that loads the result, where it is another one, and those that let go of it."""
     result: cst.BaseAssignTargetExpression | None = None
     """What the program calls the result, where it does more with it before it loads it."""
 
@@ -47,21 +47,33 @@ def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
         return Loading(given["optim"].value, call) if is_alone and "optim" in given else None
     if isinstance(holder, cst.Arg):
         load = _load(holder, ctx)
-        return _checked(load, load, None, given, ctx)
+        return _checked(load, load, (), given, ctx)
     if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
         return None
     uses = ctx.uses(holder)
-    load = _load(ctx.parent(uses[0]), ctx) if len(uses) == 1 else None
+    ends = [end for use in uses if (end := _end(use, holder, ctx)) is not None]
+    read = [use for use in uses if not isinstance(ctx.parent(use), cst.Del)]
+    load = _load(ctx.parent(read[0]), ctx) if len(read) == 1 and len(read) + len(ends) == len(uses) else None
     statement = enclosing(ctx, load, cst.SimpleStatementLine) if load is not None else None
     if statement is not None and len(statement.body) == 1 and _follows(statement, holder, ctx):
-        return _checked(load, holder, statement, given, ctx)
+        return _checked(load, holder, (statement, *ends), given, ctx)
     return _loaded_later(holder, uses, given, ctx)
+
+
+def _end(use: cst.CSTNode, holder: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:
+    """The line `del state`, in the block where the state is made."""
+    end = ctx.parent(use)
+    line = ctx.parent(end) if isinstance(end, cst.Del) and end.target is use else None
+    here = ctx.parent(holder)
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1 or here is None:
+        return None
+    return line if ctx.parent(line) is ctx.parent(here) else None
 
 
 def _loaded_later(holder: cst.Assign, uses: Sequence[cst.Name], given: Given, ctx: Context) -> Loading | None:
     """`state = f(…)` under a condition, and the load below it; or the program changes the result first."""
     loads = (load for use in uses if (load := _load_around(use, ctx)) is not None and _is_behind(load, holder, ctx))
-    found = next((_checked(load, holder, None, given, ctx) for load in loads), None)
+    found = next((_checked(load, holder, (), given, ctx) for load in loads), None)
     line = ctx.parent(holder)
     if found is None or not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
@@ -108,7 +120,7 @@ def _load(argument: cst.CSTNode | None, ctx: Context) -> cst.Call | None:
 
 
 def _checked(
-    load: cst.Call | None, replaced: cst.CSTNode | None, gone: cst.CSTNode | None, given: Given, ctx: Context
+    load: cst.Call | None, replaced: cst.CSTNode | None, gone: tuple[cst.CSTNode, ...], given: Given, ctx: Context
 ) -> Loading | None:
     """The optimizer that is loaded is the one that the state was made ready for."""
     if load is None or replaced is None:

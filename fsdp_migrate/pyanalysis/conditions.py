@@ -24,6 +24,8 @@ _BOUNDS = {cst.GreaterThan: (True, True), cst.LessThanEqual: (True, False)}
 _BOUNDS |= {cst.LessThan: (False, True), cst.GreaterThanEqual: (False, False)}
 """Whether the comparison is written as one that lies above its number, and whether it is that one or its opposite."""
 _DEPTH = 3
+_CALLERS = 8
+"""Of more callers of one function, what holds at all of them is not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,9 @@ class Conditions:
                 yield from self._left_before(tree, outer.body, inner)
             if isinstance(outer, cst.FunctionDef):
                 callers = self._values.callers.of(tree, outer)
-                if len(callers) == 1 and depth:
-                    where, call, _ = callers[0]
-                    yield from self._at(where, call, depth - 1)
+                if depth and 0 < len(callers) <= _CALLERS:
+                    known = [self._at(where, call, depth - 1) for where, call, _ in callers]
+                    yield from frozenset.intersection(*known)
                 return
             inner = outer
 

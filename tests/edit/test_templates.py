@@ -84,9 +84,13 @@ PROGRAMS = {
         'model.module.load_state_dict(load_weights(adapter.module, prefix="student.module"))',
         'set_model_state_dict(model, load_weights(adapter.module, prefix="student.module"), {full})',
     ),
-    "a foreign model": (
+    "what may be a model": (
         "model.module.load_state_dict(ema.module.state_dict())",
-        "set_model_state_dict(model, ema.module.state_dict(), {full})",
+        "set_model_state_dict(model, whole_state_dict(ema.module), {full})",
+    ),
+    "a foreign object": (
+        "model.module.load_state_dict(adapter.weights.state_dict())",
+        "set_model_state_dict(model, adapter.weights.state_dict(), {full})",
     ),
     "an FSDP model inside": (
         "model.module.load_state_dict(other.module.state_dict())",

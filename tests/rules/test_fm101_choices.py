@@ -785,6 +785,45 @@ def test_dict_that_a_function_returns_holds_policies() -> None:
     )
 
 
+IMPORTED = {
+    "settings.py": "from torch.distributed.fsdp import CPUOffload, ShardingStrategy\n\n\n"
+    'kwargs = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "cpu_offload": CPUOffload(True)}\n',
+    "train.py": HEAD
+    + code(
+        f"""
+        from settings import kwargs
+        from other import more
+
+
+        def wrap(model):
+            more()
+            return FSDP(model, **kwargs, {DEVICE})
+        """
+    ),
+    "other.py": "from settings import kwargs\n\n\ndef more():\n    {}\n",
+}
+
+
+def test_splat_of_a_dict_of_another_module_is_read_entry_by_entry() -> None:
+    files = {**IMPORTED, "other.py": IMPORTED["other.py"].format("print(kwargs)")}
+    result = rewrite_files(files)
+    assert "fully_shard(model, reshard_after_forward=False, offload_policy=offload_policy)" in result.after["train.py"]
+    assert result.support == frozenset()
+    stored = {**files, "other.py": files["other.py"].replace("print(kwargs)", 'kwargs["forward_prefetch"] = True')}
+    assert rewrite_files(stored).support == frozenset()
+    precise = {**files, "settings.py": files["settings.py"].replace("CPUOffload, ", "CPUOffload, MixedPrecision, ")}
+    precise["settings.py"] += "import torch\n\nkwargs['mixed_precision'] = MixedPrecision(torch.bfloat16)\n"
+    assert "if mixed_precision is not None:\n" in rewrite_files(precise).after["train.py"]
+    there = precise["settings.py"].replace("{", "{'mixed_precision': MixedPrecision(), ", 1)
+    assert "if mixed_precision is not None:\n" not in rewrite_files({**precise, "settings.py": there}).after["train.py"]
+
+
+@pytest.mark.parametrize("statement", ["change(kwargs)", "kwargs.clear()", "kwargs[change] = 1"])
+def test_splat_of_a_dict_that_another_module_may_change_stays_one(statement: str) -> None:
+    result = rewrite_files({**IMPORTED, "other.py": IMPORTED["other.py"].format(statement)})
+    assert f"return shard_model(model, **kwargs, {DEVICE})\n" in result.after["train.py"]
+
+
 def test_dicts_of_other_functions_are_not_the_one_that_is_spread() -> None:
     text = rewrite(
         HEAD

@@ -128,6 +128,17 @@ def test_ignored_parameters_are_neither_moved_nor_broadcast() -> None:
     assert "model.to(" not in text
 
 
+def test_buffers_of_ignored_modules_are_broadcast() -> None:
+    """FSDP1 takes all buffers there; those that NCCL could broadcast were on the device already."""
+    text = body("ignored_modules=[model.head], sync_module_states=True, device_id=rank")
+    assert (
+        "    for tensor in chain(model.parameters(), model.buffers()):  # sync_module_states\n"
+        "        if tensor not in ignored_params:\n"
+        "            tensor.data = tensor.data.to(rank)\n"
+        "            dist.broadcast(tensor.detach(), src=0)\n"
+    ) in text
+
+
 def test_buffers_of_ignored_modules_keep_their_dtype() -> None:
     text = body(f"{BLOCKS}, ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.float64)")
     assert (
@@ -146,7 +157,6 @@ SUPPORT = [
     pytest.param("ignored_states=[model.head]", id="modules or parameters"),
     pytest.param("ignored_states=args.ignored", id="not seen"),
     pytest.param("ignored_states=args.frozen if args.ignore else None", id="maybe None"),
-    pytest.param("ignored_modules=[model.head], sync_module_states=True, device_id=rank", id="stays where it is"),
     pytest.param(
         "ignored_modules=[model.head], mixed_precision=MixedPrecision(buffer_dtype=torch.bfloat16)", id="buffers"
     ),

@@ -666,3 +666,16 @@ def test_offload_that_something_else_reads_is_read_at_run_time() -> None:
     result = rewrite("from log import tell\n" + before)
     assert "cpu_offload = CPUOffload(offload_params=True)\n" in result.text
     assert "CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()" in result.text
+
+
+def test_a_choice_of_settings_goes_with_the_call_that_took_it() -> None:
+    text = (
+        "from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP\n\n\n"
+        "def main(net, config):\n    offload = CPUOffload(offload_params=True) if config['on'] else None\n"
+        "    print(1)\n    return FSDP(net, cpu_offload=offload)\n"
+    )
+    result = rewrite(text)
+    assert "offload =" not in result.text
+    assert "CPUOffloadPolicy() if config['on'] else OffloadPolicy()" in result.text
+    assert "offload = CPUOffload(" in rewrite(text.replace("print(1)", "print(offload)")).text
+    assert "offload = CPUOffload(" in rewrite(text.replace("config['on']", "config.ask()")).text

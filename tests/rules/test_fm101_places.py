@@ -756,3 +756,18 @@ def test_container_as_root_goes_through_the_support_module() -> None:
     )
     assert "shard_model(parts)" in result.text
     assert "a container without a forward" in result.findings[0].message
+
+
+def test_a_class_in_tabs_goes_on_in_tabs() -> None:
+    """In a file whose other blocks have spaces."""
+    text = (
+        "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+        "def rank_of(args):\n    return args.rank\n\n\n"
+        "class Trainer:\n\tdef wrap(self, model):\n"
+        "\t\tself.model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({nn.Linear}))\n"
+    )
+    result = rewrite(text)
+    assert (
+        "\t\t\tif module is not model and isinstance(module, nn.Linear):\n\t\t\t\tfully_shard(module)\n" in result.text
+    )

@@ -388,6 +388,48 @@ def test_local_norm_of_a_model_that_may_be_ddp() -> None:
     assert "return full_tensor(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))\n" in result.text
 
 
+GATHERED = [
+    "    some = []\n    for p in model.parameters():\n        if p.requires_grad:\n            some.append(p)\n",
+    "    names, some = [], []\n    for name, p in model.named_parameters():\n        some.append(p)\n",
+]
+
+
+@pytest.mark.parametrize("loop", GATHERED)
+def test_local_norm_of_parameters_that_a_loop_gathers(loop: str) -> None:
+    text = HEAD + loop + "    torch.nn.utils.clip_grad_norm_(some, 1.0)\n"
+    check_marked(text, "FM206", Level.REVIEW, "global norm")
+    counted = HEAD + loop.replace("some.append(p)", "some.append(p.numel())")
+    result = rewrite(counted + "    torch.nn.utils.clip_grad_norm_(some, 1.0)\n")
+    assert "FM206" not in {rule for rule, _, _ in result.summary}
+
+
+def test_local_norm_of_parameters_that_a_function_gathers_and_an_object_keeps() -> None:
+    text = HEAD + code(
+        """
+            some, names = gather(model)
+            return Step(names, some).clip()
+
+
+        def gather(model):
+            some, names = [], []
+            for name, p in model.named_parameters():
+                names.append(name)
+                some.append(p)
+            return some, names
+
+
+        class Step:
+            def __init__(self, names, some):
+                self.names, self.some = names, some
+
+            def clip(self):
+                return torch.nn.utils.clip_grad_norm_(self.some, 1.0)
+        """
+    )
+    result = rewrite(text)
+    assert "return torch.nn.utils.clip_grad_norm_(self.some, 1.0).full_tensor()\n" in result.text
+
+
 def test_local_norm_on_the_way_of_another_engine() -> None:
     local = "return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
     ask = f"    if args == 'ddp':\n        {local}    else:\n        return model.clip_grad_norm_(1.0)\n"

@@ -89,3 +89,24 @@ def test_ignored_parameters_have_plain_gradients(ignored: str, level: Level | No
     assert [finding.level for finding in found] == [level or Level.REWRITTEN]
     assert ("plain gradients beside DTensors" in found[0].message) is bool(level)
     assert result.text.endswith("    return model, torch.amp.GradScaler()\n")
+
+
+ONE_OF_TWO = [
+    ("ShardedGradScaler() if rank else torch.amp.GradScaler()", "torch.amp.GradScaler()"),
+    (
+        "torch.amp.GradScaler(enabled=rank) if not rank else ShardedGradScaler(enabled=rank)",
+        "torch.amp.GradScaler(enabled=rank)",
+    ),
+    (
+        "torch.amp.GradScaler() if rank else ShardedGradScaler(enabled=rank)",
+        "torch.amp.GradScaler() if rank else torch.amp.GradScaler(enabled=rank)",
+    ),
+    ("ShardedGradScaler() if rank() else torch.amp.GradScaler()", None),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), ONE_OF_TWO)
+def test_a_choice_of_the_same_scaler_is_none(before: str, after: str | None) -> None:
+    expected = after or before.replace("Sharded", "torch.amp.")
+    result = rewrite("import torch\n" + HEAD.replace("args", "rank") + f"    return {before}\n")
+    assert result.text.endswith(f"    return {expected}\n")

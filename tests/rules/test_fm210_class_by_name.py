@@ -30,6 +30,8 @@ def test_nothing_to_do(expression: str) -> None:
 CASES = [
     ("type(x).__name__ == 'FullyShardedDataParallel'", "isinstance(x, FSDPModule)"),
     ('x.__class__.__name__ == "FullyShardedDataParallel"', "isinstance(x, FSDPModule)"),
+    ("'FullyShardedDataParallel' in type(x).__name__", "isinstance(x, FSDPModule)"),
+    ("'FullyShardedDataParallel' not in str(type(x))", "not isinstance(x, FSDPModule)"),
     ("type(x.model).__name__ != 'FullyShardedDataParallel' or x", "not isinstance(x.model, FSDPModule) or x"),
 ]
 
@@ -42,7 +44,7 @@ def test_name_becomes_a_class_test(before: str, after: str) -> None:
 
 
 STOPPED = [
-    "'FullyShardedDataParallel' in str(type(x))",
+    "'FullyShardedDataParallel_' in type(x).__name__",
     "x.__class__.__name__ in ('FullyShardedDataParallel', 'DistributedDataParallel')",
     "type(x()).__name__ == 'FullyShardedDataParallel'",
 ]

@@ -136,6 +136,13 @@ def test_load(load: str, made_ready: str) -> None:
     assert result.support == set()
 
 
+def test_what_lets_go_of_the_loaded_state_goes_too() -> None:
+    text = f"    new = FSDP.{MADE_READY[0]}\n    print(1)\n    optimizer.load_state_dict(new)\n    del new\n"
+    assert changed(text) == f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n    print(1)\n"
+    under_a_condition = text.replace("    del new\n", "    if rank:\n        del new\n")
+    assert "        del new\n" in rewrite(HEAD + under_a_condition).text
+
+
 def test_load_directly() -> None:
     text = "    FSDP.optim_state_dict_to_load(model, optimizer, saved, load_directly=True)\n"
     assert changed(text) == f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"

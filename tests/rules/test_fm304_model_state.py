@@ -220,7 +220,13 @@ def test_parameters_are_whole_inside_of_summon(module: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["model", "model.module"])
-@pytest.mark.parametrize("guard", ["rank == 0", "rank <= 0", "rank in (-1, 0)", "not rank", "rank == 0 and path"])
+@pytest.mark.parametrize(
+    "guard",
+    [
+        *("rank == 0", "rank <= 0", "rank in (-1, 0)", "not rank", "rank == 0 and path", "path.ddp_rank == 0"),
+        *("path.master_process", "path.is_main()", "path.is_master(rank)", "path.is_rank_zero"),
+    ],
+)
 def test_state_that_one_rank_reads_alone_raises(guard: str, model: str) -> None:
     text = f"""
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -253,6 +259,11 @@ def test_state_that_one_rank_reads_of_a_model_that_may_not_be_sharded(other: str
     result = check_marked(text, "FM304", Level.MANUAL, "on one rank alone", line=8)
     assert result.text.endswith("    if rank == 0:\n        path.save(whole_state_dict(model))\n")
     assert "raise" not in result.text
+
+
+def test_a_rank_that_is_no_process() -> None:
+    text = "    if path.lora_rank == 0:\n        return model.state_dict()\n"
+    assert "return get_model_state_dict(model" in body(text.replace("path", "net"))
 
 
 def test_state_that_one_rank_reads_where_there_is_no_other() -> None:
@@ -348,10 +359,14 @@ def keep(part, path):
 """
 
 
-def test_what_may_be_wrapped_is_for_a_person() -> None:
-    """It may be a plain model as well, whose lines nobody wants changed."""
+def test_what_may_be_wrapped_is_read_by_a_function_that_takes_any_model() -> None:
+    """On one rank too: under FSDP1 that waited for the others, so that the model there is none that is sharded."""
     text = ANY.format(statement="torch.save(module.state_dict(), path)")
-    assert "torch.save(module.state_dict(), path)" in check_marked(text, "FM304", words="cannot be seen").text
+    assert "torch.save(whole_state_dict(module), path)" in rewrite(text).text
+    on_one = ANY.format(statement="if path.rank == 0:\n        torch.save(module.state_dict(), path)")
+    assert {level for _, level, _ in rewrite(on_one).summary} == {"rewritten"}
+    with_prefix = ANY.format(statement="torch.save(module.state_dict(prefix='m.'), path)")
+    check_marked(with_prefix, "FM304", words="cannot be seen")
 
 
 def test_a_function_that_gathers_dtensors_itself_is_fsdp2_already() -> None:

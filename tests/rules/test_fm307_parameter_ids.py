@@ -51,6 +51,10 @@ BY_IDS = [
     "    saved = torch.load(path)\n    optimizer.load_state_dict(saved['optimizer'])\n",
     "    torch.save(optimizer.state_dict(), path)\n",
     "    saved = {'optimizer': optimizer.state_dict()}\n    if state == 0:\n        torch.save(saved, path)\n",
+    "    optimizer = torch.optim.SGD(p for p in model.parameters() if p.requires_grad)\n"
+    "    torch.save(optimizer.state_dict(), path)\n",
+    "    groups = [{'params': [p for n, p in model.named_parameters() if 'norm' in n]}]\n"
+    "    optimizer = torch.optim.SGD(params=groups)\n    torch.save(optimizer.state_dict(), path)\n",
 ]
 
 

@@ -198,6 +198,26 @@ def test_what_another_branch_of_a_kind_chosen_once_holds_is_left_alone() -> None
     assert "torch.save(net.module.state_dict(), 'x.pt')" in rewrite(by_argument).text
 
 
+_TWO_CALLS = """
+def main(args, net, ema):
+    net = shard(net) if args.fsdp else DDP(net)
+    ema = shard(ema) if {} else DDP(ema)
+    keep(args, net)
+    keep(args, ema)
+
+
+def keep(args, model):
+    if not args.fsdp:
+        torch.save(model.module.state_dict(), 'x.pt')
+"""
+
+
+def test_a_helper_that_wraps_under_one_flag_at_all_its_calls() -> None:
+    line = "torch.save(model.module.state_dict(), 'x.pt')"
+    assert line in rewrite(HEAD + _TWO_CALLS.format("args.fsdp")).text
+    assert line not in rewrite(HEAD + _TWO_CALLS.format("args.fsdp or args.ema")).text
+
+
 CHANGES = [
     pytest.param("def leave(self):\n        self.kind = 'ddp'\n\n    def save", id="set again by a method"),
     pytest.param("def choose(self, n):\n        self.kind = 'ddp' if n else 'fsdp'\n\n    def save", id="chosen again"),

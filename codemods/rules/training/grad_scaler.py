@@ -93,10 +93,27 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         is_placed = argument.keyword is None and index < _SAME_PLACE
         kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
     text = call_text(ctx, found, f"{torch.local}.amp.GradScaler", ", ".join(kept))
+    place = _choice_of_the_same(found, text, ctx) or found
     says = finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)
     if _ignores_parameters(ctx):
         says = finding(CODE, Level.MANUAL, ctx, found, f"{_BECOMES}; {_MIXED}", _HINT)
-    return Fix([Edit(*ctx.bare_span(found), text)], [says], [torch])
+    return Fix([Edit(*ctx.bare_span(place), text)], [says], [torch])
+
+
+def _choice_of_the_same(call: cst.Call, text: str, ctx: Context) -> cst.IfExp | None:
+    """`ShardedGradScaler() if sharded else torch.amp.GradScaler()`, which is no choice any more."""
+    choice = ctx.parent(call)
+    if not isinstance(choice, cst.IfExp) or call is choice.test:
+        return None
+    other = choice.orelse if call is choice.body else choice.body
+    return choice if ctx.plain(text) == ctx.code(other) and _is_asked_freely(choice.test) else None
+
+
+def _is_asked_freely(test: cst.BaseExpression) -> bool:
+    """Whether a condition does nothing but to be true or false."""
+    if isinstance(test, cst.UnaryOperation):
+        return _is_asked_freely(test.expression)
+    return isinstance(test, (cst.Name, cst.Attribute))
 
 
 def _ignores_parameters(ctx: Context) -> bool:

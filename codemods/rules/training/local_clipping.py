@@ -61,6 +61,7 @@ from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.places import bound
 
 CODE = "FM206"
 
@@ -200,6 +201,7 @@ def _followed(given: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context
     made = _origins(given, ctx) if isinstance(given, (cst.Name, cst.Attribute, cst.Call)) else ()
     for where, expression in ((ctx, given), *made):
         yield where, expression
+        yield from ((where, gathered) for gathered in _gathered(expression, where))
         for node in where.inside(expression):
             if isinstance(node, cst.Attribute) and node.attr.value == "param_groups":
                 yield from _origins(node.value, where)
@@ -207,6 +209,34 @@ def _followed(given: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context
         for loop in ctx.ancestors(given):
             if isinstance(loop, cst.For) and ctx.code(loop.target) == ctx.code(given.value):
                 yield from _followed(loop.iter, ctx)
+
+
+def _gathered(made: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
+    """What loops over parameters put into a list: `for p in model.parameters(): some.append(p)`."""
+    name = _name_of(made, ctx) if isinstance(made, cst.List) else ""
+    for call in ctx.calls(ctx.scope(made)) if name else ():
+        if ctx.code(call.func) == f"{name}.append":
+            yield from (loop.iter for loop in ctx.ancestors(call) if isinstance(loop, cst.For) and _takes(loop, call))
+
+
+def _name_of(made: cst.CSTNode, ctx: Context) -> str:
+    """`b` of `b = []`, and of `a, b = [], []`."""
+    element = ctx.parent(made)
+    display = ctx.parent(element) if isinstance(element, cst.Element) else None
+    statement = ctx.parent(display) if isinstance(display, cst.Tuple) else element
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return ""
+    target: cst.BaseExpression = statement.targets[0].target
+    if isinstance(display, cst.Tuple) and isinstance(target, cst.Tuple):
+        pairs = zip(target.elements, display.elements, strict=False)
+        target = next((t.value for t, e in pairs if e is element), target)
+    return target.value if isinstance(target, cst.Name) else ""
+
+
+def _takes(loop: cst.For, call: cst.Call) -> bool:
+    """Whether a call is handed what the loop goes over."""
+    given = {argument.value.value for argument in call.args if isinstance(argument.value, cst.Name)}
+    return not given.isdisjoint(bound(loop.target))
 
 
 def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:

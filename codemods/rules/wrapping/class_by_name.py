@@ -1,5 +1,5 @@
 """**What it does.** Rewrites tests that know an FSDP1 model by the name of its class:
-`type(model).__name__ == "FullyShardedDataParallel"`.
+`type(model).__name__ == "FullyShardedDataParallel"`, `"FullyShardedDataParallel" in str(type(model))`.
 
 **Why.** `fully_shard` gives each sharded module's class a name of its own (`FSDPBlock`), and the test would be False
 for ever, without a word.
@@ -58,24 +58,43 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Comparison | None:
 
 
 def edit(found: cst.Comparison, ctx: Context) -> Fix:
-    target = found.comparisons[0]
-    known = _instance(found.left)
-    is_name = isinstance(target.comparator, cst.SimpleString) and target.comparator.evaluated_value == WRAPPER
-    if known is None or not is_name or not isinstance(target.operator, (cst.Equal, cst.NotEqual)) or found.lpar:
+    known, operator = _asked(found), found.comparisons[0].operator
+    if known is None or found.lpar:
         return Fix(
             findings=[finding(CODE, Level.MANUAL, ctx, found, _MESSAGE, _HINT)],
             raises=[Raise(found, CODE, _MESSAGE, asked_for_class(ctx, found))],
         )
     item = ctx.named(Import(PACKAGE, "FSDPModule"), found)
     test = f"isinstance({ctx.quote(known)}, {item.local})"
-    text = f"not {test}" if isinstance(target.operator, cst.NotEqual) else test
+    text = f"not {test}" if isinstance(operator, (cst.NotEqual, cst.NotIn)) else test
     message = "a test of the class's name becomes a class test"
     return Fix([Edit(*ctx.bare_span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
 
 
+def _asked(test: cst.Comparison) -> cst.BaseExpression | None:
+    """`x` of `type(x).__name__ == "Full…"`, and of `"Full…" in str(type(x))`, which has the name in it."""
+    target = test.comparisons[0]
+    if isinstance(target.operator, (cst.Equal, cst.NotEqual)):
+        return _instance(test.left) if _is_wrapper(target.comparator) else None
+    if not isinstance(target.operator, (cst.In, cst.NotIn)) or not _is_wrapper(test.left):
+        return None
+    whole = target.comparator
+    if isinstance(whole, cst.Call) and isinstance(whole.func, cst.Name) and whole.func.value in {"repr", "str"}:
+        return _of_class(whole.args[0].value) if len(whole.args) == 1 else None
+    return _instance(whole)
+
+
+def _is_wrapper(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.SimpleString) and node.evaluated_value == WRAPPER
+
+
 def _instance(name: cst.BaseExpression) -> cst.BaseExpression | None:
     """`x` of `type(x).__name__` and of `x.__class__.__name__`."""
-    kind = name.value if isinstance(name, cst.Attribute) and name.attr.value == "__name__" else None
+    return _of_class(name.value) if isinstance(name, cst.Attribute) and name.attr.value == "__name__" else None
+
+
+def _of_class(kind: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`x` of `type(x)` and of `x.__class__`."""
     value = None
     if isinstance(kind, cst.Attribute) and kind.attr.value == "__class__":
         value = kind.value

@@ -63,8 +63,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     if reads_after_forward(call, model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
         edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(model)})"))
-    if found.gone is not None:
-        edits.append(removal(ctx, found.gone))
+    edits += [removal(ctx, statement) for statement in found.gone]
     return Written(function.name, edits, imports)
 
 

@@ -276,7 +276,8 @@ def _indent(ctx: Context, line: cst.SimpleStatementLine) -> str:
 
 
 def _joined(lines: list[str], indent: str, ctx: Context) -> str:
-    unit = ctx.indent
+    # A class in tabs, in a file that otherwise has spaces, goes on in tabs.
+    unit = "\t" if indent and not indent.strip("\t") else ctx.indent
     written = []
     for line in lines:
         body = line.lstrip(" ")

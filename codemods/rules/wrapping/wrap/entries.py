@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.places import bound
 
 from .draft import Entry
 from .entry_readers import keys_read
@@ -33,6 +34,10 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
         if not _is_handed_over(ctx, call, value, where, display) or _escapes(where, display, names):
             raise unseen(ctx, value)
     if any(_is_passed(ctx, node) for node in _named(ctx, ctx.scope(call), names)):
+        raise unseen(ctx, value)
+    if any(isinstance(where.scope(display), cst.Module) for where, display in displays) and _is_passed_anywhere(
+        ctx, names
+    ):
         raise unseen(ctx, value)
     for where, statements in _reach(ctx, call, value, displays, names):
         for name in names:
@@ -81,6 +86,8 @@ def _is_handed_over(
         return value.attr.value in _assigned_to(where, display)
     if home is ctx.scope(call):
         return value.value in _assigned_to(where, display)
+    if isinstance(home, cst.Module):  # by its own name, or by that of an import
+        return bool(list(_assigned_to(where, display))) and not _is_bound_in_function(ctx, call, value)
     for assignment in ctx.nodes(cst.Assign):
         if ctx.scope(assignment) is not ctx.scope(call) or len(assignment.targets) != 1:
             continue
@@ -94,10 +101,24 @@ def _is_handed_over(
     return isinstance(home, cst.FunctionDef)
 
 
+def _is_bound_in_function(ctx: Context, call: cst.Call, value: cst.Name) -> bool:
+    here = (node for node in ctx.nodes(cst.Assign) if ctx.scope(node) is ctx.scope(call))
+    return any(value.value in bound(target.target) for assignment in here for target in assignment.targets)
+
+
 def _escapes(where: Context, display: cst.BaseExpression, names: set[str]) -> bool:
     """Whether something else gets hold of the dict where it is made, and may put more into it."""
     home = where.scope(display)
     return any(_is_passed(where, node) for node in _named(where, home, names))
+
+
+def _is_passed_anywhere(ctx: Context, names: set[str]) -> bool:
+    files = {where.path: where for name in names for where in ctx.files(name)}.values()
+    return any(
+        isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) in names and _is_passed(where, node)
+        for where in files
+        for node in [*where.nodes(cst.Name), *where.nodes(cst.Attribute)]
+    )
 
 
 def _named(where: Context, scope: cst.CSTNode, names: set[str]) -> Iterator[cst.BaseExpression]:

@@ -41,8 +41,6 @@ def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft)
     units = "auto_wrap_policy" in arguments and not _is_none(arguments["auto_wrap_policy"], draft)
     synced = "sync_module_states" in arguments
     if name == "ignored_modules" or not _are_parameters(value, draft):
-        if synced and draft.device:
-            raise NotStatic(f"{name}, whose buffers sync_module_states and device_id leave where they are")
         draft.ignores_modules = True
         parameters = _parameters_of_modules(value, draft, units)
     else:

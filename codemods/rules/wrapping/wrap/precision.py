@@ -79,7 +79,8 @@ def precision_of_entry(value: Entry, draft: Draft) -> None:
         draft.restore(state)
     name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
     draft.before.append(f"{name} = {value.text}")
-    precision_at_run_time(name, draft)
+    seen = bool(value.values) and all(each.node is not None and not each.is_none for each in value.values)
+    precision_at_run_time(name, draft, is_given=seen and not value.may_lack)
 
 
 def _of_entry(value: Entry, draft: Draft) -> None:
@@ -103,8 +104,8 @@ def _of_entry(value: Entry, draft: Draft) -> None:
     _pass_on(policy, casts.pop(), draft)
 
 
-def precision_at_run_time(text: str, draft: Draft) -> None:
-    """A `MixedPrecision`, or None, that only run time knows: its fields are read."""
+def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
+    """A `MixedPrecision`, or None where it is not seen to be given, that only run time knows: its fields are read."""
     if draft.file.mentions("_module_classes_to_ignore"):
         raise NotStatic("mixed_precision with _module_classes_to_ignore")
     if draft.selector is None and may_wrap_a_part(draft.file, draft.call):
@@ -115,14 +116,18 @@ def precision_at_run_time(text: str, draft: Draft) -> None:
     if casts_as_usual:
         item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
         dtypes = [f"param_dtype={text}.param_dtype", f"reduce_dtype={text}.reduce_dtype"]
-        given = draft.assigned(policy, item, dtypes).replace("\n", "\n    ")
-        draft.before.append(f"{policy} = {item}()\nif {text} is not None:\n    {given}")
+        read = draft.assigned(policy, item, dtypes)
+        if not is_given:
+            below = read.replace("\n", "\n    ")
+            read = f"{policy} = {item}()\nif {text} is not None:\n    {below}"
+        draft.before.append(read)
     else:
         function = draft.imported(SUPPORT, "unit_mp_policy")
         draft.before.append(f"{policy} = {function}({text}, is_root=True)")
     if _may_say(draft.file, ("buffer_dtype",), 2) and not has_no_buffers(draft):
         _refuse_unnamed(draft)
-        test = f"{text} is not None and {text}.buffer_dtype is not None"
+        test = f"{text}.buffer_dtype is not None"
+        test = test if is_given else f"{text} is not None and {test}"
         loop = cast_loop(f"{text}.buffer_dtype", draft)
         draft.before.append("\n".join([f"if {test}:", *("    " + line for line in loop)]))
         draft.notes.append(Note(SAVED_BUFFERS))

@@ -25,9 +25,25 @@ def unused_settings(made: Draft, plan: Plan) -> Iterator[cst.CSTNode]:
                 continue  # one of another file goes when nothing imports it, which is for the user to see
             if not _is_setting(origin.node, made.file):
                 continue
-            statement = assignment_only_for(made.file, origin.node, lambda use: _goes_too(use, made, plan))
+            node = _choice_of_settings(origin.node, made) or origin.node
+            statement = assignment_only_for(made.file, node, lambda use: _goes_too(use, made, plan))
             if statement is not None and statement not in made.dead:
                 yield statement
+
+
+def _choice_of_settings(node: cst.CSTNode, made: Draft) -> cst.IfExp | None:
+    """`CPUOffload(True) if config.offload else None`, whose condition does nothing."""
+    choice = made.file.parent(node)
+    if not isinstance(choice, cst.IfExp) or any(isinstance(n, cst.Call) for n in made.file.inside(choice.test)):
+        return None
+    sides = (choice.body, choice.orelse)
+    kept = made.definitions | made.keeps
+    settings = all(_is_none(side) or (_is_setting(side, made.file) and side not in kept) for side in sides)
+    return choice if settings else None
+
+
+def _is_none(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
