@@ -93,14 +93,18 @@ def _begins_anew(whole: Observation, resumed: Observation) -> bool:
 
 
 def resumed_at(whole: Observation, resumed: Observation) -> tuple[int, float, int]:
-    """(step, difference, steps compared): where in the uninterrupted run the resumed one fits best.
+    """(step, difference, steps compared): where in the uninterrupted run the resumed one fits best, not far from where
+    a file was saved, if one was seen.
 
     The difference is the largest relative one of any rank's loss; step -1 when there is nothing to compare.
     """
     best = (-1, float("inf"), 0)
     first = min((loss.step for loss in whole.losses), default=0)
     last = max((loss.step for loss in whole.losses), default=-1)
+    saved = {file.step for file in whole.files}
     for step in range(first + 1, last + 1):
+        if saved and not saved & {step - 1, step, step + 1}:
+            continue  # losses of low precision fit each other in many places
         rest = [loss for loss in whole.losses if loss.step >= step]
         difference, steps = _distance(rest, list(resumed.losses))
         if steps >= _LEAST_STEPS and difference < best[1]:

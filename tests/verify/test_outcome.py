@@ -15,6 +15,7 @@ from fsdp_migrate.verify.observation import Observation, merge
 from fsdp_migrate.verify.outcome import outcome, worth_a_retry
 from fsdp_migrate.verify.records import RankRecords, RecordsError, read_run
 from fsdp_migrate.verify.resume import held_against, judge, resumed_at
+from fsdp_migrate.verify.saved import SavedFile
 from fsdp_migrate.verify.thresholds import coarsest
 from fsdp_migrate.verify.watch import Watched
 
@@ -174,6 +175,12 @@ def test_records_of_another_version_are_refused(tmp_path: Path) -> None:
 
 def test_a_resumed_run_is_found_in_the_whole_one() -> None:
     assert resumed_at(run(9, 7, 5, 4, 3.5, 3.2), run(5, 4, 3.5)) == (2, 0.0, 3)
+
+
+def test_a_resumed_run_is_looked_for_where_something_was_saved() -> None:
+    whole = replace(run(9, 7, 5, 4, 3.5, 3.2), files=(SavedFile("torch", "a.pt", 0, 0, 2),))
+    assert resumed_at(whole, run(3.5, 3.2))[0] in (1, 2, 3)
+    assert resumed_at(whole, run(5, 4, 3.5)) == (2, 0.0, 3)
 
 
 def test_a_lost_optimizer_state_shows_after_the_first_resumed_step() -> None:
