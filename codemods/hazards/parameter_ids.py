@@ -54,6 +54,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.dcp_format import load_of
 from codemods.reading.model_parameters import READERS
+from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.saves import save_of
 from codemods.reading.state_dict_settings import is_local
 
@@ -109,7 +110,11 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
         name = (origin.file.dotted(made.func) or "") if isinstance(made, cst.Call) else ""
         if isinstance(made, cst.Call) and name.startswith("torch.optim.") and ".lr_scheduler." not in name:
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
-            return given is not None and _are_of_wrapped_model(given, origin.file)
+            if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute):
+                return ModelKind.FSDP in origin.file.kinds(given.func.value)
+            # Beside calls of FSDP's own functions, this is the way of models that are not sharded.
+            has_another_way = any(True for name in GATHERERS for _ in ctx.files(name))
+            return given is not None and not has_another_way and _are_of_wrapped_model(given, origin.file)
     return False
 
 

@@ -46,6 +46,14 @@ def test_other_loads_and_saves_are_left_alone(text: str) -> None:
     assert "FM307" not in {finding.rule for finding in rewrite(HEAD + text).findings}
 
 
+def test_the_way_of_other_models_beside_fsdps_own_functions() -> None:
+    text = "    groups = [{'params': list(model.parameters())}]\n    optimizer = torch.optim.SGD(groups)\n"
+    both = f"{text}    if state:\n        return FSDP.optim_state_dict(model, optimizer)\n"
+    for before, is_found in ((text, True), (both, False)):
+        found = rewrite(f"{HEAD}{before}    torch.save(optimizer.state_dict(), path)\n").findings
+        assert ("FM307" in {finding.rule for finding in found}) is is_found
+
+
 BY_IDS = [
     "    optimizer.load_state_dict(torch.load(path))\n",
     "    saved = torch.load(path)\n    optimizer.load_state_dict(saved['optimizer'])\n",
