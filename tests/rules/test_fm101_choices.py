@@ -740,6 +740,13 @@ def test_dict_of_the_class_that_shard_model_reads() -> None:
     assert "shard_model(torch.nn.ModuleDict(), **Core.defaults)\n" in text
 
 
+def test_flags_that_say_what_is_so_anyway_are_not_asked_for() -> None:
+    text = written(CLASS_DICT.replace("=True)", "=False)") + "\n\nprint(Core.defaults)\n")
+    assert "unit_mp_policy" not in text
+    taken = "MixedPrecisionPolicy(\n            param_dtype=mixed_precision.param_dtype, reduce_dtype"
+    assert f"        mp_policy = {taken}" in text
+
+
 def test_strategy_of_the_class_is_known_whoever_reads_it() -> None:
     reader = '\n\ndef main():\n    print(Core.defaults["sharding_strategy"])\n'
     text = written(CLASS_DICT + reader)

@@ -8,7 +8,7 @@ FSDP1 also cast the buffers (`buffer_dtype`); FSDP2 leaves them alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
@@ -79,8 +79,7 @@ def precision_of_entry(value: Entry, draft: Draft) -> None:
         draft.restore(state)
     name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
     draft.before.append(f"{name} = {value.text}")
-    seen = bool(value.values) and all(each.node is not None and not each.is_none for each in value.values)
-    precision_at_run_time(name, draft, is_given=seen and not value.may_lack)
+    precision_at_run_time(name, draft, not value.may_lack and _are_given(value.values))
 
 
 def _of_entry(value: Entry, draft: Draft) -> None:
@@ -104,8 +103,14 @@ def _of_entry(value: Entry, draft: Draft) -> None:
     _pass_on(policy, casts.pop(), draft)
 
 
+def _are_given(origins: Sequence[Origin]) -> bool:
+    """Whether all that is seen is a `MixedPrecision`, and never None."""
+    nodes = [(origin.file, origin.node) for origin in origins]
+    return bool(nodes) and all(isinstance(n, cst.Call) and w.fsdp1(n.func) == "MixedPrecision" for w, n in nodes)
+
+
 def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
-    """A `MixedPrecision`, or None where it is not seen to be given, that only run time knows: its fields are read."""
+    """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
     if draft.file.mentions("_module_classes_to_ignore"):
         raise NotStatic("mixed_precision with _module_classes_to_ignore")
     if draft.selector is None and may_wrap_a_part(draft.file, draft.call):
@@ -143,16 +148,16 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     draft.root_kwargs["mp_policy"], draft.unit_kwargs["mp_policy"] = policy, unit
 
 
-_FLAGS = ("keep_low_precision_grads", "cast_forward_inputs", "cast_root_forward_inputs")
-"""What changes the casts, or the gradients, from what FSDP1 did without being told."""
+_FLAGS = {"keep_low_precision_grads": "False", "cast_forward_inputs": "False", "cast_root_forward_inputs": "True"}
+"""What can change the casts, or the gradients, from what FSDP1 did without being told, and how it changes nothing."""
 
 
-def _may_say(ctx: Context, names: Sequence[str], position: int) -> bool:
+def _may_say(ctx: Context, names: Iterable[str], position: int) -> bool:
     """Whether a `MixedPrecision` of the program can say one of these: by its name, from a position on, or spread.
 
     One that the program does not make can say anything.
     """
-    if ctx.mentions(*names):
+    if any(ctx.mentions(name) and not _is_said_as_usual(ctx, name) for name in names):
         return True
     calls = [
         call
@@ -162,6 +167,26 @@ def _may_say(ctx: Context, names: Sequence[str], position: int) -> bool:
     ]
     given = [argument for call in calls for argument in call.args[position:] if argument.keyword is None]
     return not calls or bool(given) or any(argument.star for call in calls for argument in call.args)
+
+
+def _is_said_as_usual(ctx: Context, name: str) -> bool:
+    """Whether all that the program says by a name is what FSDP1 does without."""
+    for where in ctx.files(name):
+        for node in where.nodes(cst.Name):
+            argument = where.parent(node)
+            if node.value != name:
+                continue
+            call = where.parent(argument) if isinstance(argument, cst.Arg) and argument.keyword is node else None
+            if not isinstance(call, cst.Call) or not isinstance(argument, cst.Arg):
+                return False
+            is_fsdp2 = (where.dotted(call.func) or "").endswith(".MixedPrecisionPolicy")
+            if not is_fsdp2 and where.fsdp1(call.func) != "MixedPrecision":
+                return False
+            if not is_fsdp2 and where.code(argument.value) != _FLAGS.get(name):
+                return False
+        if any(text.raw_value == name for text in where.nodes(cst.SimpleString)):
+            return False
+    return True
 
 
 def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
