@@ -12,7 +12,9 @@ from .class_tests import object_of
 
 
 def kinds_of(origin: Origin) -> frozenset[ModelKind]:
-    """All that it can be: a parameter can be annotated with several classes."""
+    """All that it can be: a parameter can be annotated with several classes, and a class can be chosen of several."""
+    if isinstance(origin.node, cst.Call):
+        return _made_by_one_of(origin.file, origin.node) or frozenset({kind_of(origin)})
     if not isinstance(origin.node, cst.Param):
         return frozenset({kind_of(origin)})
     file = origin.file
@@ -65,6 +67,26 @@ def _held_by_call(file: Context, call: cst.Call) -> ModelKind:
         if isinstance(origin.node, cst.ClassDef):
             return ModelKind.OTHER
     return ModelKind.UNKNOWN
+
+
+def _made_by_one_of(file: Context, call: cst.Call) -> frozenset[ModelKind]:
+    """What `(FSDP if sharded else DDP)(net)` makes; nothing where FSDP's class is none of several."""
+    classes = file.origins(call.func) if file.dotted(call.func) is None else ()
+    if len(classes) < 2 or not any(_is_wrapper(each) for each in classes):
+        return frozenset()
+    return frozenset(map(_made_by, classes))
+
+
+def _made_by(made: Origin) -> ModelKind:
+    if _is_wrapper(made):
+        return ModelKind.FSDP
+    if isinstance(made.node, cst.ClassDef):
+        return ModelKind.OTHER
+    return (
+        object_of(made.file.dotted(made.node))
+        if isinstance(made.node, (cst.Name, cst.Attribute))
+        else ModelKind.UNKNOWN
+    )
 
 
 def _is_wrapper(origin: Origin) -> bool:

@@ -171,6 +171,21 @@ def test_below_one_of_two_wraps_by_a_helper() -> None:
     assert "self.kept = self.net.state_dict()" not in rewrite(HEAD + text).text
 
 
+CHOICES = ["(FSDP if args.sharded else Plain)(net)", "wrapper(net)"]
+
+
+@pytest.mark.parametrize("made", CHOICES)
+def test_a_class_that_is_one_of_several_makes_an_fsdp_model_too(made: str) -> None:
+    text = (
+        "\n\nclass Plain(torch.nn.Module):\n    pass\n\n\n"
+        "def main(net, args):\n    wrapper = FSDP if args.sharded else Plain\n"
+        f"    model = {made}\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    )
+    assert "FM206" in {rule for rule, _, _ in rewrite(HEAD + text).summary}
+    other = text.replace("FSDP if", "DDP if")
+    assert "FM206" not in {rule for rule, _, _ in rewrite(HEAD + other).summary}
+
+
 _CHOSEN = """
 class Trainer:
     def __init__(self, net):
