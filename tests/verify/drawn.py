@@ -92,7 +92,8 @@ def features(case: Case) -> Iterator[str]:
     """What the table counts of a draw."""
     yield f"ranks {case.world}"
     for key, value in case.options.items():
-        yield str(value) if key == "strategy" else key if value is True else f"{key} {value if value != '' else 'as the precision'}"
+        said = "as the precision" if value == "" else value
+        yield str(value) if key == "strategy" else key if value is True else f"{key} {said}"
 
 
 def judged(cases: list[Case]) -> Iterator[tuple[Case, Verdict, str]]:
