@@ -21,7 +21,16 @@ from fsdp_migrate.verify.kept import kept_runs
 from fsdp_migrate.verify.launch import redirects
 from fsdp_migrate.verify.observation import Observation
 from fsdp_migrate.verify.preflight import look, missing_program, objection
-from fsdp_migrate.verify.report import CheckRow, Curves, Failure, ParityReport, Verdict, verdict_of, with_allowed
+from fsdp_migrate.verify.report import (
+    CheckRow,
+    Curves,
+    Failure,
+    Mark,
+    ParityReport,
+    Verdict,
+    verdict_of,
+    with_allowed,
+)
 from fsdp_migrate.verify.request import CheckRequest, Init
 from fsdp_migrate.verify.resume import checkpoint_rows
 from fsdp_migrate.verify.runner import CouldNotRun, Plan, Progress, Runner, cannot_write
@@ -100,6 +109,9 @@ def _checked(request: CheckRequest, home: Path, progress: Progress | None, repor
 
 def _compared(request: CheckRequest, runner: Runner, reported: Reported | None) -> ParityReport:
     comparison = _run_both(request, runner)
+    if wants_more_floors(comparison, request.allow):
+        more = (runner.run(_floor(len(comparison.floors) + n)) for n in range(_MORE_FLOORS))
+        comparison = replace(comparison, floors=(*comparison.floors, *more))
     accounted = account(comparison.original.uses, request.tree("original"), request.tree("rewritten"), reported)
     resumed = checkpoint_rows(request, runner, comparison)
     report = compare_observations(comparison, request.allow, (accounted, *resumed), runner.read_back)
@@ -127,13 +139,35 @@ def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
     transplant = wants_transplant(request.init, original, rewritten)
     weights = (runner.home / "weights").resolve() if transplant else None
     floors = tuple(
-        runner.run(Plan("original", f"floor {n + 1}", perturb=n + 1, save_init=weights if n == 0 else None))
-        for n in range(max(request.floor_runs, int(transplant)))
+        runner.run(_floor(n, weights if n == 0 else None)) for n in range(max(request.floor_runs, int(transplant)))
     )
     if not transplant:
         return Comparison(original, rewritten, floors, request.steps, checkpoint_format=request.checkpoint_format)
     transplanted = runner.run(Plan("rewritten", "rewritten, transplanted", load_init=weights))
     return Comparison(original, transplanted, floors, request.steps, rewritten, request.checkpoint_format)
+
+
+def _floor(number: int, save_init: Path | None = None) -> Plan:
+    """The original once more, from other weights each time, one ulp away."""
+    return Plan("original", f"floor {number + 1}", perturb=number + 1, save_init=save_init)
+
+
+_TRAJECTORIES = frozenset({"N4", "N4n"})
+_MORE_FLOORS = 2
+
+
+def wants_more_floors(comparison: Comparison, allow: tuple[str, ...] = ()) -> bool:
+    """Whether one floor run says too little: the trajectories differ, and nothing that could be the cause.
+
+    A real T5 in fp32 went 1.4 times over the limit that one floor run gave, and three gave ten times that limit: its
+    weights ended as far from the original's (7.7e-5) as the floor's own. None of the 147 wrong migrations of the tests
+    shows in the trajectories alone. The files go with the weights.
+    """
+    if len(comparison.floors) != 1:
+        return False
+    rows = with_allowed(tuple(row for check in ALL for row in check(comparison)), allow)
+    failed = {row.id for row in rows if row.mark is Mark.FAIL}
+    return bool(failed & _TRAJECTORIES) and failed <= {*_TRAJECTORIES, "F"}
 
 
 def wants_transplant(init: Init, original: Observation, rewritten: Observation) -> bool:

@@ -14,7 +14,7 @@ from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.initial import init_problem
 from fsdp_migrate.verify.dry_run import judge as judge_dry_run
 from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Unit
-from fsdp_migrate.verify.run import compare_observations
+from fsdp_migrate.verify.run import compare_observations, wants_more_floors
 from fsdp_migrate.verify.sketches import Sketch
 
 Change = Callable[[Observation], Observation]
@@ -100,6 +100,34 @@ def test_two_runs_that_agree_pass() -> None:
     found = report()
     assert found.verdict is Verdict.PASS, found.reason
     assert {row.mark for row in found.rows} <= {Mark.PASS, Mark.INFO}
+
+
+def drifted(share: float) -> Change:
+    """Losses that differ from the second step on."""
+    return without(losses=tuple(Loss(step, ((1.0 + share * (step > 0)) / (step + 1), 1.0)) for step in range(4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [
+        (same, False),
+        (drifted(1e-4), True),
+        (lambda o: optimizers(hyper=([{"lr": 0.2}],) * 4)(drifted(1e-4)(o)), False),
+    ],
+)
+def test_one_floor_run_is_not_enough_where_nothing_but_the_trajectories_differs(change: Change, more: bool) -> None:
+    before, floor = run("FSDP1"), run("FSDP1")
+    one = Comparison(before, change(run("FSDP2")), (floor,), 4)
+    assert wants_more_floors(one) is more
+    assert not wants_more_floors(replace(one, floors=(floor,) * 3))
+    assert not wants_more_floors(one, allow=("N4",))
+
+
+def test_the_largest_of_the_floor_runs_counts() -> None:
+    before, after = run("FSDP1"), drifted(1e-4)(run("FSDP2"))
+    drift = drifted(3e-5)(run("FSDP1"))
+    assert compare_observations(Comparison(before, after, (run("FSDP1"),), 4)).verdict is Verdict.FAIL
+    assert compare_observations(Comparison(before, after, (run("FSDP1"), drift, drift), 4)).verdict is Verdict.PASS
 
 
 LOST = (Loss(0, (1.0, 1.0)), Loss(1, (math.nan, 1.0)), Loss(2, (math.nan, 1.0)), Loss(3, (math.nan, 1.0)))
