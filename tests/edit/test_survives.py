@@ -98,23 +98,9 @@ def comments(text: str) -> Counter[str]:
     return Counter(token.string for token in tokens if token.type == tokenize.COMMENT)
 
 
-class _Read(ast.NodeTransformer):
-    """`whole_state_dict(model)` as `model.state_dict()`."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        is_read = isinstance(node.func, ast.Name) and node.func.id in {"full_state_dict", "whole_state_dict"}
-        if is_read and len(node.args) == 1:
-            return ast.Call(ast.Attribute(node.args[0], "state_dict", ast.Load()), [], [])
-        return node
-
-
 def foreign(text: str) -> Counter[str]:
-    """Every chain of attributes and every lambda that begins with a foreign name.
-
-    What is not seen to be no sharded model is read by a function that reads any: `whole_state_dict(ema.module)`.
-    """
-    tree, found = _Read().visit(ast.parse(text)), Counter[str]()
+    """Every chain of attributes and every lambda that begins with a foreign name."""
+    tree, found = ast.parse(text), Counter[str]()
     inner: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda):

@@ -173,7 +173,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if ModelKind.FSDP not in held and not at_run_time:
-        return Fix() if is_saved_by_dcp(found.call, ctx) else _not_seen(found, ctx)
+        return Fix() if is_saved_by_dcp(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     if at_run_time:
@@ -184,13 +184,6 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
-
-
-def _not_seen(found: Match, ctx: PlannedContext) -> Fix:
-    """On one rank alone too: FSDP1's own call would have waited for the others, and no model there was sharded."""
-    if found.call.args:
-        return _manual(found, ctx, _NOT_SEEN)
-    return _through_support(found, ctx, _for_any_model(found, ctx))
 
 
 def _read(found: Match, ctx: PlannedContext) -> Fix:
