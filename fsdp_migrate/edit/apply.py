@@ -66,7 +66,7 @@ class _Applier:
             self._copy(result, position, edit.start)
             self.made.add(edit)
             result.made.append((len(result.text), edit))
-            for piece in pieces(edit.text):
+            for piece in pieces(self._moved_out(edit)):
                 if isinstance(piece, str):
                     result.text += piece
                 else:
@@ -102,9 +102,22 @@ class _Applier:
             found.append(edit)
         return found
 
+    def _moved_out(self, edit: Edit) -> str:
+        """The lines that are put above one which comes a level out with its block come out with it."""
+        if edit.start < edit.end or not edit.text.endswith("\n"):
+            return edit.text
+        taken = next((self.text[other.start : other.end] for other in self.edits if _takes_indent(other, edit)), "")
+        if not taken or taken.strip(" \t"):
+            return edit.text
+        return "".join(line.removeprefix(taken) for line in edit.text.splitlines(keepends=True))
+
     def _takes_lines(self, edit: Edit) -> bool:
         starts = self.text[edit.start - 1 : edit.start] in {"", "\n"}
         return starts and not edit.text and self.text[edit.start : edit.end].endswith("\n")
+
+
+def _takes_indent(edit: Edit, inserted: Edit) -> bool:
+    return edit.start == inserted.start < edit.end and not edit.text
 
 
 def _is_inside(edit: Edit, hole: Hole) -> bool:

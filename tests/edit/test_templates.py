@@ -84,9 +84,9 @@ PROGRAMS = {
         'model.module.load_state_dict(load_weights(adapter.module, prefix="student.module"))',
         'set_model_state_dict(model, load_weights(adapter.module, prefix="student.module"), {full})',
     ),
-    "what may be a model": (
+    "a foreign model": (
         "model.module.load_state_dict(ema.module.state_dict())",
-        "set_model_state_dict(model, whole_state_dict(ema.module), {full})",
+        "set_model_state_dict(model, ema.module.state_dict(), {full})",
     ),
     "a foreign object": (
         "model.module.load_state_dict(adapter.weights.state_dict())",

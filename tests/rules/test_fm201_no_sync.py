@@ -666,3 +666,25 @@ def test_an_attribute_error_that_is_caught_still_comes() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, other):\n"
     body = "    try:\n        context = other.no_sync()\n    except AttributeError:\n        context = None\n"
     assert body in rewrite(head + "    model = FSDP(net)\n" + body + "    return model, context\n").text
+
+
+def test_lines_above_one_of_the_block_come_out_with_it() -> None:
+    result = rewrite(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+            def main(net, batches):
+                model = FSDP(net)
+                for batch in batches:
+                    with model.no_sync():
+                        model(batch).sum().backward()
+                        FSDP._is_prepared(model)
+            """
+        )
+    )
+    lines = result.text.splitlines()
+    at = next(index for index, line in enumerate(lines) if "raise NotImplementedError" in line)
+    assert lines[at].startswith("        raise") and not lines[at].startswith("         ")
+    compile(result.text, "train.py", "exec")
