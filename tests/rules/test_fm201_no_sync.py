@@ -686,5 +686,6 @@ def test_lines_above_one_of_the_block_come_out_with_it() -> None:
     )
     lines = result.text.splitlines()
     at = next(index for index, line in enumerate(lines) if "raise NotImplementedError" in line)
-    assert lines[at].startswith("        raise") and not lines[at].startswith("         ")
+    assert lines[at].startswith("        raise")
+    assert not lines[at].startswith("         ")
     compile(result.text, "train.py", "exec")
