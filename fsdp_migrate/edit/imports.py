@@ -93,7 +93,15 @@ def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
         elif fsdp1 is not None and fsdp1 in MANUAL_WRAPPING and isinstance(statement, cst.ImportFrom):
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
-    return Tidied(before, tree, removals, sorted(additions))
+    return Tidied(before, tree, removals, _once(additions))
+
+
+def _once(additions: Collection[Import]) -> list[Import]:
+    """Of `from torch import nn` and `import torch.nn as nn`, which two rules may ask for, the first."""
+    found: dict[tuple[str, str], Import] = {}
+    for item in sorted(additions):
+        found.setdefault((f"{item.module}.{item.name}".rstrip("."), item.local), item)
+    return list(found.values())
 
 
 def _is_for_fsdp(item: Import) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
 import pytest
 
-from codemods.api import Level
+from codemods.api import Import, Level
+from fsdp_migrate.edit.imports import tidy
+from fsdp_migrate.pyanalysis.tree import Tree
 
 from ..helpers import check_transformed, code, rewrite, rewrite_files
 
@@ -644,3 +647,9 @@ def test_name_that_the_function_imports_itself_is_not_imported_again() -> None:
     result = rewrite(code(text)).text
     assert result.count("import init_device_mesh") == 1
     assert "    from torch.distributed.device_mesh import init_device_mesh\n" in result
+
+
+def test_two_ways_to_import_one_thing_are_one() -> None:
+    before, after = (Tree(Path("train.py"), f"import torch\n\nx = {value}\n") for value in ("torch.nn", "nn"))
+    written = tidy(before, after, [Import("torch.nn", alias="nn"), Import("torch", "nn")]).text()
+    assert written == "from torch import nn\n\nx = nn\n"
