@@ -75,6 +75,16 @@ def test_into_the_optimizers_own_state(item: str, planner: str) -> None:
     assert result.support == set()
 
 
+@pytest.mark.parametrize("more", ["", "    print(weights)\n"])
+def test_state_dict_that_only_told_how_the_model_is_sharded(more: str) -> None:
+    reads = "    weights = model.state_dict()\n"
+    reads += "    saved = load_sharded_optimizer_state_dict(weights, 'optim', reader)\n"
+    load = READY.format("model", "net.optimizer").replace("state)", "saved['optim'])").replace(" opt", " net.opt", 1)
+    result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + reads + more + load)
+    assert "saved = {'optim': get_optimizer_state_dict(model, net.optimizer)}" in meaning(result.text)
+    assert ("weights =" in result.text) is bool(more)
+
+
 def test_optimizer_of_the_function_that_loads_it() -> None:
     reads = "    saved = load_sharded_optimizer_state_dict({}, 'optim', reader)\n"
     reads += "    resume(model, net.optimizer, saved['optim'])\n"

@@ -64,6 +64,8 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, findi
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import line_below, renaming
 from codemods.reading.dcp_import import dcp_import
+from codemods.reading.dead import states_made_for
+from codemods.reading.layout import removal
 from codemods.reading.optimizer_loading import loaded_from
 from codemods.tables.state_dicts import DCP, DCP_READERS
 
@@ -114,7 +116,10 @@ def _into_own_state(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     text = _broken(holder, f"{target} = {{", [f"{ctx.quote(given['optimizer_key'])}: {state}"], "}", ctx)
     text += line_below(ctx, holder, _broken(holder, f"{dcp.local}.load(", arguments, ")", ctx))
     message = "load_sharded_optimizer_state_dict becomes a load into the optimizer's own state"
-    return Fix([Edit(*ctx.bare_span(holder), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
+    edits = [Edit(*ctx.bare_span(holder), text)]
+    if _ORDER[0] in given:  # which only told how the model is sharded
+        edits += [removal(ctx, statement) for statement in states_made_for(ctx, given[_ORDER[0]])]
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
 
 
 def _broken(statement: cst.Assign, start: str, items: list[str], end: str, ctx: PlannedContext) -> str:

@@ -7,7 +7,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, line_above, quoted_argument
-from codemods.reading.dead import assignment_only_for
+from codemods.reading.dead import states_made_for
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.layout import removal
 from codemods.reading.optimizer_calls import Given
@@ -28,28 +28,19 @@ def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         written = _named(as_function(call, name, given, ctx), call, given, ctx)
     else:
         written = _by_torch(call, name, given, ctx) or _by_support(call, name, given, ctx)
-    edits, imports = [*written.edits, *_without_own_state(call, given, ctx)], [*written.imports]
+    edits, imports = [*written.edits, *_without_own_state(given, ctx)], [*written.imports]
     if not _reshards_before(call, given, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
         edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(given['model'].value)})"))
     return Written(written.becomes, edits, imports)
 
 
-def _without_own_state(call: cst.Call, given: Given, ctx: PlannedContext) -> list[Edit]:
+def _without_own_state(given: Given, ctx: PlannedContext) -> list[Edit]:
     """`state = optimizer.state_dict()` above goes where it was made for this call alone, which takes none any more."""
-    state = given[OWN_STATE].value if OWN_STATE in given else None
-    if not isinstance(state, cst.Name):
+    if OWN_STATE not in given:
         return []
-    dead = [
-        assignment_only_for(ctx, origin.node, lambda use: use is state)
-        for origin in ctx.origins(state)
-        if origin.file is ctx and isinstance(origin.node, cst.Call) and _is_state_of(origin.node, given["optim"], ctx)
-    ]
-    return [removal(ctx, statement) for statement in dead if statement is not None]
-
-
-def _is_state_of(call: cst.Call, optimizer: cst.Arg, ctx: Context) -> bool:
-    return ctx.code(call) == f"{ctx.code(optimizer.value)}.state_dict()"
+    dead = states_made_for(ctx, given[OWN_STATE].value, ctx.code(given["optim"].value))
+    return [removal(ctx, statement) for statement in dead]
 
 
 def _by_torch(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written | None:
