@@ -26,7 +26,7 @@ def assignment_only_for(ctx: Context, made: cst.CSTNode, expected: Callable[[cst
 
 
 def states_made_for(ctx: Context, value: cst.BaseExpression, owner: str = "") -> list[cst.CSTNode]:
-    """The statements `value = owner.state_dict()` that made a value for this use alone, of any owner if none is named."""
+    """The statements `value = owner.state_dict()` that made a value for this use alone, of anyone if none is named."""
     if not isinstance(value, cst.Name):
         return []
     made = (origin.node for origin in ctx.origins(value) if origin.file is ctx and isinstance(origin.node, cst.Call))
