@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
+from codemods.reading.optimizers import is_optimizer
 from codemods.reading.words import last_name, words
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
 
@@ -64,11 +65,17 @@ def _in_new_order(given: Given, ctx: Context) -> Given:
     first, second, third = (given.get(key) for key in ("model", "optim", "optim_state_dict"))
     if first is None or second is None or first.keyword is not None or second.keyword is not None:
         return given
-    if _is_model(first, ctx):
+    if _is_model(first, ctx) or _is_optimizer(second, ctx):
         return given
-    if third is None or third.keyword is not None or not _is_model(second, ctx):
+    if third is None or third.keyword is not None or not (_is_model(second, ctx) or _is_optimizer(third, ctx)):
         raise NotStatic("it cannot be seen which of its arguments is the model: torch 2.1 changed their order")
     return {**given, "model": second, "optim": third, "optim_state_dict": first}
+
+
+def _is_optimizer(argument: cst.Arg, ctx: Context) -> bool:
+    """Whether each value that is seen is made as one: that tells the other, a model whose units alone are wrapped."""
+    made = ctx.origins(argument.value)
+    return bool(made) and all(isinstance(o.node, cst.Call) and is_optimizer(o.file, o.node) for o in made)
 
 
 def _is_model(argument: cst.Arg, ctx: Context) -> bool:

@@ -26,6 +26,9 @@ DCP_READERS = frozenset(
 FULL_LOAD = "full_state_dict=True, broadcast_from_rank0=True"
 """The options to load a full state dict with: only broadcasting finds out about missing keys."""
 
+FULL_LOAD_EACH = "full_state_dict=True"
+"""The same where each rank has the state, and the first of all ranks has another model's."""
+
 CONFIGS = {
     "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),
     "SHARDED_STATE_DICT": ("ShardedStateDictConfig", "ShardedOptimStateDictConfig"),

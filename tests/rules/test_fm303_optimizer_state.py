@@ -260,6 +260,16 @@ def test_order_before_torch_2_1(last: str) -> None:
     assert text == f"    return optim_state_dict_to_load(model, optimizer, {last})\n"
 
 
+def test_order_told_by_the_optimizer() -> None:
+    """A model whose units alone are wrapped, or a DDP one, is told by what it is not."""
+    lines = "    ddp_model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+    lines += "    optimizer = torch.optim.AdamW(model.parameters())\n"
+    lines += "    osd = FSDP.optim_state_dict_to_load({}, {}, {})\n    optimizer.load_state_dict(osd)\n"
+    for order in (("saved", "ddp_model", "optimizer"), ("ddp_model", "optimizer", "saved")):
+        loaded = f"set_optimizer_state_dict(ddp_model, optimizer, with_own_steps(saved), {LOADED})"
+        assert loaded in changed(lines.format(*order))
+
+
 def test_order_that_goes_by_the_version_of_torch() -> None:
     text = body(
         "    if torch.__version__ < '2.1':\n        o = FSDP.optim_state_dict_to_load(saved, model, optimizer)\n"
@@ -388,6 +398,31 @@ def test_group_of_the_model(call: str, after: str) -> None:
     result = rewrite(GROUP.format(call=call))
     assert result.text.endswith(f"{after}\n")
     assert "FM303" not in {f.rule for f in result.findings if f.level is not Level.REWRITTEN}
+
+
+@pytest.mark.parametrize("call", ["optim_state_dict_to_load", "shard_full_optim_state_dict"])
+def test_state_that_each_rank_of_a_group_of_its_own_has(call: str) -> None:
+    """Each group goes on with its own: nothing comes from the first of all ranks."""
+    made = "model, optimizer, saved" if call == "optim_state_dict_to_load" else "saved, model, optim=optimizer"
+    text = GROUP.format(call=f"{call}({made})").replace("return FSDP", "state = FSDP")
+    text = text.replace("group):", "group, torch, path):\n    saved = torch.load(path)['optimizer']")
+    result = rewrite(text + "    optimizer.load_state_dict(state)\n")
+    after = "options=StateDictOptions(full_state_dict=True, strict=False)"
+    assert meaning(result.text).endswith(f"    set_optimizer_state_dict(model, optimizer, saved, {after})")
+    assert {finding.level for finding in result.findings if finding.rule == "FM303"} == {Level.REWRITTEN}
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "optimizer.load_state_dict(FSDP.scatter_full_optim_state_dict(saved, model, optim=optimizer))",
+        "return FSDP.optim_state_dict_to_load(model, optimizer, saved)",
+    ],
+)
+def test_state_that_the_first_rank_would_give_to_every_group(load: str) -> None:
+    text = GROUP.format(call="optim_state_dict(model, optimizer)")
+    text = text[: text.index("    return")].replace("group):", "group, saved):") + f"    {load}\n"
+    check_marked(text, "FM303", Level.MANUAL, "a process group of its own")
 
 
 @pytest.mark.parametrize("group", ["", ", group=group"])

@@ -72,7 +72,9 @@ those would give something else:
   it, and returns the optimizer's own state dict. So it does for an optimizer that may have nothing to load, with which
   torch's function fails.
 
-A file whose keys are parameter ids raises. Where each rank loads in its turn (`if turn == rank:`) the call is reported:
+A model over a process group of its own loads what each of its ranks has (`full_state_dict=True` alone): the first of
+all ranks would give every group the values of its own. A file whose keys are parameter ids raises. Where each rank
+loads in its turn (`if turn == rank:`) the call is reported:
 FSDP1 needed no other rank for it.
 
 ## References
@@ -91,7 +93,7 @@ from codemods.reading.layout import removal
 from codemods.reading.one_rank import is_in_turn
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
 from codemods.reading.optimizer_loading import is_unused
-from codemods.reading.optimizer_reading import READERS, has_own_group
+from codemods.reading.optimizer_reading import READERS
 from codemods.reading.plain_objects import is_plain_object
 from codemods.tables.leftovers import LEFTOVERS
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -137,9 +139,6 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
         raise NotStatic("torch takes a torch.optim.Optimizer, and this is an object of the program's own around one")
     if name in READERS:
         return read(call, name, given, ctx)
-    if has_own_group(given, ctx):
-        # A state to load comes from the first of all ranks, and another group's model has other values.
-        raise NotStatic("the model is sharded over a process group of its own")
     if name == "rekey_optim_state_dict":
         return as_function(call, name, given, ctx)
     if is_in_turn(call, ctx):

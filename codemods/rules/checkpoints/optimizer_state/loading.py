@@ -13,10 +13,10 @@ from codemods.reading.forwards import reads_after_forward
 from codemods.reading.layout import comments_in, removal
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, kinds_around, loading_of
-from codemods.reading.optimizer_reading import READERS
+from codemods.reading.optimizer_reading import READERS, has_own_group
 from codemods.reading.optimizers import is_stateless, optimizer_loaded
 from codemods.reading.state_dict_setting import is_kept_at_run_time
-from codemods.tables.state_dicts import DCP, FULL_LOAD
+from codemods.tables.state_dicts import DCP, FULL_LOAD, FULL_LOAD_EACH
 
 from .by_name import Written
 
@@ -42,17 +42,24 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         text = f"{imports[-1].local}({text})"
     arguments = f"{ctx.quote(model)}, {ctx.quote(optimizer)}, {text}"
     edits = [line_above(ctx, call, comment) for comment in comments_in(ctx.code(call))]
-    if found is None or not _is_of_one_kind(call, name, ctx) or not (sharded or _has_tensors(optimizer, ctx)):
+    on_first = not sharded and is_on_first_rank_only(call, name, state, ctx)
+    from_all = found is None or not _is_of_one_kind(call, name, ctx) or not (sharded or _has_tensors(optimizer, ctx))
+    has_group = has_own_group(given, ctx)
+    if has_group and (on_first or from_all):
+        # The first of all ranks would give every group the values of its own.
+        raise NotStatic("the model is sharded over a process group of its own")
+    if from_all:
         imports.append(ctx.named(Import(SUPPORT, "optim_state_dict_to_load"), call))
         edits.append(Edit(*ctx.bare_span(call), call_text(ctx, call, imports[-1].local, arguments)))
         return Written("optim_state_dict_to_load of the support module", edits, imports)
     function = Import(DCP, "set_optimizer_state_dict")
-    if not sharded and is_on_first_rank_only(call, name, state, ctx):
+    if on_first:
         function = Import(SUPPORT, "load_optimizer_state")
     else:
         options = ctx.named(Import(DCP, "StateDictOptions"), call)
         imports.append(options)
-        arguments += f", options={options.local}({'' if sharded else f'{FULL_LOAD}, '}strict=False)"
+        whole = "" if sharded else f"{FULL_LOAD_EACH if has_group else FULL_LOAD}, "
+        arguments += f", options={options.local}({whole}strict=False)"
     imports.append(ctx.named(function, call))
     old = found.replaced if isinstance(found.replaced, cst.Call) else call
     written = call_text(ctx, old, imports[-1].local, arguments)
