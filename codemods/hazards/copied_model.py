@@ -1,8 +1,10 @@
-"""**What it does.** Finds `copy.deepcopy(model)` and `torch.save(model)` of a wrapped model, and averages of it that
-copy it first: `AveragedModel(model)`.
+"""**What it does.** Finds `copy.deepcopy(model.module)` and `torch.save(model.module)` of a wrapped model, and averages
+that copy it first: `AveragedModel(model.module)`.
 
 **Why.** A sharded module cannot be copied (`AssertionError`), and its class, which is made at run time, cannot be
-pickled.
+pickled. FSDP1's wrapper could not either (`TypeError`, with and without `use_orig_params` or nested units, measured on
+torch 2.13), so that a program that runs never copies it, and nothing is said. The module inside of one that is a single
+unit could be.
 
 ## Example
 
@@ -14,7 +16,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 def build(net):
     model = FSDP(net)
-    return model, copy.deepcopy(model)
+    return model, copy.deepcopy(model.module)
 ```
 
 ## Use instead
@@ -45,12 +47,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
+from codemods.reading.inner_module import is_inner_module
 
 CODE = "FM412"
 
 _COPIES = frozenset({"copy.deepcopy", "torch.save", "torch.optim.swa_utils.AveragedModel"})
 _AVERAGES = "timm.utils.ModelEma"
+_INNER = frozenset({"module", "_fsdp_wrapped_module"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -60,7 +64,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         if made not in _COPIES and not made.startswith(_AVERAGES):
             continue
         given = call.args[0].value if call.args else None
-        if given is not None and ModelKind.FSDP in ctx.kinds(given) and not _can_be_data(given, ctx):
+        if given is not None and _is_inner(given, call, ctx) and not _can_be_data(given, ctx):
             yield finding(
                 CODE,
                 Level.MANUAL,
@@ -69,6 +73,36 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "a sharded module can be neither copied nor pickled",
                 "copy the model before it is sharded and shard the copy too; save its state dict",
             )
+
+
+def _is_inner(given: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
+    """Whether it can be the module inside of FSDP1's wrapper, which is the FSDP2 model itself."""
+    if is_inner_module(given, call, ctx):
+        return True
+    held = [(ctx, given), *((ctx.bound(given) or ()) if isinstance(given, cst.Name) else ())]
+    if isinstance(given, cst.Call) and ModelKind.FSDP in ctx.kinds(given):
+        held += [each for origin in ctx.origins(given.func) for each in _returned(origin)]
+    return any(
+        isinstance(node, cst.Attribute)
+        and node.attr.value in _INNER
+        and bool({ModelKind.FSDP, ModelKind.UNKNOWN} & where.kinds(node.value))
+        for where, node in held
+    )
+
+
+def _returned(function: Origin) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    """What a function of the program returns: `model.module if hasattr(model, "module") else model`."""
+    if isinstance(function.node, cst.FunctionDef):
+        for node in function.file.inside(function.node):
+            if isinstance(node, cst.Return) and node.value is not None:
+                yield from ((function.file, each) for each in _ways(node.value))
+
+
+def _ways(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    if isinstance(value, cst.IfExp):
+        yield from (*_ways(value.body), *_ways(value.orelse))
+    else:
+        yield value
 
 
 def _can_be_data(value: cst.BaseExpression, ctx: Context) -> bool:

@@ -52,6 +52,13 @@ RIGHT = {
             torch.save({"step": 1}, "step.pt")
             return model, teacher
         """,
+    "copies that FSDP1 refused as well": """
+        def main(net):
+            model = FSDP(net)
+            torch.save(model, "model.pt")
+            average = torch.optim.swa_utils.AveragedModel(model)
+            return model, copy.deepcopy(model), average
+        """,
     "no unused parameters": """
         def main(net):
             other = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)
@@ -256,7 +263,38 @@ WRONG = {
         """
         def main(net):
             model = FSDP(net)
-            torch.save(model, "model.pt")
+            torch.save(model.module, "model.pt")
+        """,
+    ),
+    "module inside, copied": (
+        "FM412",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            inner = model.module
+            return model, copy.deepcopy(inner)
+        """,
+    ),
+    "module inside, given by a function": (
+        "FM412",
+        """
+        def unwrap(model):
+            if hasattr(model, "module"):
+                return model.module
+            return model
+
+
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return model, copy.deepcopy(unwrap(model))
+        """,
+    ),
+    "wrapped module, copied": (
+        "FM412",
+        """
+        def main(net):
+            model = FSDP(net, use_orig_params=True)
+            return model, copy.deepcopy(net)
         """,
     ),
     "layout": (
@@ -325,7 +363,7 @@ WRONG = {
 
         def main(net):
             model = FSDP(net)
-            return model, AveragedModel(model)
+            return model, AveragedModel(model.module)
         """,
     ),
     "attribute of a parameter": (
