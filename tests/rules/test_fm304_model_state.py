@@ -458,3 +458,49 @@ def test_state_read_on_another_way() -> None:
     assert "dict(state)" in body(text.format("state = torch.load(path)") + "    print(state)\n")
     looped = text.format("state = torch.load(path)\n    while net:").replace("\n    ", "\n        ")
     assert "dict(state)" in body(looped.replace("        state =", "    state =").replace("        while", "    while"))
+
+
+UNSEEN = """\
+import torch.distributed.checkpoint as dcp
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(net):
+    return FSDP(net)
+
+
+def use(model, path):
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for k, v in model.state_dict().items():\n    print(k, list(v.shape), v.numel() * v.element_size())\n",
+        "return sum(v.numel() for v in model.state_dict().values())\n",
+        "return len(model.state_dict()), list(model.state_dict().keys())\n",
+        'state = {"m": model.state_dict()}\ndcp.load(state, checkpoint_id=path)\nmodel.load_state_dict(state["m"])\n',
+        "state = model.state_dict()\ndcp.load(state, checkpoint_id=path)\nmodel.load_state_dict(state)\n",
+    ],
+)
+def test_what_sharded_tensors_serve_as_well(text: str) -> None:
+    """Sizes are those of the whole, and torch.distributed.checkpoint fills shards in place."""
+    lines = "".join(f"    {line}\n" for line in text.splitlines())
+    result = rewrite(UNSEEN + lines)
+    assert result.text.endswith(lines)
+    assert "FM304" not in {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "for k, v in model.state_dict().items():\n    print(k, v.shape, v)\n",
+        "for v in model.state_dict().values():\n    n = v.numel()\nreturn v\n",
+        "return [v for v in model.state_dict().values()]\n",
+        "state = model.state_dict()\ndcp.load(state, checkpoint_id=path)\ntorch.save(state, path)\n",
+        "state = model.state_dict()\nmodel.load_state_dict(state)\n",
+    ],
+)
+def test_what_takes_the_tensors_themselves(text: str) -> None:
+    lines = "".join(f"    {line}\n" for line in text.splitlines())
+    check_marked("import torch\n" + UNSEEN + lines, "FM304", Level.MANUAL, "cannot be seen whether")

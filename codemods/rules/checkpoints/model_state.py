@@ -77,6 +77,7 @@ from codemods.reading.program import imports_wrapper
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_setting import is_kept_at_run_time, set_above
 from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
+from codemods.reading.state_dict_uses import is_described, is_filled_in_place
 from codemods.reading.summoned import is_summoned_no_more
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP
@@ -173,7 +174,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if ModelKind.FSDP not in held and not at_run_time:
-        return Fix() if is_saved_by_dcp(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
+        return Fix() if _is_right_sharded(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     if at_run_time:
@@ -184,6 +185,11 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
+
+
+def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether a state dict serves as it is, whatever the model is."""
+    return is_saved_by_dcp(read, ctx) or is_described(read, ctx) or is_filled_in_place(read, ctx)
 
 
 def _read(found: Match, ctx: PlannedContext) -> Fix:
