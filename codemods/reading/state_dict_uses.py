@@ -31,7 +31,7 @@ def is_described(read: cst.Call, ctx: Context) -> bool:
     loop = ctx.parent(asked)
     if not isinstance(loop, (cst.For, cst.CompFor)) or loop.iter is not asked:
         return False
-    target = loop.target
+    target: cst.BaseExpression = loop.target
     if holder.attr.value == "items":
         target = target.elements[1].value if isinstance(target, cst.Tuple) and len(target.elements) == 2 else target
     elif holder.attr.value != "values":

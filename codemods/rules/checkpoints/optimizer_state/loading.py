@@ -43,12 +43,12 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     arguments = f"{ctx.quote(model)}, {ctx.quote(optimizer)}, {text}"
     edits = [line_above(ctx, call, comment) for comment in comments_in(ctx.code(call))]
     on_first = not sharded and is_on_first_rank_only(call, name, state, ctx)
-    from_all = found is None or not _is_of_one_kind(call, name, ctx) or not (sharded or _has_tensors(optimizer, ctx))
+    seen = found if _is_of_one_kind(call, name, ctx) and (sharded or _has_tensors(optimizer, ctx)) else None
     has_group = has_own_group(given, ctx)
-    if has_group and (on_first or from_all):
+    if has_group and (on_first or seen is None):
         # The first of all ranks would give every group the values of its own.
         raise NotStatic("the model is sharded over a process group of its own")
-    if from_all:
+    if seen is None:
         imports.append(ctx.named(Import(SUPPORT, "optim_state_dict_to_load"), call))
         edits.append(Edit(*ctx.bare_span(call), call_text(ctx, call, imports[-1].local, arguments)))
         return Written("optim_state_dict_to_load of the support module", edits, imports)
@@ -61,16 +61,16 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         whole = "" if sharded else f"{FULL_LOAD_EACH if has_group else FULL_LOAD}, "
         arguments += f", options={options.local}({whole}strict=False)"
     imports.append(ctx.named(function, call))
-    old = found.replaced if isinstance(found.replaced, cst.Call) else call
+    old = seen.replaced if isinstance(seen.replaced, cst.Call) else call
     written = call_text(ctx, old, imports[-1].local, arguments)
-    if found.result is not None:
-        result = f"{ctx.quote(found.result)} = {ctx.quote(found.optimizer)}.state_dict()"
+    if seen.result is not None:
+        result = f"{ctx.quote(seen.result)} = {ctx.quote(seen.optimizer)}.state_dict()"
         written += line_below(ctx, call, result)
-    edits.append(Edit(*ctx.bare_span(found.replaced), written))
+    edits.append(Edit(*ctx.bare_span(seen.replaced), written))
     if reads_after_forward(call, model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
         edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(model)})"))
-    edits += [removal(ctx, statement) for statement in found.gone]
+    edits += [removal(ctx, statement) for statement in seen.gone]
     return Written(function.name, edits, imports)
 
 
