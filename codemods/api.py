@@ -410,6 +410,22 @@ class Check:
     find: Callable[[PlannedContext], Iterable[Finding]]
 
 
+@dataclass(frozen=True)
+class Upgrade:
+    """What FSDP2 makes possible and FSDP1 did not, written into an FSDP2 program for a user who asks for it.
+
+    Of each model there is one finding: REWRITTEN or REVIEW with the edits, or MANUAL with the reason and no edit.
+    """
+
+    code: str
+    name: str
+    docs: str
+    words: tuple[str, ...]
+    """Identifiers: only files that hold one of them are looked at."""
+    edit: Callable[[Context, str], Iterable[Fix]]
+    """What becomes of one file. The text is what was asked for: a number, the name of a recipe, or nothing."""
+
+
 def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "") -> Finding:
     """A finding at the first character of `node`."""
     line, column = ctx.position(node)

@@ -1,7 +1,8 @@
 """What a parity run compares: the FSDP1 program and the FSDP2 program, as two whole trees.
 
-Without --baseline, the first of these that there is: the `.orig` files that `rewrite` kept; the versions of git's HEAD,
-where they are FSDP1; the program itself, when it still is FSDP1, against a copy of it that is rewritten here.
+With `--expect`, an FSDP2 program and its upgrade. Without --baseline, the first of these that there is: the `.orig`
+files that `rewrite` kept; the versions of git's HEAD, where they are FSDP1; the program itself, when it still is
+FSDP1, against a copy of it that is rewritten here.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from .session import FSDP1_WORD, changed_bytes, examine, gather
 from .verify.scratch import copy_tree
 
 GIT = "git:"
+UPGRADE_ADVICE = "name the FSDP2 program that was upgraded: --baseline PATH, or --baseline git:REV"
 ADVICE = "name the FSDP1 program: --baseline PATH, or --baseline git:REV"
 
 
@@ -67,7 +69,10 @@ def choose(script: Path, options: Config, scratch: Path) -> Sides:
         return _from_revision(tree, options.baseline[len(GIT) :], scratch)
     if options.baseline:
         return _from_path(tree, Path(options.baseline), scratch)
-    return _from_kept(tree, scratch) or _from_head(tree, scratch) or _from_itself(tree, options, scratch)
+    before = _from_kept(tree, scratch) or _from_head(tree, scratch, is_upgrade=bool(options.expect))
+    if options.expect and before is None:
+        raise BaselineError("nothing says what the program was before its upgrade", UPGRADE_ADVICE)
+    return before or _from_itself(tree, options, scratch)
 
 
 def tree_of(script: Path, folder: Path) -> Tree:
@@ -102,10 +107,12 @@ def _from_kept(tree: Tree, scratch: Path) -> Sides | None:
     return tree.sides(other, f"the original is {_names(tree, different)}, as kept in .orig", other_is_original=True)
 
 
-def _from_head(tree: Tree, scratch: Path) -> Sides | None:
-    """From HEAD, when the program differs from it and was FSDP1 there."""
+def _from_head(tree: Tree, scratch: Path, is_upgrade: bool) -> Sides | None:
+    """From HEAD, when the program differs from it and was FSDP1 there; an upgrade's, whatever it was."""
     different = _different(_at_head(tree))
-    if not any(FSDP1_WORD.search(data.decode("utf-8", "replace")) for data in different.values()):
+    if not different:
+        return None
+    if not is_upgrade and not any(FSDP1_WORD.search(data.decode("utf-8", "replace")) for data in different.values()):
         return None
     other = _overlaid(tree, scratch / "original", different)
     return tree.sides(other, f"the original is git HEAD's {_names(tree, different)}", other_is_original=True)

@@ -92,6 +92,38 @@ def rewrite(
     _finish(lambda: command.run(chosen, options, diff, output, stdin_filename))
 
 
+@app.command()
+def upgrade(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="A training script that shards with fully_shard.", readable=False)],
+    reshard_after_forward: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=2, help="Units stay split over N ranks, those of a node, between forward and backward."
+        ),
+    ] = None,
+    prefetch: Annotated[bool, typer.Option("--prefetch", help="Each unit is told which one comes next.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
+    exclude: Exclude = None,
+    strict: Strict = None,
+    quiet: Quiet = None,
+    output_format: Format = None,
+) -> None:
+    """Write into a program that is FSDP2 what FSDP1 could not do. Each option is a choice of yours: none is a default.
+
+    Exit code 0: all done. 1: something needs you. 2: nothing to upgrade, or a file could not be read or written.
+    """
+    from .commands import upgrade as command
+
+    options = _options(context)
+    if diff and output:
+        raise typer.BadParameter("--diff writes nothing: leave out --output")
+    given = {"reshard_after_forward": reshard_after_forward, "prefetch": prefetch}
+    asked = {name: str(value) for name, value in given.items() if value}
+    _finish(lambda: command.run(script, asked, options, diff, output))
+
+
 @app.command(cls=WithProgramArguments)
 def check(
     context: typer.Context,
@@ -120,6 +152,7 @@ def check(
     resume_args: run.ResumeArgs = None,
     from_baseline_checkpoint: run.FromBaselineCheckpoint = None,
     allow: run.Allow = None,
+    expect: run.Expect = None,
     nnodes: run.Nnodes = None,
     node_rank: run.NodeRank = None,
     rdzv_endpoint: run.RdzvEndpoint = None,

@@ -16,12 +16,13 @@ KINDS_OF_RUN = ("run_gpus", "run_cpus", "dry_run_world")
 NOT_IN_A_DRY_RUN = frozenset(
     {
         *("--steps", "--fresh", "--floor-runs", "--init", "--resume-args", "--from-baseline-checkpoint"),
+        "--expect",
         *("--nnodes", "--node-rank", "--rdzv-endpoint", "--torchrun-args", "--launcher"),
     }
 )
 CHECKS = (
     *("A", "E0", "H0", "S1", "S2", "S3", "S4", "N0", "N0b", "N1", "N2", "N3", "G0", "G1", "N4", "N4n"),
-    *("F", "R", "C"),
+    *("F", "R", "C", "X0"),
 )
 """The checks of a parity run that may be allowed to fail. Not V0: without it nothing was compared."""
 
@@ -92,6 +93,8 @@ class Config:
     """Where a parity run leaves its records; empty to leave none."""
     allow: tuple[str, ...] = ()
     """Checks of a parity run that may fail, because their difference is meant."""
+    expect: str = ""
+    """What is stated of an upgrade: `same`, or `loss within 2%`; empty where a migration is checked."""
     html: str = ""
     """Where a parity run writes its page; empty for none."""
 
@@ -208,6 +211,13 @@ def _checks(value: object) -> tuple[str, ...]:
     return checks
 
 
+def _expectation(value: object) -> str:
+    from .verify.expectation import expectation
+
+    expectation(text := _text(value))
+    return text
+
+
 def _launcher(value: object) -> str:
     text = _text(value)
     if text and "{probe}" not in text:
@@ -270,6 +280,7 @@ _PARSERS: Mapping[str, Callable[[object], object]] = {
     "fresh": _flag,
     "keep": _text,
     "allow": _checks,
+    "expect": lambda value: _text(value) if value == "" else _expectation(value),
     "html": _text,
 }
 assert set(_PARSERS) == {field.name.replace("_", "-") for field in fields(Config)}, "one parser an option"

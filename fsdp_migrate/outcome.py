@@ -46,18 +46,24 @@ def make_report(program: Program, plan: Plan, fixes: Fixes, written: Written, li
     findings = {
         _not_written(each, why or _FAILED) if why or each.path in written.failed else each for each in fixes.findings
     }
-    errors = tuple(
-        FileError(path, message, "mend the syntax error, or leave the file out with --exclude")
-        for path, message in sorted(program.errors.items())
-    )
-    ordered = sorted(map(_by_place, {*findings, *lint}), key=lambda f: (f.path, f.line, f.column, f.rule, f.message))
     return Report(
-        tuple(ordered),
+        in_order({*findings, *lint}),
         written.changes,
-        (*errors, *written.errors),
+        (*unparsed(program), *written.errors),
         len(program.texts),
         frozenset(map(_by_place, fixes.through_support)),
     )
+
+
+def in_order(findings: Set[Finding]) -> tuple[Finding, ...]:
+    """As they stand in a report."""
+    return tuple(sorted(map(_by_place, findings), key=lambda f: (f.path, f.line, f.column, f.rule, f.message)))
+
+
+def unparsed(program: Program) -> tuple[FileError, ...]:
+    """The files that cannot be parsed."""
+    hint = "mend the syntax error, or leave the file out with --exclude"
+    return tuple(FileError(path, message, hint) for path, message in sorted(program.errors.items()))
 
 
 def _by_place(finding: Finding) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
 from codemods.tables import leftovers
+from codemods.upgrades import UPGRADES
 
 from . import suppress, unfollowed
 from .render.view import RuleInfo
@@ -13,6 +14,7 @@ def rulebook() -> dict[str, RuleInfo]:
     """All rules by code, in the order of their codes."""
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
     rules += [RuleInfo(check.code, check.name, check.docs) for check in (*HAZARDS, *SKIPPED, *FSDP2_LINT)]
+    rules += [RuleInfo(each.code, each.name, each.docs) for each in UPGRADES.values()]
     rules.append(RuleInfo(suppress.CODE, suppress.NAME, suppress.DOCS))
     rules.append(RuleInfo(unfollowed.CODE, unfollowed.NAME, unfollowed.DOCS))
     rules.append(RuleInfo(leftover.CODE, leftovers.OTHER.name, leftover.__doc__ or ""))

@@ -37,6 +37,14 @@ Seed = Annotated[
     typer.Option(help="Seed every process, should the program not do so.", metavar="N", rich_help_panel=_WHAT),
 ]
 
+Expect = Annotated[
+    str | None,
+    typer.Option(
+        help="Compare an upgrade with the FSDP2 program it was made of: same, or 'loss within 2%'.",
+        metavar="WHAT",
+        rich_help_panel=_COMPARE,
+    ),
+]
 Steps = Annotated[int | None, typer.Option(help="Optimizer steps. [20]", metavar="N", rich_help_panel=_COMPARE)]
 FloorRuns = Annotated[
     int | None,

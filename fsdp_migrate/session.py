@@ -108,6 +108,22 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
     )
 
 
+def upgraded(program: Program, asked: Mapping[str, str], config: Config, folder: Path) -> View:
+    """Write what was asked for into a program that is FSDP2: names of `codemods.upgrades`, each with its value."""
+    from .findings import FileError
+    from .render.view import Command, View
+    from .rulebook import rulebook
+    from .upgrade import upgrade
+
+    report = upgrade(tuple(program.sources.values()), asked, program.imports)
+    problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
+    report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
+    report, deselected = _select(report, config)
+    return View(
+        report=_checked(report, program), command=Command.UPGRADE, folder=folder, ignored=deselected, rules=rulebook()
+    )
+
+
 def selected(code: str, config: Config) -> bool:
     """Whether `--select` and `--ignore` let a rule through. The longer prefix wins: `--ignore FM5 --select FM501`."""
     wanted = max((len(prefix) for prefix in config.select if code.startswith(prefix)), default=-1)

@@ -435,3 +435,37 @@ def test_a_tree_without_fsdp1_hides_nothing(project: Path) -> None:
     (project / "train.py").write_text(LOADS)
     (project / "other.py").write_text(FSDP2)
     assert run("rewrite", "train.py").exit_code == 0
+
+
+UPGRADABLE = """\
+from torch.distributed.fsdp import fully_shard
+
+
+def shard(model):
+    for layer in model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+"""
+
+
+def test_upgrade_writes_what_is_asked_for(project: Path) -> None:
+    (project / "train.py").write_text(UPGRADABLE)
+    shown = run("upgrade", "train.py", "--reshard-after-forward", "8", "--diff")
+    assert shown.exit_code == 0
+    assert "+        fully_shard(layer, reshard_after_forward=8)" in shown.stdout
+    assert (project / "train.py").read_text() == UPGRADABLE
+    done = run("upgrade", "train.py", "--reshard-after-forward", "8")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "Found 1 place to upgrade: 1 upgraded, 0 need review, 0 need you."
+    again = run("upgrade", "train.py", "--reshard-after-forward", "8")
+    assert again.exit_code == 0
+    assert again.stdout == "Nothing to upgrade: what was asked for is there already.\n"
+
+
+def test_upgrade_refuses(project: Path) -> None:
+    (project / "train.py").write_text("import torch\n")
+    assert run("upgrade", "train.py", "--prefetch").exit_code == 2
+    (project / "train.py").write_text(UPGRADABLE)
+    assert run("upgrade", "train.py").exit_code == 2
+    assert run("upgrade", "train.py", "--reshard-after-forward", "1").exit_code == 2
+    assert run("check", "train.py", "--run-cpus", "2", "--expect", "less loss").exit_code == 2

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RULE_ROOMS = ("rules.wrapping", "rules.training", "rules.checkpoints", "hazards", "skipped", "fsdp2_lint")
+RULE_ROOMS = ("rules.wrapping", "rules.training", "rules.checkpoints", "hazards", "skipped", "fsdp2_lint", "upgrades")
 CODEMODS = sorted((ROOT / "codemods").rglob("*.py"))
 MIGRATE = sorted((ROOT / "fsdp_migrate").rglob("*.py"))
 
@@ -70,7 +70,7 @@ def test_every_file_of_a_room_of_rules_is_a_rule(path: Path) -> None:
     if path.stem == "__init__":
         return
     names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-    assert names & {"RULE", "CHECK"}
+    assert names & {"RULE", "CHECK", "UPGRADE"}
 
 
 @pytest.mark.parametrize(

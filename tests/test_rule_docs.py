@@ -7,14 +7,17 @@ import re
 import pytest
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
-from codemods.api import Check, Level
+from codemods.api import Check, Level, Upgrade
+from codemods.upgrades import UPGRADES
 from fsdp_migrate import suppress
 from fsdp_migrate.pipeline import Options
 from fsdp_migrate.rulebook import rulebook
 
 from .helpers import contract, rewrite
+from .upgrades.upgraded import upgraded
 
 CHECKS = [*HAZARDS, *SKIPPED, *FSDP2_LINT]
+ASKED = {"reshard_after_forward": "8", "prefetch": "True"}
 DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
 # Rewritten only where an option asks for it.
 ASKED_FOR = {"FM312": Options(checkpoint_format="dcp")}
@@ -33,17 +36,18 @@ def snippet(docs: str, heading: str) -> str:
 
 
 def test_codes_and_names_are_distinct() -> None:
-    rules = [*RULES, *CHECKS]
+    rules = [*RULES, *CHECKS, *UPGRADES.values()]
     assert len({rule.code for rule in rules}) == len(rules)
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(re.fullmatch(r"FM[1-4]\d\d", rule.code) for rule in [*RULES, *HAZARDS, *SKIPPED])
     assert all(re.fullmatch(r"FM5\d\d", rule.code) for rule in FSDP2_LINT)
+    assert all(re.fullmatch(r"FM6\d\d", upgrade.code) for upgrade in UPGRADES.values())
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", rule.name) for rule in rules)
 
 
-@pytest.mark.parametrize("code", [*DOCS, *(check.code for check in CHECKS), suppress.CODE])
+@pytest.mark.parametrize("code", [*DOCS, *(each.code for each in (*CHECKS, *UPGRADES.values())), suppress.CODE])
 def test_headings_are_all_there_in_order(code: str) -> None:
-    docs = ({check.code: check.docs for check in CHECKS} | DOCS).get(code, suppress.DOCS)
+    docs = ({each.code: each.docs for each in (*CHECKS, *UPGRADES.values())} | DOCS).get(code, suppress.DOCS)
     places = [docs.find(heading) for heading in HEADINGS]
     assert -1 not in places
     assert places == sorted(places)
@@ -58,6 +62,14 @@ def test_example_becomes_what_is_to_be_used_instead(rule) -> None:  # type: igno
     decided_by_a_person = {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
     assert decided_by_a_person == set()
     assert result.text == snippet(rule.docs, "Use instead")
+
+
+@pytest.mark.parametrize(("name", "upgrade"), UPGRADES.items(), ids=UPGRADES)
+def test_example_is_upgraded_to_what_is_to_be_used_instead(name: str, upgrade: Upgrade) -> None:
+    result = upgraded(snippet(upgrade.docs, "Example"), **{name: ASKED[name]})
+    assert [finding.rule for finding in result.findings] == [upgrade.code]
+    assert Level.MANUAL not in {finding.level for finding in result.findings}
+    assert result.text == snippet(upgrade.docs, "Use instead")
 
 
 @pytest.mark.parametrize("code", DOCS)

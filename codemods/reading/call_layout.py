@@ -137,7 +137,9 @@ def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | N
         return Edit(comma, comma, f"{gap or ' '}{text}")
     line = ctx.text[: ctx.span(last)[0]].rpartition("\n")[2]
     gap = gap or ctx.newline + line[: len(line) - len(line.lstrip()) - (extra_indent(ctx, block) if block else 0)]
-    return Edit(comma, comma, f"{gap}{text},")
+    rest = ctx.text[comma : line_end(ctx, comma)].rstrip()
+    behind = comma + len(rest) if rest.lstrip().startswith("#") else comma  # a comment stays with its argument
+    return Edit(behind, behind, f"{gap}{text},")
 
 
 def _is_hanging(ctx: Context, call: cst.Call) -> bool:

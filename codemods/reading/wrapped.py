@@ -27,15 +27,15 @@ def wrapped_place(ctx: Context, call: cst.Call) -> str | None:
     found = base(module)
     for node in ctx.ancestors(module):
         if isinstance(node, (cst.For, cst.CompFor)) and found in set(bound(node.target)):
-            return next(_over(node.iter), None)
+            return next(looped_over(node.iter), None)
     return found
 
 
-def _over(iterated: cst.BaseExpression) -> Iterator[str]:
+def looped_over(iterated: cst.BaseExpression) -> Iterator[str]:
     """What is looped over: `model` in `enumerate(model.layers)`; a call's first argument comes first."""
     if isinstance(iterated, cst.Call) and not isinstance(iterated.func, cst.Attribute):
         for argument in iterated.args:
-            yield from _over(argument.value)
+            yield from looped_over(argument.value)
     elif (found := base(iterated)) is not None:
         yield found
 

@@ -134,6 +134,7 @@ def _reported(sides: Sides, options: Config) -> Mapping[str, Collection[int]]:
 
 def _request(sides: Sides, options: Config, keep: Path | None) -> CheckRequest:
     from fsdp_migrate.verify import CheckRequest
+    from fsdp_migrate.verify.expectation import expectation
 
     return CheckRequest(
         original=_named(sides.original, sides, options),
@@ -149,6 +150,7 @@ def _request(sides: Sides, options: Config, keep: Path | None) -> CheckRequest:
         seed=options.seed,
         allow=options.allow,
         checkpoint_format=options.checkpoint_format,
+        expect=expectation(options.expect) if options.expect else None,
         reuse=not options.fresh,
         floor_runs=options.floor_runs,
         init=options.init,  # type: ignore[arg-type]  # the configuration lets no other word through

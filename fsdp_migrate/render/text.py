@@ -54,7 +54,10 @@ def error_line(view: View, error: FileError, paint: Paint) -> str:
 
 def closing(view: View) -> str:
     """The last line: what was found and what became of it; for nothing, what that means."""
-    said = _counts(view) if view.report.findings else [_nothing(view)]
+    if view.command is Command.UPGRADE:
+        said = [_upgrades(view)]
+    else:
+        said = _counts(view) if view.report.findings else [_nothing(view)]
     return " ".join(filter(None, (*said, _ignored(view), not_done(len(view.report.errors)))))
 
 
@@ -94,6 +97,17 @@ def _constructs(view: View) -> str:
     if view.command is Command.REWRITE:
         return f"{found}: {done} rewritten{how}, {review_part}, {manual_part}{kept_part}."
     return f"{found}: `fsdp-migrate rewrite` can do {done}, {review_part}, {manual_part}{kept_part}."
+
+
+def _upgrades(view: View) -> str:
+    levels = [finding.level for finding in view.report.findings]
+    if not levels:
+        return "Nothing to upgrade: what was asked for is there already."
+    done, review, manual, _ = (levels.count(level) for level in Level)
+    review_part = f"{review} {'needs' if review == 1 else 'need'} review"
+    manual_part = f"{manual} {'needs' if manual == 1 else 'need'} you"
+    found = f"Found {len(levels)} {_plural(len(levels), 'place')} to upgrade"
+    return f"{found}: {done} upgraded, {review_part}, {manual_part}."
 
 
 def _nothing(view: View) -> str:

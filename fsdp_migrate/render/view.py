@@ -20,6 +20,7 @@ class Command(Enum):
 
     REWRITE = "rewrite"
     CHECK = "check"
+    UPGRADE = "upgrade"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class View:
         """The level as this command means it: for the gate, `rewritten` says what `rewrite` would do."""
         if self.command is Command.CHECK and level is Level.REWRITTEN:
             return "rewritable"
+        if self.command is Command.UPGRADE and level is Level.REWRITTEN:
+            return "upgraded"
         return level.value
 
 
@@ -72,7 +75,7 @@ NEEDS_NOBODY = frozenset({Level.REWRITTEN, Level.KEPT})
 
 
 def is_construct(finding: Finding) -> bool:
-    """FM1xx to FM4xx are about FSDP1 code. FM0xx is about comments for this tool, FM5xx about any FSDP2 code."""
+    """FM1xx to FM4xx are about FSDP1 code. FM0xx is about comments for this tool, FM5xx and FM6xx about FSDP2 code."""
     return finding.rule[2:3] in "1234"
 
 

@@ -113,6 +113,8 @@ class ParityReport:
     torch_version: str = ""
     seconds: float = 0.0
     setting: Setting = Setting()
+    is_upgrade: bool = False
+    """Whether both programs are FSDP2, and the second is an upgrade of the first."""
 
     @property
     def next_step(self) -> str:

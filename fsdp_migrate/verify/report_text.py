@@ -40,7 +40,8 @@ def render(report: ParityReport, console: Console) -> None:
 
 def _table(report: ParityReport) -> Table:
     where = f"{report.world_size} processes on {report.device}" if report.device else f"{report.world_size} processes"
-    table = Table(title=f"FSDP1 -> FSDP2 parity, {report.steps} steps, {where}", title_justify="left")
+    what = "FSDP2 -> its upgrade" if report.is_upgrade else "FSDP1 -> FSDP2 parity"
+    table = Table(title=f"{what}, {report.steps} steps, {where}", title_justify="left")
     for heading in ("", "check", "measured", "limit", "verdict"):
         table.add_column(heading, overflow="fold")
     for row in report.rows:

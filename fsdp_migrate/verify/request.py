@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from fsdp_migrate.verify.expectation import Expectation
+
 Device = Literal["cpu", "cuda"]
 Init = Literal["auto", "copy", "as-is"]
 
@@ -30,6 +32,8 @@ class CheckRequest:
     With `resume_args` the program is started a second time with these arguments added, and must go on where the
     checkpoint it found was saved; `from_baseline_checkpoint` does the same with the rewritten program and a checkpoint
     that the original saved. `dry_run_world` compares the structure at that world size in one process.
+
+    `expect` is what is stated of an upgrade: the original is then the FSDP2 program that it was made of.
 
     `checkpoint_format` is the one that the program was rewritten for: what it saves may differ by that much.
 
@@ -76,6 +80,7 @@ class CheckRequest:
     dry_run_world: int | None = None
     checkpoint_format: str = "keep"
     reuse: bool = False
+    expect: Expectation | None = None
 
     @property
     def ranks(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fsdp_migrate.verify.accounting import Reported, account
 from fsdp_migrate.verify.catalogue import catalogue
-from fsdp_migrate.verify.checks import ALL
+from fsdp_migrate.verify.checks import checks_for
 from fsdp_migrate.verify.checks.comparison import Comparison, loss_differences, running_max, worst_floor
 from fsdp_migrate.verify.checks.initial import differs, init_problem
 from fsdp_migrate.verify.checks.losses import loss_limits
@@ -75,7 +75,7 @@ def compare_observations(
     read_back: Mapping[str, tuple[str, str]] | None = None,
 ) -> ParityReport:
     """Judge runs that were made before. No process is started."""
-    rows: tuple[CheckRow, ...] = tuple(row for check in ALL for row in check(comparison))
+    rows: tuple[CheckRow, ...] = tuple(row for check in checks_for(comparison) for row in check(comparison))
     order = list(catalogue())
     rows += more_rows
     rows = tuple(sorted(rows, key=lambda row: order.index(row.id)))
@@ -84,6 +84,7 @@ def compare_observations(
     return ParityReport(
         verdict=verdict,
         reason=reason,
+        is_upgrade=comparison.expect is not None,
         rows=rows,
         curves=_curves(comparison),
         warnings=_warnings(comparison, rows),
@@ -141,10 +142,11 @@ def _run_both(request: CheckRequest, runner: Runner) -> Comparison:
     floors = tuple(
         runner.run(_floor(n, weights if n == 0 else None)) for n in range(max(request.floor_runs, int(transplant)))
     )
+    stated = request.checkpoint_format, request.expect
     if not transplant:
-        return Comparison(original, rewritten, floors, request.steps, checkpoint_format=request.checkpoint_format)
+        return Comparison(original, rewritten, floors, request.steps, None, *stated)
     transplanted = runner.run(Plan("rewritten", "rewritten, transplanted", load_init=weights))
-    return Comparison(original, transplanted, floors, request.steps, rewritten, request.checkpoint_format)
+    return Comparison(original, transplanted, floors, request.steps, rewritten, *stated)
 
 
 def _floor(number: int, save_init: Path | None = None) -> Plan:
@@ -165,7 +167,7 @@ def wants_more_floors(comparison: Comparison, allow: tuple[str, ...] = ()) -> bo
     """
     if len(comparison.floors) != 1:
         return False
-    rows = with_allowed(tuple(row for check in ALL for row in check(comparison)), allow)
+    rows = with_allowed(tuple(row for check in checks_for(comparison) for row in check(comparison)), allow)
     failed = {row.id for row in rows if row.mark is Mark.FAIL}
     return bool(failed & _TRAJECTORIES) and failed <= {*_TRAJECTORIES, "F"}
 

@@ -99,6 +99,7 @@ def _report(pair: Pair, transplanted: bool) -> ParityReport | Failure:
         seen.append(result)
     original, rewritten, floor, *rest = seen
     steps = pair.request.steps
+    expect = pair.request.expect
     if rest:
-        return compare_observations(Comparison(original, rest[0], (floor,), steps, as_found=rewritten))
-    return compare_observations(Comparison(original, rewritten, (floor,), steps))
+        return compare_observations(Comparison(original, rest[0], (floor,), steps, as_found=rewritten, expect=expect))
+    return compare_observations(Comparison(original, rewritten, (floor,), steps, expect=expect))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fsdp_migrate.verify.expectation import Expectation
 from fsdp_migrate.verify.observation import Loss, Observation, Optimizer, Sketches
 from fsdp_migrate.verify.thresholds import Precision, coarsest, loss_resolution
 
@@ -17,6 +18,7 @@ class Comparison:
 
     `as_found` is the rewritten run before initial weights were transplanted into it; None when they were not.
     `checkpoint_format` is what the rewrite was asked for: with "dcp" a file may have become a checkpoint of all ranks.
+    `expect` is what was stated of an upgrade: the original is an FSDP2 program then.
     """
 
     original: Observation
@@ -25,6 +27,7 @@ class Comparison:
     steps_wanted: int
     as_found: Observation | None = None
     checkpoint_format: str = "keep"
+    expect: Expectation | None = None
 
     @property
     def precision(self) -> Precision:

@@ -74,6 +74,8 @@ def communication(comparison: Comparison) -> list[CheckRow]:
         )
         return [CheckRow("S3", title, Mark.NOT_AVAILABLE, detail=detail)]
     value = f"{_counts(before)} -> {_counts(after)}"
+    if comparison.expect is not None:
+        return [_of_upgrade(title, value, before, after, comparison)]
     limit = f"reductions equal, bytes {BYTES_TOLERANCE:.0%}"
     problems = [
         problem
@@ -91,6 +93,16 @@ def communication(comparison: Comparison) -> list[CheckRow]:
         return [CheckRow("S3", title, Mark.PASS, value, limit)]
     more = others > gathers
     return [CheckRow("S3", title, Mark.INFO, value, limit, _MORE if more else _FEWER, warns=more)]
+
+
+def _of_upgrade(title: str, value: str, before: Comm, after: Comm, comparison: Comparison) -> CheckRow:
+    """An upgrade may gather what it likes, which is told; gradients are reduced as before."""
+    reduced, gathered = (
+        [side.get(kind, (0, 0)) for side in (before, after)] for kind in ("reduce_scatter", "all_gather")
+    )
+    problem = _difference("reduce_scatter", reduced[0], reduced[1], comparison)
+    detail = "; ".join(filter(None, [problem, f"all_gather bytes per step {gathered[0][1]} -> {gathered[1][1]}"]))
+    return CheckRow("S3", title, Mark.FAIL if problem else Mark.PASS, value, "reductions equal", detail)
 
 
 def _explained(comparison: Comparison, before: Comm, after: Comm, problems: int) -> str:

@@ -16,12 +16,13 @@ def vacuity(comparison: Comparison) -> list[CheckRow]:
     original, rewritten = comparison.original, comparison.rewritten
     steps = f"{min(original.steps)} / {min(rewritten.steps)} steps"
     losses = f"{len(original.losses)} / {len(rewritten.losses)} losses"
-    value = f"{original.fsdp1} FSDP1 / {rewritten.fsdp2} FSDP2 groups, {steps}, {losses}"
-    mark, detail = _judge(original, rewritten, comparison.steps_wanted)
+    groups, api = (original.fsdp1, "FSDP1") if comparison.expect is None else (original.fsdp2, "FSDP2")
+    value = f"{groups} {api} / {rewritten.fsdp2} FSDP2 groups, {steps}, {losses}"
+    mark, detail = _judge(original, rewritten, comparison.steps_wanted, groups)
     return [CheckRow("V0", _TITLE, mark, value, f"{comparison.steps_wanted} steps", detail)]
 
 
-def _judge(original: Observation, rewritten: Observation, wanted: int) -> tuple[Mark, str]:
+def _judge(original: Observation, rewritten: Observation, wanted: int, groups: int) -> tuple[Mark, str]:
     for side, run in (("original", original), ("rewritten", rewritten)):
         if run.errors:
             return Mark.INCONCLUSIVE, f"the {side} program swallowed an error: {run.errors[0]}"
@@ -29,7 +30,9 @@ def _judge(original: Observation, rewritten: Observation, wanted: int) -> tuple[
             return Mark.INCONCLUSIVE, f"ranks of the {side} program made different numbers of steps: {run.steps}"
     if min(original.steps) == 0:
         return Mark.INCONCLUSIVE, "the original made no optimizer step that could be seen"
-    if original.fsdp1 == 0:
+    if groups == 0 and not original.fsdp1:
+        if original.fsdp2:
+            return Mark.INCONCLUSIVE, "the original is FSDP2 already: say with --expect what an upgrade may change"
         return (
             Mark.INCONCLUSIVE,
             "no FSDP1 group was seen in the original program: there is nothing to migrate, or it fell back",

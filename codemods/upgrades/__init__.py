@@ -1,0 +1,15 @@
+"""What FSDP2 makes possible, and FSDP1 did not: each is written when it is asked for, into a program that is FSDP2.
+
+The names are the options of `fsdp-migrate upgrade`.
+"""
+
+from __future__ import annotations
+
+from codemods.api import Upgrade
+
+from . import prefetch, reshard_after_forward
+
+UPGRADES: dict[str, Upgrade] = {
+    "reshard_after_forward": reshard_after_forward.UPGRADE,
+    "prefetch": prefetch.UPGRADE,
+}

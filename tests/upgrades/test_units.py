@@ -1,0 +1,195 @@
+"""`--reshard-after-forward` and `--prefetch`: what is said of a model, and what is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import code
+from tests.upgrades.upgraded import upgraded, upgraded_files
+
+BOTH = {"reshard_after_forward": "8", "prefetch": "True"}
+HEAD = "from torch.distributed.fsdp import fully_shard\n"
+
+
+def program(text: str) -> str:
+    return HEAD + code(text)
+
+
+REFUSED = {
+    "only the root": """
+        def shard(model):
+            fully_shard(model)
+        """,
+    "the root is one of the units": """
+        def shard(model, units):
+            for unit in units(model):
+                fully_shard(unit)
+        """,
+    "FSDP1 is left": """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        def shard(model):
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+            return FSDP(model)
+        """,
+    "the support module decides": """
+        from fsdp2_support import shard_model
+
+        def shard(model, **kwargs):
+            return shard_model(model, **kwargs)
+        """,
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("option", BOTH)
+def test_what_is_not_upgraded_says_why(option: str, text: str) -> None:
+    before = program(text)
+    result = upgraded(before, **{option: BOTH[option]})
+    assert result.text == before
+    assert [finding.level.value for finding in result.findings] == ["manual"]
+    assert result.said.startswith("not upgraded: ")
+    assert all(finding.hint for finding in result.findings)
+
+
+RUN_TIME = {
+    "keywords of run time": "fully_shard(layer, **kwargs)",
+    "a value of run time": "fully_shard(layer, reshard_after_forward=kwargs['keep'])",
+}
+
+
+@pytest.mark.parametrize("call", RUN_TIME.values(), ids=RUN_TIME)
+def test_what_run_time_decides_is_not_replaced(call: str) -> None:
+    before = program(
+        f"""
+        def shard(model, **kwargs):
+            for layer in model.layers:
+                {call}
+            fully_shard(model)
+        """
+    )
+    result = upgraded(before, reshard_after_forward="8")
+    assert result.text == before
+    assert result.summary == [("FM601", "manual", 4)]
+
+
+WRITTEN = {
+    "fully_shard(layer)": "fully_shard(layer, reshard_after_forward=8)",
+    "fully_shard(layer, reshard_after_forward=False)": "fully_shard(layer, reshard_after_forward=8)",
+    "fully_shard(layer, reshard_after_forward=8)": "fully_shard(layer, reshard_after_forward=8)",
+    "fully_shard(layer, mesh=mesh)": "fully_shard(layer, mesh=mesh, reshard_after_forward=8)",
+    "fully_shard(layer.inner)": "fully_shard(layer.inner, reshard_after_forward=8)",
+}
+
+
+@pytest.mark.parametrize(("call", "expected"), WRITTEN.items())
+def test_units_are_resharded_and_the_root_is_not(call: str, expected: str) -> None:
+    text = """
+        def shard(model, mesh):
+            fully_shard(model.tokens)
+            for stage in model.stages:
+                for layer in stage.layers:
+                    CALL
+            return fully_shard(model, mesh=mesh)
+        """
+    result = upgraded(program(text).replace("CALL", call), reshard_after_forward="8")
+    tokens = "fully_shard(model.tokens, reshard_after_forward=8)"
+    assert result.text == program(text).replace("CALL", expected).replace("fully_shard(model.tokens)", tokens)
+    assert result.summary == [("FM601", "rewritten", 7)]
+
+
+def test_arguments_below_one_another() -> None:
+    before = program(
+        """
+        def shard(model, mesh):
+            for layer in model.layers:
+                fully_shard(
+                    layer,
+                    mesh=mesh,  # of a node
+                )
+            fully_shard(model)
+        """
+    )
+    result = upgraded(before, reshard_after_forward="2")
+    expected = "mesh=mesh,  # of a node\n            reshard_after_forward=2,\n"
+    assert result.text == before.replace("mesh=mesh,  # of a node\n", expected)
+
+
+def test_what_is_returned_is_returned_behind_the_loop() -> None:
+    before = program(
+        """
+        def shard(model):
+            for module in model.modules():
+                if isinstance(module, Block):
+                    fully_shard(module)
+            return fully_shard(model)
+        """
+    )
+    result = upgraded(before, prefetch="True")
+    assert result.text == (
+        "from itertools import pairwise\n\n"
+        + before.replace("import fully_shard", "import FSDPModule, fully_shard").replace(
+            "    return fully_shard(model)\n",
+            "    fully_shard(model)\n"
+            "    units = [unit for unit in model.modules() if isinstance(unit, FSDPModule) and unit is not model]\n"
+            "    for unit, following in pairwise(units):\n"
+            "        unit.set_modules_to_forward_prefetch([following])\n"
+            "        following.set_modules_to_backward_prefetch([unit])\n"
+            "    return model\n",
+        )
+    )
+    assert result.summary == [("FM602", "review", 6)]
+
+
+def test_names_of_the_function_are_not_taken() -> None:
+    before = program(
+        """
+        class Trainer:
+            def shard(self, units, unit):
+                for layer in self.model.layers:
+                    fully_shard(layer)
+                self.model = fully_shard(self.model)
+                return units, unit
+        """
+    )
+    result = upgraded(before, prefetch="True")
+    assert "for sharded_unit, following in pairwise(self.model.layers):\n" in result.text
+    assert result.summary == [("FM602", "rewritten", 6)]
+
+
+def test_a_model_that_is_sharded_in_several_ways_has_one_loop_no_more() -> None:
+    before = program(
+        """
+        def shard(model, mesh):
+            for layer in model.layers:
+                fully_shard(layer)
+            if mesh is None:
+                fully_shard(model)
+            else:
+                fully_shard(model, mesh=mesh)
+        """
+    )
+    result = upgraded(before, prefetch="True")
+    assert result.text == before
+    assert {finding.level.value for finding in result.findings} == {"manual"}
+
+
+def test_two_models_and_another_file() -> None:
+    files = {
+        "train.py": "from parallel import shard\nfrom net import A, B\n\nshard(A(), B())\n",
+        "net.py": "class A: ...\n\n\nclass B: ...\n",
+        "parallel.py": program(
+            """
+            def shard(actor, critic):
+                for layer in actor.layers:
+                    fully_shard(layer)
+                fully_shard(actor)
+                fully_shard(critic)
+            """
+        ),
+    }
+    result = upgraded_files(files, reshard_after_forward="8")
+    assert result.files["parallel.py"] == files["parallel.py"].replace("(layer)", "(layer, reshard_after_forward=8)")
+    assert result.summary == [("FM601", "rewritten", 5), ("FM601", "manual", 6)]
