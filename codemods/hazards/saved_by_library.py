@@ -48,6 +48,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, NotStatic, f
 from codemods.plan import PlannedContext
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.state_dict_settings import context_of, settings
+from codemods.tables.names import WRAPPER
 
 CODE = "FM314"
 
@@ -72,7 +73,21 @@ def _saves_model(call: cst.Call, ctx: Context) -> bool:
     owner = call.func.value
     if isinstance(owner, cst.Attribute) and owner.attr.value == "module":
         owner = owner.value
-    return ModelKind.FSDP in ctx.kinds(owner)
+    held = ctx.kinds(owner)
+    return ModelKind.FSDP in held and (held == {ModelKind.FSDP} or not _has_no_wrapped_part(owner, call, ctx))
+
+
+def _has_no_wrapped_part(owner: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
+    """Whether this is the other way of `if isinstance(owner.base, FSDP):`, where the program saves a plain model."""
+    inner: cst.CSTNode = call
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.If) and inner is outer.orelse and isinstance(outer.test, cst.Call):
+            asked = [argument.value for argument in outer.test.args]
+            is_test = ctx.code(outer.test.func) == "isinstance" and len(asked) == 2 and ctx.fsdp1(asked[1]) == WRAPPER
+            if is_test and ctx.code(asked[0]).startswith(f"{ctx.code(owner)}."):
+                return True
+        inner = outer
+    return False
 
 
 def _is_gathered(call: cst.Call, ctx: Context) -> bool:

@@ -541,3 +541,26 @@ def test_norm_of_one_rank_alone_waits_for_the_others() -> None:
     clip = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
     text = HEAD + f"    if torch.distributed.get_rank() == 0:\n        {clip}\n        print(norm)\n"
     assert "full_tensor" not in check_marked(text, "FM206", Level.MANUAL, "waits for the others").text
+
+
+PUT_IN = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Model:
+    def wrap(self, **kwargs):
+        self.net.set_input_embeddings(FSDP(self.net.get_input_embeddings()))
+
+        def clip_grad_norm_(max_norm):
+            self.net.get_{name}_embeddings().clip_grad_norm_(max_norm)
+
+        self.clip_grad_norm_ = clip_grad_norm_
+"""
+
+
+def test_what_is_put_in_comes_out_again() -> None:
+    result = rewrite(PUT_IN.format(name="input"))
+    clip = "torch.nn.utils.clip_grad_norm_(self.net.get_input_embeddings().parameters(), max_norm)"
+    assert clip in result.text
+    assert "FM202" not in {f.rule for f in result.findings if f.level is not Level.REWRITTEN}
+    check_marked(PUT_IN.format(name="output"), "FM202", Level.MANUAL, "cannot tell whether")

@@ -45,3 +45,32 @@ def test_what_would_save_shards_is_found(body: str) -> None:
 @pytest.mark.parametrize("body", RIGHT)
 def test_what_is_gathered_is_not(body: str) -> None:
     assert not found(body)
+
+
+PARTS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, shards):
+    return FSDP(net) if shards else net
+
+
+def save(net, path, shards):
+    model = build(net, shards)
+    if isinstance({asked}, FSDP):
+        model.train()
+    else:
+        model.save_pretrained(path)
+"""
+
+
+@pytest.mark.parametrize(("asked", "is_found"), [("model.base.model", False), ("net.base", True)])
+def test_the_other_way_of_a_test_for_a_wrapped_part(asked: str, is_found: bool) -> None:
+    """There the program saves a model of which it knows that no part is sharded."""
+    findings = [finding.rule for finding in rewrite(PARTS.format(asked=asked)).findings]
+    assert ("FM314" in findings) is is_found
+
+
+def test_a_model_that_is_wrapped_for_sure_has_no_other_way() -> None:
+    body = "if isinstance(model.base, FSDP):\n        pass\n    else:\n        model.save_pretrained(path)"
+    assert found(body) == [Level.MANUAL]

@@ -85,12 +85,29 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
         return Match(node, given.value, frozenset({ModelKind.FSDP}))
     if ctx.dotted(node) is not None:
         return None
-    held = ctx.kinds(node.value)
+    held = ctx.kinds(_put_in(node.value, ctx) or node.value)
     if ModelKind.FSDP not in held and isinstance(ctx.parent(node), cst.AssignTarget):
         return None  # a function of the program's own becomes an attribute
     if ModelKind.FSDP not in held and _is_given_parameters(ctx.parent(node), ctx):
         return None  # FSDP1's takes none: this is torch's function, or accelerate's method
     return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
+
+
+def _put_in(got: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
+    """What `x.set_embeddings(…)` of this function was given, of `x.get_embeddings()`."""
+    if not isinstance(got, cst.Call) or got.args or not isinstance(got.func, cst.Attribute):
+        return None
+    owner, name = got.func.value, got.func.attr.value
+    if not name.startswith("get_"):
+        return None
+    setter = f"{ctx.code(owner)}.set_{name.removeprefix('get_')}"
+    function = next((outer for outer in ctx.ancestors(got) if isinstance(outer, cst.FunctionDef)), None)
+    while function is not None:
+        given = [call.args[0].value for call in ctx.calls(function) if ctx.code(call.func) == setter and call.args]
+        if given:
+            return given[-1]
+        function = next((outer for outer in ctx.ancestors(function) if isinstance(outer, cst.FunctionDef)), None)
+    return None
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
