@@ -159,7 +159,7 @@ def _rows_of(attribute: cst.Attribute, ctx: Context) -> Iterator[Leftover]:
         yield _internals_of(ctx)
     row = _method_row(attribute, ctx)
     if row is not None:
-        yield _internals_of(ctx) if _uses_internals(ctx.scope(attribute), ctx) else row
+        yield _internals_of(ctx) if uses_internals(ctx.scope(attribute), ctx) else row
 
 
 def _is_internal(attribute: cst.Attribute, ctx: Context) -> bool:
@@ -174,7 +174,7 @@ def _is_internal(attribute: cst.Attribute, ctx: Context) -> bool:
     return bool(ctx.kinds(owner) - {ModelKind.OTHER}) or not sets_attribute(ctx, attribute.attr.value)
 
 
-def _uses_internals(scope: cst.CSTNode, ctx: Context) -> bool:
+def uses_internals(scope: cst.CSTNode, ctx: Context) -> bool:
     """Whether a function works on FSDP1's own objects: what else it asks of the wrapper goes with them."""
     if not isinstance(scope, cst.FunctionDef):
         return False

@@ -56,16 +56,20 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.leftover import uses_internals
 from codemods.reading.gradients import added_up_by_hand, collectives_on_gradients
 
 CODE = "FM402"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
-    """One finding for each function that gives gradients, or what it computes from them, to a collective."""
+    """One finding for each function that gives gradients, or what it computes from them, to a collective.
+
+    A copy of FSDP1's own clipping, which works on its handles, is told of as that.
+    """
     for function in ctx.nodes(cst.FunctionDef):
         calls = collectives_on_gradients(function, ctx)
-        if calls and not added_up_by_hand(function, ctx):
+        if calls and not added_up_by_hand(function, ctx) and not uses_internals(function, ctx):
             yield finding(
                 CODE,
                 Level.MANUAL,

@@ -42,6 +42,30 @@ def test_a_function_on_handles_is_one_finding() -> None:
     assert found.message.startswith("`_lazy_init`, `_get_fsdp_handles`, `flat_param` are FSDP1's own")
 
 
+def test_the_norms_of_a_function_on_handles_go_with_them() -> None:
+    """A copy of FSDP1's clipping is one cause: whoever writes it anew writes its collectives anew."""
+    text = """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp import _traversal_utils
+
+
+        def build(net):
+            return FSDP(net)
+
+
+        def clip(model: FSDP):
+            params = [p for h in _traversal_utils._get_fsdp_handles(model) for p in h.flat_param._params]
+            total = torch.stack([p.grad.norm() ** 3 for p in params]).sum()
+            dist.all_reduce(total)
+            return total
+    """
+    assert told(text) == [("FM401", 12)]
+    of_handles = "_traversal_utils._get_fsdp_handles(model) for p in h.flat_param._params"
+    assert told(text.replace(of_handles, "model.heads for p in h.parameters()")) == [("FM402", 14)]
+
+
 def test_an_attribute_that_a_class_of_the_program_has() -> None:
     text = """
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
