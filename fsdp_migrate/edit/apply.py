@@ -43,6 +43,12 @@ def apply(path: Path, text: str, edits: Iterable[Edit]) -> Rendered:
     return _Applier(path, text, sorted(edits, key=_order)).whole()
 
 
+def part(path: Path, text: str, edits: Iterable[Edit], start: int, end: int) -> str:
+    """The new text of the characters `[start, end)`, where no longer edit replaces them. Raises `Overlap`."""
+    within = [edit for edit in edits if start <= edit.start and edit.end <= end]
+    return _Applier(path, text, sorted(within, key=_order)).within(Hole(start, end, False, number(path)))
+
+
 def _order(edit: Edit) -> tuple[int, bool, int, bool, str]:
     """In the order of the text: insertions first, then the longer; of two at one place the one that quotes it."""
     quotes_itself = any(isinstance(p, Hole) and (p.start, p.end) == (edit.start, edit.end) for p in pieces(edit.text))
@@ -59,6 +65,9 @@ class _Applier:
 
     def whole(self) -> Rendered:
         return self._render(Hole(0, len(self.text), True, number(self.path)))
+
+    def within(self, hole: Hole) -> str:
+        return self._render(hole).text
 
     def _render(self, hole: Hole) -> Rendered:
         result, position = Rendered(), hole.start

@@ -30,6 +30,7 @@ class Layout:
         self._inserted: dict[int, list[str]] = {}
         self._filled: set[cst.CSTNode] = set()
         self._removed: list[Statement] = []
+        self._combines = any(map(_has_combined, tree.nodes(cst.ImportFrom)))
         self._top = [
             (line, line.body[0])
             for line in _leading(tree.module)
@@ -48,6 +49,12 @@ class Layout:
         """Take aliases out of a statement and put names into it; an empty one goes altogether."""
         assert not isinstance(statement.names, cst.ImportStar)
         kept = [alias for alias in statement.names if alias not in gone]
+        if self.is_top_level(statement) and not self._combines:
+            here = _joining(kept, added)
+            apart = [item for item in added if item not in here]
+            if apart:
+                self.insert(apart)
+            added = here
         if not kept and not added:
             self._removed.append(statement)
         elif self._is_one_a_line(statement) and not self._fits_one_line(statement, len(kept) + len(added)):
@@ -94,6 +101,11 @@ class Layout:
         """A new statement at the place where the file's own order puts it; in a `try` with a second module to ask."""
         first = items[0]
         names = sorted((_name(item) for item in items if item.name), key=_sort_key)
+        parts = _by_alias(items) if names and not self._combines and not otherwise else [list(items)]
+        if len(parts) > 1:
+            for part in parts:
+                self.insert(part)
+            return
         if names:
             text = _wrapped(f"from {first.module} import ", names, self._tree.width)
         else:
@@ -258,7 +270,7 @@ class Layout:
         dots = len(item.module) - len(item.module.lstrip("."))
         key = (order or _by_kind)(_Key(dots, bool(item.name), item.module.lower()))
         for line, statement in among:
-            if (order or _by_kind)(_key(statement)) > key:
+            if (order or _by_kind)(_key(statement)) > key or _is_of_later_name(statement, item):
                 return tree.line_start(tree.span(line)[0]), "", ""
         return tree.line_end(tree.span(among[-1][0])[1] - 1), "", ""
 
@@ -280,6 +292,34 @@ def _leading(module: cst.Module) -> Iterable[cst.CSTNode]:
         if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
             return
         yield statement
+
+
+def _has_combined(statement: cst.ImportFrom) -> bool:
+    """Whether a statement imports something under another name beside others, which isort has apart unless told."""
+    names = () if isinstance(statement.names, cst.ImportStar) else statement.names
+    return len(names) > 1 and any(alias.asname is not None for alias in names)
+
+
+def _joining(kept: Sequence[cst.ImportAlias], added: Sequence[Import]) -> Sequence[Import]:
+    """Those that can stand in a statement with what is left of it, where names under an alias stand alone."""
+    if any(alias.asname is not None for alias in kept):
+        return ()
+    return [item for item in added if not item.alias] or ([] if kept else added[:1])
+
+
+def _by_alias(items: Sequence[Import]) -> list[list[Import]]:
+    """The names that keep theirs together, and each of the others alone, in the order of isort."""
+    plain = sorted((item for item in items if not item.alias), key=lambda item: _sort_key(item.name))
+    parts = [*([plain] if plain else []), *([item] for item in items if item.alias)]
+    return sorted(parts, key=lambda part: _sort_key(part[0].name))
+
+
+def _is_of_later_name(statement: Statement, item: Import) -> bool:
+    """Whether a statement imports from the same module, and only names that come behind in the order of isort."""
+    if isinstance(statement, cst.Import) or isinstance(statement.names, cst.ImportStar):
+        return False
+    first = dotted_name(statement.names[0].name)
+    return _full_module(statement) == item.module and bool(item.name) and _sort_key(first) > _sort_key(item.name)
 
 
 def _is_comment(line: str) -> bool:

@@ -148,10 +148,7 @@ def _is_use(tree: Tree, name: cst.Name) -> bool:
         return False
     if isinstance(parent, (cst.Attribute, cst.ImportFrom)):
         return not any(isinstance(node, (cst.Import, cst.ImportFrom)) for node in tree.ancestors(name))
-    # The fallback of an import is no use of it.
-    return not isinstance(parent, cst.AssignTarget) or not any(
-        isinstance(node, cst.ExceptHandler) for node in tree.ancestors(name)
-    )
+    return not isinstance(parent, cst.AssignTarget)
 
 
 def _exported(tree: Tree) -> Iterable[str]:

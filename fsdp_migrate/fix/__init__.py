@@ -11,9 +11,11 @@ from codemods.reading.raises import placed
 from ..fsdp1.files import holding, is_other_test
 from ..plan.context import PlannedFile, PlannedModel
 from .aliases import unused_aliases
+from .collapse import collapsed
 from .collect import Collected, Fixes
 from .leftovers import leftovers
 from .marks import marked
+from .unused_locals import unused_locals
 
 __all__ = ["Fixes", "fsdp2_lint", "make_fixes"]
 
@@ -29,6 +31,8 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, _written_by_rules(file))
     for file in files:
         made.take_all(file, unused_aliases(file, made))
+        made.take_all(file, collapsed(file, made))
+        made.take_all(file, unused_locals(file, made))
         made.take_all(file, leftovers(file, made))
     for file in naming:
         made.take_all(file, (Fix(findings=list(check.find(file))) for check in SKIPPED))

@@ -85,6 +85,7 @@ def measure(folder: Path) -> Row:
         _count_calls(row, report, folder, after)
         _count_lines(row, before, after)
         row.faults += _faults(report, folder, before, after)
+        _lay_out_packages(folder, copy, before)
         row.faults += _complaints(folder, copy, before)
         return row
 
@@ -158,6 +159,13 @@ def _staying(found: Mapping[str, Any]) -> list[str]:
     """The names that a finding says to stay torch's own: settings and policies, which are plain data."""
     names, _, said = found["message"].partition(" of torch.distributed.fsdp stays in use")
     return names.split(", ") if said else []
+
+
+def _lay_out_packages(folder: Path, copy: Path, names: Mapping[str, str]) -> None:
+    """Mark the folders of the copy that are packages, as ruff takes a file's own package for the project's."""
+    for outer in {outer for name in names for outer in Path(name).parents}:
+        if (folder / outer / "__init__.py").is_file():
+            (copy / outer / "__init__.py").touch()
 
 
 def _complaints(folder: Path, copy: Path, before: Mapping[str, str]) -> list[str]:

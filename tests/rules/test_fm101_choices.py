@@ -551,7 +551,6 @@ SPLATS = {
         """,
         """
         def wrap(model, zero2):
-            shared = dict(use_orig_params=True)
             return fully_shard(model, reshard_after_forward=False)
         """,
     ),

@@ -78,6 +78,13 @@ def test_ddp_or_fsdp_is_unwrapped_at_run_time() -> None:
     assert result.support == {"unwrap"}
 
 
+@pytest.mark.parametrize("flag", ["state.is_model_ddp", "use_ddp", "args.ddp and not cfg.fsdp"])
+def test_way_of_ddp_by_the_name_of_its_flag_is_unwrapped_at_run_time(flag: str) -> None:
+    lines = f"    if {flag}:\n        return model.module.config\n    return model.module.width\n"
+    after = f"    if {flag}:\n        return unwrap(model).config\n    return model.width\n"
+    assert rewrite(HEAD + lines).text.endswith(after)
+
+
 def test_model_with_a_module_of_its_own_is_not_asked_for_one() -> None:
     text = HEAD + '    return model.module if hasattr(model, "module") else model\n'
     owner = "\n\nclass Net:\n    def __init__(self, m):\n        self.module = m\n"

@@ -142,7 +142,7 @@ def test_class_of_the_users_own_called_like_the_new_one() -> None:
     text = "class FSDPModule:\n    pass\n\n\ndef ask(model):\n    return isinstance(model, {})"
     result = rewrite(HEAD + text.format("FSDP") + WRAP.format("FSDP"))
     assert "    return isinstance(model, fsdp2_FSDPModule)\n" in result.text
-    assert "import FSDPModule as fsdp2_FSDPModule, fully_shard\n" in result.text
+    assert "import FSDPModule as fsdp2_FSDPModule\nfrom torch.distributed.fsdp import fully_shard\n" in result.text
 
 
 def test_class_of_mixed_precision_goes_with_its_objects() -> None:

@@ -851,7 +851,7 @@ def test_one_that_is_left_beside_a_right_one_raises() -> None:
         """
     )
     result = rewrite(HEAD + text)
-    raised, left = one_line(result.text).splitlines()[8:10]
+    raised, left = one_line(result.text).splitlines()[9:11]
     assert raised.startswith('    raise NotImplementedError("fsdp-migrate FM101: build the optimizer below the wrap')
     assert left == "    model = FSDP(model)"
     assert "    fully_shard(other)\n" in result.text

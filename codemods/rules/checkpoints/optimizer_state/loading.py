@@ -36,7 +36,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     text, imports = ctx.quote(state), []
     if not sharded and not had_original_parameters(model, ctx):
         imports.append(ctx.named(Import(SUPPORT, "with_own_steps"), call))
-        text = f"{imports[-1].local}({text})"
+        text = f"{imports[-1].local}{text if text.startswith('(') else f'({text})'}"
     if ctx.wrapping.compiles(ctx.path):
         imports.append(ctx.named(Import(SUPPORT, "without_compiled_names"), call))
         text = f"{imports[-1].local}({text})"

@@ -1,0 +1,229 @@
+"""`mp = MixedPrecision(...)` of a function goes when the edits took its last use, and making it does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Fix
+from codemods.reading.layout import removal
+
+from ..edit.apply import Rendered
+from ..pyanalysis.tree import Tree
+from .collect import Collected, is_left
+
+_READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
+
+_MAKES_A_VALUE = frozenset({"dict", "list", "set", "tuple", "frozenset", "functools.partial"})
+_PLAIN = (
+    cst.Name,
+    cst.Integer,
+    cst.Float,
+    cst.SimpleString,
+    cst.ConcatenatedString,
+    cst.IfExp,
+    cst.BooleanOperation,
+    cst.UnaryOperation,
+    cst.Comparison,
+    cst.ComparisonTarget,
+    cst.Attribute,
+    cst.Tuple,
+    cst.List,
+    cst.Set,
+    cst.Dict,
+    cst.Element,
+    cst.DictElement,
+    cst.Arg,
+)
+"""What values consist of that can be made, or not made, without a difference."""
+
+
+def unused_locals(file: Context, made: Collected) -> Iterator[Fix]:
+    """One fix after the other: a variable can be all that uses another one."""
+    tried: set[tuple[cst.CSTNode, str]] = set()
+    while True:
+        rendered = made.rendered(file)
+        lost = dict.fromkeys(each for each in _lost_uses(file, made, rendered) if each not in tried)
+        if not lost:
+            return
+        try:
+            tree = Tree(file.path, rendered.text)
+        except cst.ParserSyntaxError:  # it is reported when the files are written
+            return
+        for function, name in lost:
+            tried.add((function, name))
+            gone = _statements(file, function, name, rendered)
+            if gone and _path(file, function) and not _is_read(tree, _path(file, function), name):
+                yield Fix(edits=_removals(file, gone))
+
+
+def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[tuple[cst.FunctionDef, str]]:
+    """The names in functions that are read in a place which is gone."""
+    edits = sorted((edit.start, edit.end) for edit in made.wanted[file.path].edits if edit.start < edit.end)
+    furthest = 0
+    starts = iter(edits)
+    following = next(starts, None)
+    for name in file.nodes(cst.Name):
+        start, end = file.span(name)
+        while following is not None and following[0] <= start:
+            furthest = max(furthest, following[1])
+            following = next(starts, None)
+        if end <= furthest and _is_read_at(file, name) and not is_left(file, name, rendered):
+            function = file.scope(name)
+            if isinstance(function, cst.FunctionDef):
+                yield function, name.value
+
+
+def _statements(
+    file: Context, function: cst.FunctionDef, name: str, rendered: Rendered
+) -> list[cst.SimpleStatementLine] | None:
+    """All that bind a variable of a function; None where one of them does more, or the variable is read otherwise."""
+    found: list[cst.SimpleStatementLine] = []
+    for node in file.inside(function):
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in _READS_LOCALS:
+            return None
+        if not isinstance(node, cst.Name) or node.value != name or _is_label(file, node):
+            continue
+        if _is_read_at(file, node):
+            if is_left(file, node, rendered):
+                return None
+            continue
+        statement = _binding(file, node)
+        if statement is None or file.scope(node) is not function:
+            return None
+        found.append(statement)
+    return [statement for statement in found if is_left(file, _target(statement), rendered)]
+
+
+def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:
+    """`name = value` that does nothing but this."""
+    holder = file.parent(target)
+    assignment = file.parent(holder) if isinstance(holder, cst.AssignTarget) else holder
+    line = file.parent(assignment) if assignment is not None else None
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+        return None
+    if isinstance(assignment, cst.Assign) and len(assignment.targets) == 1:
+        return line if _is_plain(file, assignment.value) else None
+    if isinstance(assignment, cst.AnnAssign) and assignment.target is target and assignment.value is not None:
+        return line if _is_plain(file, assignment.value) else None
+    return None
+
+
+def _target(line: cst.SimpleStatementLine) -> cst.Name:
+    assignment = line.body[0]
+    target = assignment.targets[0].target if isinstance(assignment, cst.Assign) else None
+    return cst.ensure_type(target or cst.ensure_type(assignment, cst.AnnAssign).target, cst.Name)
+
+
+def _is_plain(file: Context, value: cst.BaseExpression) -> bool:
+    return all(
+        isinstance(node, _PLAIN) or not isinstance(node, (cst.BaseExpression, cst.BaseElement)) or _makes(file, node)
+        for node in file.inside(value)
+    )
+
+
+def _makes(file: Context, node: cst.CSTNode) -> bool:
+    """Whether a call makes a plain object: FSDP1's settings, and Python's own containers."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, (cst.Name, cst.Attribute)):
+        return False
+    if isinstance(node.func, cst.Name) and node.func.value in _MAKES_A_VALUE:
+        return True
+    made = file.dotted(node.func) or ""
+    return made in _MAKES_A_VALUE or (
+        made.startswith("torch.distributed.fsdp.") and made.rpartition(".")[2] in _SETTINGS
+    )
+
+
+_SETTINGS = frozenset(
+    {
+        "BackwardPrefetch",
+        "CPUOffload",
+        "FullOptimStateDictConfig",
+        "FullStateDictConfig",
+        "LocalStateDictConfig",
+        "MixedPrecision",
+        "ShardedOptimStateDictConfig",
+        "ShardedStateDictConfig",
+        "ShardingStrategy",
+    }
+)
+
+
+def _removals(file: Context, gone: Collection[cst.CSTNode]) -> list[Edit]:
+    """The edits that take statements away, and each `if` that only chose between them."""
+    left = dict.fromkeys(gone)
+    for line in [*left]:
+        choice = _choice(file, line)
+        while choice is not None and _is_emptied(file, choice, left):
+            for inner in [each for each in left if each in set(file.inside(choice))]:
+                del left[inner]
+            left[choice] = None
+            choice = _choice(file, choice)
+    if any(_is_alone(file, statement) for statement in left):
+        return []
+    return [removal(file, statement) for statement in left]
+
+
+def _choice(file: Context, statement: cst.CSTNode) -> cst.If | None:
+    """The whole `if` that a statement is a branch of."""
+    block = file.parent(statement)
+    outer = file.parent(block) if isinstance(block, cst.IndentedBlock) else None
+    if isinstance(outer, cst.Else):
+        outer = file.parent(outer)
+    while isinstance(outer, cst.If) and isinstance(file.parent(outer), cst.If):
+        outer = file.parent(outer)
+    return outer if isinstance(outer, cst.If) else None
+
+
+def _is_emptied(file: Context, choice: cst.If, gone: Collection[cst.CSTNode]) -> bool:
+    if not _is_plain(file, choice.test) or any(line not in gone for line in choice.body.body):
+        return False
+    if isinstance(choice.orelse, cst.If):
+        return _is_emptied(file, choice.orelse, gone)
+    return choice.orelse is None or all(line in gone for line in choice.orelse.body.body)
+
+
+def _is_alone(file: Context, statement: cst.CSTNode) -> bool:
+    """Whether its block would be left empty."""
+    block = file.parent(statement)
+    return isinstance(block, cst.IndentedBlock) and len(block.body) == 1
+
+
+def _is_label(file: Context, name: cst.Name) -> bool:
+    """`b` of `a.b`, and `b` of `f(b=1)`."""
+    parent = file.parent(name)
+    if isinstance(parent, cst.Attribute):
+        return parent.attr is name
+    return isinstance(parent, cst.Arg) and parent.keyword is name
+
+
+def _is_read_at(file: Context, name: cst.Name) -> bool:
+    parent = file.parent(name)
+    if isinstance(parent, cst.AnnAssign):
+        return parent.target is not name
+    binds = (cst.AssignTarget, cst.Param, cst.FunctionDef, cst.ClassDef, cst.Global, cst.Nonlocal, cst.AsName)
+    if isinstance(parent, (*binds, cst.ImportAlias, cst.NameItem, cst.AugAssign)):
+        return False
+    return not _is_label(file, name)
+
+
+def _path(file: Context, function: cst.FunctionDef) -> tuple[str, ...]:
+    """`("Trainer", "save")`."""
+    outer = [node for node in file.ancestors(function) if isinstance(node, (cst.FunctionDef, cst.ClassDef))]
+    return tuple(node.name.value for node in (*reversed(outer), function))
+
+
+def _is_read(tree: Tree, path: tuple[str, ...], name: str) -> bool:
+    """Whether the new text of a function reads a name."""
+    for node in tree.names(name):
+        outer = [each for each in tree.ancestors(node) if isinstance(each, (cst.FunctionDef, cst.ClassDef))]
+        parent = tree.parents.get(node)
+        inside = tuple(each.name.value for each in reversed(outer))[: len(path)] == path
+        is_label = (isinstance(parent, cst.Attribute) and parent.attr is node) or (
+            isinstance(parent, cst.Arg) and parent.keyword is node
+        )
+        binds = isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.AnnAssign) and parent.target is node)
+        if inside and not is_label and not binds:
+            return True
+    return False

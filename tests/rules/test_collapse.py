@@ -1,0 +1,48 @@
+"""Choices whose sides the edits made the same are one of them; others stay as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import rewrite
+
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+
+STAYS = {
+    "sides that differ": "model._fsdp_wrapped_module.a if isinstance(model, FSDP) else model.b",
+    "a test that does more": "model._fsdp_wrapped_module.a if ask(model) else model.a",
+    "what is taken once or twice": "step(model) or step(model._fsdp_wrapped_module)",
+    "was the same before": "model.a if isinstance(model, FSDP) else model.a",
+}
+GOES = {
+    "model.net if not isinstance(model, FSDP) else model._fsdp_wrapped_module.net": "model.net",
+    "model._fsdp_wrapped_module if isinstance(model, FSDP) else model": "model",
+    "isinstance(model.a, Net) or (isinstance(model, FSDP) and isinstance(model._fsdp_wrapped_module.a, Net))": (
+        "isinstance(model.a, Net)"
+    ),
+    "hasattr(model, '_fsdp_wrapped_module') and ask(model._fsdp_wrapped_module, Net) or ask(model, Net)".replace(
+        "ask", "isinstance"
+    ): "isinstance(model, Net)",
+}
+
+
+def written(expression: str) -> str:
+    text = rewrite(f"{HEAD}def ask(net):\n    model = FSDP(net)\n    return {expression}\n").text
+    return text.partition("    return ")[2].strip()
+
+
+@pytest.mark.parametrize("expression", STAYS.values(), ids=STAYS)
+def test_stays(expression: str) -> None:
+    assert len(written(expression).split()) > 2
+
+
+@pytest.mark.parametrize(("before", "after"), GOES.items())
+def test_goes(before: str, after: str) -> None:
+    assert written(before) == after
+
+
+def test_test_around_a_choice() -> None:
+    test = "(\n        isinstance(m, Net)\n        or isinstance(m._fsdp_wrapped_module, Net)\n    )"
+    body = f"    if {test} and m.training:\n        print(m)\n"
+    text = rewrite(f"{HEAD}def ask(net):\n    m = FSDP(net)\n{body}").text
+    assert "    if (\n        isinstance(m, Net)\n    ) and m.training:" in text

@@ -1,0 +1,78 @@
+"""Variables that only a rewritten construct read go with it, where making their value does nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import code, rewrite
+
+HEAD = """\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP, MixedPrecision, ShardingStrategy
+
+"""
+
+STAYS = {
+    "read elsewhere": "keep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)\nprint(keep)",
+    "read in a function inside": (
+        "keep = cfg.peft\ndef ask():\n    return keep\nmodel = FSDP(net, use_orig_params=keep)"
+    ),
+    "a call": "keep = cfg.peft()\nmodel = FSDP(net, use_orig_params=keep)",
+    "a name given in an expression": "print(keep := cfg.peft)\nmodel = FSDP(net, use_orig_params=keep)",
+    "of several": "keep, other = cfg.peft, 1\nmodel = FSDP(net, use_orig_params=keep)\nprint(other)",
+    "a loop's": "for keep in (True, False):\n    print(cfg)\nmodel = FSDP(net, use_orig_params=keep)",
+    "one of its values is a call's": (
+        "keep = False\nif cfg.ask:\n    keep = ask()\nmodel = FSDP(net, use_orig_params=keep)"
+    ),
+    "the branch of a condition that asks": (
+        "keep = False\nif ask():\n    keep = True\nmodel = FSDP(net, use_orig_params=keep)"
+    ),
+    "what the function shows": "keep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)\nprint(locals())",
+    "global": "global keep\nkeep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
+    "never read": "keep = cfg.peft\nmodel = FSDP(net, use_orig_params=True)",
+}
+
+
+def function(body: str) -> str:
+    lines = body.splitlines()
+    return "def wrap(net, cfg):\n" + "".join(f"    {line}\n" for line in (*lines, "return model"))
+
+
+@pytest.mark.parametrize("body", STAYS.values(), ids=STAYS)
+def test_stays(body: str) -> None:
+    text = rewrite(HEAD + function(body)).text
+    assert sum("keep" in line for line in text.splitlines()) == sum("keep" in line for line in body.splitlines()) - (
+        "params=keep" in body
+    )
+
+
+GOES = {
+    "attributes": "keep = cfg.lora or cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
+    "with its type": "keep: bool = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
+    "one by the other": "peft = cfg.peft\nkeep = not peft\nmodel = FSDP(net, use_orig_params=keep)",
+    "set twice": "keep = {'a': 1}\nkeep = None\nmodel = FSDP(net, use_orig_params=keep)",
+    "chosen": (
+        "if cfg.peft:\n    keep = True\nelif cfg.lora:\n    keep = None\nelse:\n    keep = False\n"
+        "model = FSDP(net, use_orig_params=keep)"
+    ),
+    "changed": "keep = False\nif cfg.peft:\n    keep = True\nmodel = FSDP(net, use_orig_params=keep)",
+}
+
+
+@pytest.mark.parametrize("body", GOES.values(), ids=GOES)
+def test_goes(body: str) -> None:
+    assert rewrite(HEAD + function(body)).text.endswith(
+        code("def wrap(net, cfg):\n    model = fully_shard(net)\n    return model\n")
+    )
+
+
+def test_what_another_function_calls_the_same_stays() -> None:
+    other = "def other(cfg):\n    keep = cfg.peft\n    return keep\n\n\n"
+    result = rewrite(HEAD + other + function("keep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)"))
+    assert result.text.count("keep = cfg.peft") == 1
+
+
+def test_comment_about_it_goes_and_others_stay() -> None:
+    body = "# LoRA freezes some\nkeep = cfg.peft\n\n# now shard\nmodel = FSDP(net, use_orig_params=keep)"
+    text = rewrite(HEAD + function(body)).text
+    assert "# LoRA freezes some" not in text
+    assert "    # now shard\n    model = fully_shard(net)\n" in text
