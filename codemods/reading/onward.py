@@ -19,6 +19,10 @@ _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _BLOCKS = (cst.IndentedBlock, cst.Module, *_LINES)
 
 
+_STARTS = frozenset({"torch.distributed.elastic.multiprocessing.errors.record", "hydra.main"})
+"""Decorators of what a script starts: they run it once."""
+
+
 class Exit(Enum):
     """How a statement is left."""
 
@@ -114,7 +118,7 @@ class Way:
             return
         self._left.add((function, told))
         callers = ctx.callers(function.body)
-        if not callers or function.decorators:
+        if not callers or any(ctx.dotted(_called(each.decorator)) not in _STARTS for each in function.decorators):
             self.lost.append((ctx, function))
         for where, call in callers:
             self.behind(call, where, _told(function, call, told, where))
@@ -268,3 +272,7 @@ def _told(function: cst.FunctionDef, call: cst.Call, facts: Facts, where: Contex
     given |= {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
     told = [facts_of(given[fact.text], fact.holds, where) for fact in facts if fact.text in given]
     return NOTHING.union(*told)
+
+
+def _called(decorator: cst.BaseExpression) -> cst.BaseExpression:
+    return decorator.func if isinstance(decorator, cst.Call) else decorator

@@ -7,52 +7,89 @@ ends between two synchronisations changes the next one (last loss 3.045851 befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
+from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.reading.facts import NOTHING, Facts
 from codemods.reading.onward import Way
 from codemods.reading.program import others
 from codemods.reading.words import last_name, words
+from codemods.tables.optimizers import BOUND
 
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 _SIMPLE = (*_LINES, cst.BaseSmallStatement)
 
 
-def discard_gradients(
-    model: cst.BaseExpression,
-    ctx: Context,
-    starts: Iterable[cst.CSTNode],
-    facts: Facts = NOTHING,
-    last_turns: frozenset[cst.CSTNode] = frozenset(),
-) -> tuple[list[Edit], list[Import]]:
-    """The edits that drop the model's unsynchronised gradients behind each `zero_grad` that dropped them so far.
+@dataclass(frozen=True)
+class Unsynced:
+    """The backward passes of one `no_sync`, which leave gradients that no rank has but this one."""
 
-    `starts` are the backward passes that do not synchronise, `facts` what is true of a turn that has one. Raises
-    `NotStatic` where a `zero_grad` is not seen, or the model is not known beside it.
-    """
-    models = _accumulating(model, ctx)
-    way = Way(lambda node, where: _drops(node, where, models), _steps, last_turns=last_turns)
-    for start in starts:
-        way.behind(start, ctx, facts)
+    model: cst.BaseExpression
+    starts: Sequence[cst.CSTNode]
+    facts: Facts = NOTHING
+    """What is true of a turn that has one."""
+    last_turns: frozenset[cst.CSTNode] = frozenset()
+
+
+def drops_behind(left: Unsynced, ctx: Context) -> list[tuple[Context, cst.CSTNode]]:
+    """Each `zero_grad`, in whatever file, that can be the next that such gradients come to."""
+    models = _accumulating(left.model, ctx)
+    way = Way(lambda node, where: _drops(node, where, models), _steps, last_turns=left.last_turns)
+    for start in left.starts:
+        way.behind(start, ctx, left.facts)
     for where, function in way.lost:
         way.again(function, where)
     lost = [function for _, function in way.lost]
     unseen = [each for where, _ in way.lost for each in _of_others(where, lost, models)]
+    return [*dict.fromkeys([*way.found, *unseen])]
+
+
+def discard_gradients(left: Unsynced, ctx: Context) -> tuple[list[Edit], list[Import]]:
+    """The edits that drop the model's unsynchronised gradients behind each `zero_grad` that dropped them so far.
+
+    Another file's are its own to write. Raises `NotStatic` where a `zero_grad` is not seen, or the model is not known
+    beside it.
+    """
     edits, imports = [], []
-    for where, call in dict.fromkeys([*way.found, *unseen]):
+    for where, call in drops_behind(left, ctx):
         if not isinstance(call, cst.Call):
             raise NotStatic("`.grad` is set by hand")
         if where is not ctx:
-            raise NotStatic(f"{where.path.name} calls zero_grad")
-        if not isinstance(ctx.parent(call), cst.Expr) or not _is_known(model, call, ctx):
+            if model_beside(call, where) is None:
+                raise NotStatic(f"{where.path.name} calls zero_grad")
+            continue
+        model = left.model if _is_known(left.model, call, ctx) else model_beside(call, ctx)
+        if not isinstance(ctx.parent(call), cst.Expr) or model is None:
             raise NotStatic(f"`{ctx.code(call)}` drops them")
-        item = ctx.named(Import(SUPPORT, "discard_unsynced_gradients"), call)
-        edits.append(_behind(call, f"{item.local}({ctx.quote(model)})", ctx))
+        edit, item = discard(call, model, ctx)
+        edits.append(edit)
         imports.append(item)
     return edits, imports
+
+
+def discard(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> tuple[Edit, Import]:
+    """One more line behind a `zero_grad`."""
+    item = ctx.named(Import(SUPPORT, "discard_unsynced_gradients"), call)
+    return _behind(call, f"{item.local}({ctx.quote(model)})", ctx), item
+
+
+def model_beside(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """The model whose gradients a `zero_grad` of another file drops: its own, or the only one of its function."""
+    owner = cst.ensure_type(call.func, cst.Attribute).value
+    if not isinstance(ctx.parent(call), cst.Expr):
+        return None
+    if ModelKind.FSDP in ctx.kinds(owner):
+        return owner
+    function = ctx.scope(call)
+    if not isinstance(function, cst.FunctionDef) or not words(last_name(owner)) & BOUND:
+        return None
+    named = (node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and ctx.scope(node) is function)
+    models = {node.value: node for node in named if ModelKind.FSDP in ctx.kinds(node)}
+    found = next(iter(models.values()), None)
+    return found if len(models) == 1 and found is not None and ctx.same_meaning(found, call) else None
 
 
 def _of_others(

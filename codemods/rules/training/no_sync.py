@@ -60,8 +60,18 @@ from codemods.reading.last_turn import holds_on_last_turn
 from codemods.reading.layout import insertion, removal
 from codemods.reading.negation import conjuncts, negated
 from codemods.reading.onward import Way, set_in
+from codemods.reading.program import others
 from codemods.reading.sync_choice import SyncChoice, sync_choice
-from codemods.reading.unsynced import backwards_in, discard_gradients, is_backward, leaves_backward_behind
+from codemods.reading.unsynced import (
+    Unsynced,
+    backwards_in,
+    discard,
+    discard_gradients,
+    drops_behind,
+    is_backward,
+    leaves_backward_behind,
+    model_beside,
+)
 
 CODE = "FM201"
 
@@ -81,6 +91,14 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """A `zero_grad` in another file than the `no_sync` whose gradients it drops."""
+
+    call: cst.Call
+    model: cst.BaseExpression
+
+
+@dataclass(frozen=True)
 class Flag:
     """What is written in the place of a choice."""
 
@@ -92,7 +110,9 @@ class Flag:
     """Whether the flag is set back behind the block, because another backward would find it."""
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: Context) -> Match | Drop | None:
+    if isinstance(node, cst.Call):
+        return _drop(node, ctx)
     if not isinstance(node, cst.Attribute) or node.attr.value != "no_sync":
         return None
     held = ctx.kinds(node.value)
@@ -106,7 +126,18 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     return Match(node, node.value, held)
 
 
-def edit(found: Match, ctx: Context) -> Fix:
+def _drop(call: cst.Call, ctx: Context) -> Drop | None:
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
+        return None
+    model = model_beside(call, ctx)
+    return Drop(call, model) if model is not None and _is_dropping(call, ctx) else None
+
+
+def edit(found: Match | Drop, ctx: Context) -> Fix:
+    if isinstance(found, Drop):
+        line, item = discard(found.call, found.model, ctx)
+        message = "zero_grad drops what no_sync left unsynchronised, as under FSDP1"
+        return Fix([line], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item])
     call = ctx.parent(found.attribute)
     model = ctx.code(found.model)
     is_called = isinstance(call, cst.Call) and call.func is found.attribute
@@ -265,13 +296,8 @@ def _with_discards(
     found: Match, choice: SyncChoice | None, ctx: Context, edits: list[Edit], imports: list[Import], message: str
 ) -> Fix:
     """A loop that can end between two synchronisations: FSDP1's `zero_grad` dropped what was left over."""
-    starts: list[cst.CSTNode] = [found.attribute]
-    facts, last_turns = NOTHING, frozenset[cst.CSTNode]()
-    if choice is not None:
-        starts = [*backwards_in(choice.block.body, ctx)] or [choice.block]
-        facts, last_turns = _facts(choice, ctx), _last_turns(choice, ctx)
     try:
-        discards, support = discard_gradients(found.model, ctx, starts, facts, last_turns)
+        discards, support = discard_gradients(_left_by(found, choice, ctx), ctx)
     except NotStatic as reason:
         message += (
             "; gradients that the last turn left unsynchronised survive zero_grad() in FSDP2, FSDP1 dropped them"
@@ -280,6 +306,35 @@ def _with_discards(
         hint = "synchronise on the last batch too, or make the number of batches a multiple of the accumulation steps"
         return _rewritten(found, ctx, edits, imports, message, Level.MANUAL, hint)
     return _rewritten(found, ctx, [*edits, *discards], [*imports, *support], message)
+
+
+def _left_by(found: Match, choice: SyncChoice | None, ctx: Context) -> Unsynced:
+    if choice is None:
+        return Unsynced(found.model, [found.attribute])
+    starts: list[cst.CSTNode] = [*backwards_in(choice.block.body, ctx)]
+    starts = starts or [choice.block]
+    return Unsynced(found.model, starts, _facts(choice, ctx), _last_turns(choice, ctx))
+
+
+def _is_dropping(call: cst.Call, ctx: Context) -> bool:
+    """Whether a `zero_grad` is where another file's unsynchronised gradients went."""
+    for where in others(ctx, "no_sync"):
+        for attribute in where.nodes(cst.Attribute):
+            found = match(attribute, where)
+            if isinstance(found, Match) and _is_written(found, where):
+                left = _left_by(found, sync_choice(attribute, where), where)
+                if any(node is call for _, node in drops_behind(left, where)):
+                    return True
+    return False
+
+
+def _is_written(found: Match, ctx: Context) -> bool:
+    """Whether this `no_sync` becomes one that leaves gradients behind."""
+    call = ctx.parent(found.attribute)
+    is_called = isinstance(call, cst.Call) and call.func is found.attribute
+    if isinstance(call, cst.AssignTarget) or (ModelKind.FSDP not in found.held and not is_called):
+        return False
+    return not (_is_nested(found, ctx) or (isinstance(call, cst.Call) and _holds_forward_alone(call, ctx)))
 
 
 def _facts(choice: SyncChoice, ctx: Context) -> Facts:
@@ -327,6 +382,12 @@ def _manual(found: Match, ctx: Context, message: str) -> Fix:
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)])
 
 
-RULE: Rule[Match] = Rule(
-    CODE, "no-sync-context", __doc__, nodes=(cst.Attribute,), methods=("no_sync",), match=match, edit=edit
+RULE: Rule[Match | Drop] = Rule(
+    CODE,
+    "no-sync-context",
+    __doc__,
+    nodes=(cst.Attribute, cst.Call),
+    methods=("no_sync", "zero_grad"),
+    match=match,
+    edit=edit,
 )
