@@ -16,6 +16,7 @@ from . import (
     groups_by_name,
     index_writes,
     late_writes,
+    library_functions,
     low_precision_gradients,
     other_methods,
     parameter_attributes,
@@ -62,4 +63,5 @@ HAZARDS: tuple[Check, ...] = (
     other_methods.CHECK,
     parameter_attributes.CHECK,
     forward_on_one_rank.CHECK,
+    library_functions.CHECK,
 )

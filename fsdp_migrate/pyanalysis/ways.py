@@ -26,6 +26,8 @@ _SAME_MODULE = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"}
 )
 """`nn.Module` methods that return the module they are called on."""
+_GIVE_BACK = {"torch.compile": 0, "copy.copy": 0, "typing.cast": 1, "typing_extensions.cast": 1}
+"""Functions that give back what they are given, by the place of that argument."""
 _MAPPING = frozenset({"items", "keys", "pop", "update", "values"})
 """Methods of a `ModuleDict`, whose items are attributes as well."""
 _TAKES_OUT = frozenset({"get", "pop", "popleft", "setdefault"})
@@ -160,11 +162,9 @@ class Ways:
             yield from self._values.origins(tree, call.func.value)
             return
         library = self._program.symbols.dotted(tree, call.func)
-        if library == "torch.compile" and call.args:
-            yield from self._values.origins(tree, call.args[0].value)
-            return
-        if library == "copy.copy" and call.args:
-            yield from self._values.origins(tree, call.args[0].value)
+        place = _GIVE_BACK.get(library or "")
+        if place is not None and len(call.args) > place:
+            yield from self._values.origins(tree, call.args[place].value)
             return
         called, decisive = self._values.solver.both(lambda: self._called(tree, call))
         if decisive == []:

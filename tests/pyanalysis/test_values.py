@@ -44,6 +44,8 @@ CASES = [
         id="a subclass that overrides the method never runs it",
     ),
     pytest.param("import torch\na = torch.compile(x)\nask(a)\n", ["x"], id="torch.compile"),
+    pytest.param("from typing import cast\na = cast(int, x)\nask(a)\n", ["x"], id="typing.cast"),
+    pytest.param("from other import cast\na = cast(int, x)\nask(a)\n", ["cast(int, x)"], id="another cast"),
     pytest.param("ask(x.to(1).cuda().train())\n", ["x"], id="methods that return the module"),
 ]
 

@@ -355,6 +355,18 @@ WRONG = {
             "model.head.weight = model.embed.weight",
         )
     },
+    "library's function for FSDP1": (
+        "FM444",
+        """
+        from transformer_engine.pytorch.distributed import prepare_te_modules_for_fsdp
+
+
+        def main(net):
+            model = FSDP(net)
+            prepare_te_modules_for_fsdp(model)
+            return model
+        """,
+    ),
     "averaged by a copy": (
         "FM412",
         """

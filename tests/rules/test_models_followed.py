@@ -368,3 +368,8 @@ def test_function_for_fsdp2_models_of_its_own(annotation: str) -> None:
         "import FullyShardedDataParallel as FSDP", "import FSDPModule, FullyShardedDataParallel as FSDP"
     )
     assert "return model.state_dict()," in rewrite(text).text
+
+
+def test_a_cast_for_the_type_checker_is_the_model() -> None:
+    text = "from typing import cast\n" + HEAD + "\n\ndef use(net):\n    model = cast(torch.nn.Module, shard(net))\n"
+    assert rewrite(text + USE.format("model")).text.endswith(USED.format("model"))
