@@ -40,9 +40,10 @@ def build(net):
 
 ## Fix safety
 
-Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Code that takes
-`p.grad.to_local()` in the place of `p.grad` does what it did, collectives and all. Compare the norms of both
-programs: `fsdp-migrate check --run-gpus` does.
+Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Nothing is said of whole
+gradients that a function adds up over all ranks, of a model that is not seen to be wrapped: that is data parallelism
+of a plain model. Code that takes `p.grad.to_local()` in the place of `p.grad` does what it did, collectives and all.
+Compare the norms of both programs: `fsdp-migrate check --run-gpus` does.
 
 ## References
 
@@ -57,7 +58,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.leftover import uses_internals
-from codemods.reading.gradients import added_up_by_hand, collectives_on_gradients
+from codemods.reading.gradients import added_up_by_hand, averages_by_hand, collectives_on_gradients
 
 CODE = "FM402"
 
@@ -69,7 +70,9 @@ def find(ctx: Context) -> Iterator[Finding]:
     """
     for function in ctx.nodes(cst.FunctionDef):
         calls = collectives_on_gradients(function, ctx)
-        if calls and not added_up_by_hand(function, ctx) and not uses_internals(function, ctx):
+        if not calls or added_up_by_hand(function, ctx) or averages_by_hand(function, ctx):
+            continue
+        if not uses_internals(function, ctx):
             yield finding(
                 CODE,
                 Level.MANUAL,

@@ -10,6 +10,8 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, models_around, readings
+from codemods.reading.process_groups import is_default
+from codemods.reading.words import last_name
 
 _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor"})
 _ADDS = frozenset({"append", "extend", "insert", "add_", "copy_", "update", "put"})
@@ -17,6 +19,7 @@ _PLAIN = frozenset({"to_local", "full_tensor"})
 _SAME_VALUES = frozenset({"detach", "float", "double", "to"})
 _NORMS = frozenset({"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"})
 _SQUARED = re.compile(r"\*\*=?\s*2|\.(pow_?\(2|square_?\()")
+_FLATTENED = frozenset({"_flatten_dense_tensors", "flatten_dense_tensors"})
 _TWO = re.compile(r"(p=|ord=)?2(\.0*)?")
 
 
@@ -47,6 +50,50 @@ def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attrib
             return []
         found.append(attribute)
     return found
+
+
+def averages_by_hand(function: cst.FunctionDef, ctx: Context) -> bool:
+    """Whether whole gradients of models that are not seen to be wrapped are added up over all ranks.
+
+    That is data parallelism by hand, of a plain model: FSDP1's shards of different ranks are different parameters.
+    Adding them up failed with `use_orig_params=True`, and trained something else without it (0.125820 became 0.133134
+    in the second step, torch 2.13).
+    """
+    calls = collectives_on_gradients(function, ctx)
+    if not calls or not all(_adds_up(call, ctx) and _is_over_all(call, ctx) for call in calls):
+        return False
+    if not all(_is_whole(call.args[0].value, function, ctx) for call in calls):
+        return False
+    read = [n for n in ctx.inside(function) if isinstance(n, cst.Attribute) and n.attr.value == "grad"]
+    models = [model for gradient in read for model in models_around(gradient.value, ctx)]
+    return not any(ModelKind.FSDP in ctx.kinds(model) for model in models)
+
+
+def _is_whole(value: cst.BaseExpression, function: cst.FunctionDef, ctx: Context, depth: int = 4) -> bool:
+    """Whether a value is gradients themselves, or a list or one flat tensor of them: no norm, and nothing else."""
+    if isinstance(value, cst.Attribute):
+        return value.attr.value == "grad" or (value.attr.value == "data" and _is_whole(value.value, function, ctx))
+    if isinstance(value, cst.ListComp):
+        return _is_whole(value.elt, function, ctx)
+    if isinstance(value, cst.List):
+        return all(_is_whole(element.value, function, ctx) for element in value.elements)
+    if isinstance(value, cst.Call) and last_name(value.func) in _FLATTENED and len(value.args) == 1:
+        return _is_whole(value.args[0].value, function, ctx)
+    if not isinstance(value, cst.Name) or not depth:
+        return False
+    flows = (_flow(node) for node in ctx.inside(function) if not isinstance(node, cst.AugAssign))
+    made = [read for read, targets in flows if read is not None and value.value in map(ctx.code, targets)]
+    made = [each.elements[0].value if isinstance(each, cst.List) and len(each.elements) == 1 else each for each in made]
+    return bool(made) and all(
+        isinstance(m, cst.BaseExpression) and _is_whole(m, function, ctx, depth - 1) for m in made
+    )
+
+
+def _is_over_all(call: cst.Call, ctx: Context) -> bool:
+    """`all_reduce(x)`, over the default group."""
+    groups = [a.value for a in call.args[2:] if a.keyword is None]
+    groups += [a.value for a in call.args if a.keyword is not None and a.keyword.value == "group"]
+    return all(is_default(ctx, group) for group in groups)
 
 
 def _scopes(function: cst.FunctionDef, ctx: Context) -> set[cst.CSTNode]:

@@ -130,3 +130,38 @@ def test_norm_that_another_function_computes() -> None:
         f for f in rewrite(HEAD + "    norm_over_ranks(model)\n    return model\n" + text).findings if f.rule == "FM402"
     ]
     assert [(finding.level, finding.line) for finding in found] == [(Level.MANUAL, 19)]
+
+
+AVERAGES = [
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= 2",
+    "for p in model.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad.data, group=None)",
+    "grads = [p.grad.data for p in model.parameters()]\nflat = _flatten_dense_tensors(grads)\n"
+    "dist.all_reduce(flat)\nflat /= dist.get_world_size()",
+    "grads = []\nfor p in model.parameters():\n    grads.append(p.grad)\nfor grad in grads:\n    dist.all_reduce(grad)",
+]
+OTHER_SUMS = [
+    "for p in model.parameters():\n    dist.all_reduce(p.grad, group=model.group)",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad, op=dist.ReduceOp.MAX)",
+    "grads = [p.grad for p in model.parameters()]\ngrads = [norm_of(g) for g in grads]\n"
+    "for grad in grads:\n    dist.all_reduce(grad)",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad.abs())",
+]
+
+
+def unseen(text: str) -> set[str]:
+    """The rules that speak of a function whose model is not seen."""
+    function = "\n\ndef average(model):\n" + "".join(f"    {line}\n" for line in text.splitlines())
+    return {finding.rule for finding in rewrite(HEAD + "    return model\n" + function).findings}
+
+
+@pytest.mark.parametrize("text", AVERAGES)
+def test_data_parallelism_by_hand_is_a_plain_models(text: str) -> None:
+    """FSDP1's shards of different ranks are different parameters: a program that adds them up trains something else."""
+    assert "FM402" not in unseen(text)
+    wrapped = [f.rule for f in rewrite(HEAD + body(text)).findings if f.level is Level.MANUAL]
+    assert wrapped == ["FM402"]
+
+
+@pytest.mark.parametrize("text", OTHER_SUMS)
+def test_other_sums_of_gradients_may_be_of_shards(text: str) -> None:
+    assert "FM402" in unseen(text)

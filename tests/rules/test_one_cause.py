@@ -137,7 +137,7 @@ import torch.distributed as dist
 
 def average(model):
     for param in model.parameters():
-        dist.all_reduce(param.grad)
+        dist.all_reduce(param.grad.norm())
 """
 
 
