@@ -64,6 +64,7 @@ def test_every_option_can_be_set(tmp_path: Path) -> None:
         keep = "records"
         allow = ["S3"]
         fresh = true
+        expect = "same"
         html = "parity.html"
     """
     config = configured(tmp_path, text)
