@@ -19,7 +19,7 @@ from . import __version__, config
 from . import run_options as run
 from .config import Config, ConfigError
 from .console import err, out
-from .help import Grouped, WithProgramArguments
+from .help import FLOAT8_RECIPES, Grouped, WithProgramArguments, WithRecipe
 
 app = typer.Typer(
     help="Move PyTorch training programs from FSDP1 to FSDP2, and prove that they train the same.",
@@ -92,7 +92,7 @@ def rewrite(
     _finish(lambda: command.run(chosen, options, diff, output, stdin_filename))
 
 
-@app.command()
+@app.command(cls=WithRecipe)
 def upgrade(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(help="A training script that shards with fully_shard.", readable=False)],
@@ -103,6 +103,13 @@ def upgrade(
         ),
     ] = None,
     prefetch: Annotated[bool, typer.Option("--prefetch", help="Each unit is told which one comes next.")] = False,
+    float8: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[RECIPE]",
+            help="Linear layers compute in float8 (torchao): tensorwise, rowwise, rowwise_with_gw_hp.",
+        ),
+    ] = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
     exclude: Exclude = None,
@@ -119,7 +126,9 @@ def upgrade(
     options = _options(context)
     if diff and output:
         raise typer.BadParameter("--diff writes nothing: leave out --output")
-    given = {"reshard_after_forward": reshard_after_forward, "prefetch": prefetch}
+    if float8 is not None and float8 not in FLOAT8_RECIPES:
+        raise typer.BadParameter(f"--float8 takes one of {', '.join(FLOAT8_RECIPES)}, not {float8!r}")
+    given = {"reshard_after_forward": reshard_after_forward, "prefetch": prefetch, "float8": float8}
     asked = {name: str(value) for name, value in given.items() if value}
     _finish(lambda: command.run(script, asked, options, diff, output))
 

@@ -22,7 +22,7 @@ NOT_IN_A_DRY_RUN = frozenset(
 )
 CHECKS = (
     *("A", "E0", "H0", "S1", "S2", "S3", "S4", "N0", "N0b", "N1", "N2", "N3", "G0", "G1", "N4", "N4n"),
-    *("F", "R", "C", "X0"),
+    *("F", "R", "C", "X0", "X1"),
 )
 """The checks of a parity run that may be allowed to fail. Not V0: without it nothing was compared."""
 

@@ -38,5 +38,15 @@ class WithProgramArguments(Grouped):
         return super().parse_args(ctx, args)
 
 
+FLOAT8_RECIPES = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
+
+
+class WithRecipe(TyperCommand):
+    """`--float8` alone is `--float8=tensorwise`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"{each}={FLOAT8_RECIPES[0]}" if each == "--float8" else each for each in args])
+
+
 def _panel(param: Any) -> str:
     return getattr(param, "rich_help_panel", None) or _GENERAL

@@ -469,3 +469,15 @@ def test_upgrade_refuses(project: Path) -> None:
     assert run("upgrade", "train.py").exit_code == 2
     assert run("upgrade", "train.py", "--reshard-after-forward", "1").exit_code == 2
     assert run("check", "train.py", "--run-cpus", "2", "--expect", "less loss").exit_code == 2
+
+
+def test_float8_alone_is_tensorwise(project: Path) -> None:
+    text = UPGRADABLE + "    optimizer = torch.optim.SGD(model.parameters())\n    optimizer.step()\n"
+    (project / "train.py").write_text("import torch\n" + text)
+    alone, named = (
+        run("upgrade", "train.py", option, "--diff").stdout for option in ("--float8", "--float8=tensorwise")
+    )
+    assert alone == named
+    assert "+    optimizer.step()\n" not in alone
+    assert "precompute_float8_dynamic_scale_for_fsdp(model)" in alone
+    assert run("upgrade", "train.py", "--float8=columnwise").exit_code == 2

@@ -35,11 +35,34 @@ class Sharding:
     """Whether another way through the function shards it, too."""
 
     @property
+    def is_named(self) -> bool:
+        """Whether the model has a name before it is sharded."""
+        return place(self.root.args[0].value) is not None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether what `fully_shard` returns gets a name."""
+        return isinstance(self.file.parent(self.root), cst.Assign)
+
+    @property
     def statement(self) -> cst.SimpleStatementLine | None:
         """The statement of the root's call, where that is all of it: called, bound to a name, or returned."""
         small = self.file.parent(self.root)
         line = self.file.parent(small) if isinstance(small, (cst.Expr, cst.Assign, cst.Return)) else None
         return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+
+    @property
+    def first(self) -> cst.CSTNode | None:
+        """The statement with which the sharding begins, in the innermost block that holds all of it."""
+        calls = [*(unit.call for unit in self.units), self.root]
+        for block in self.file.ancestors(self.root):
+            if isinstance(block, (cst.IndentedBlock, cst.Module)):
+                inside = [set(self.file.inside(statement)) for statement in block.body]
+                places = [next((n for n, nodes in enumerate(inside) if call in nodes), None) for call in calls]
+                known = [place for place in places if place is not None]
+                if len(known) == len(calls):
+                    return block.body[min(known)]
+        return None
 
     def below(self, lines: Sequence[str]) -> list[Edit]:
         """Edits that put lines below the statement of the root; what it returns is returned behind them.
@@ -80,9 +103,7 @@ def shardings(ctx: Context) -> list[Sharding]:
             tuple(
                 Unit(call, loop)
                 for call, where, loop in calls
-                if where is not None
-                and (where.startswith(f"{model}.") or (where == model and loop is not None))
-                and comes_before(ctx, call, root)
+                if _is_part(where, loop, model) and comes_before(ctx, call, root)
             ),
             any(where == model and call is not root and ctx.scope(call) is ctx.scope(root) for call, where in roots),
         )
@@ -90,11 +111,40 @@ def shardings(ctx: Context) -> list[Sharding]:
     ]
 
 
+def _is_part(where: str | None, loop: cst.For | None, model: str) -> bool:
+    """Whether a call is for a part of a model. What is not seen is sharded for something: the next model below."""
+    return where is None or where.startswith(f"{model}.") or (where == model and loop is not None)
+
+
 def loops_without_root(ctx: Context) -> list[cst.Call]:
-    """Calls in a loop over modules to which no call for the whole model belongs: it may be one of them."""
-    known = {unit.call for sharding in shardings(ctx) for unit in sharding.units}
-    calls = [call for call in ctx.nodes(cst.Call) if _is_fully_shard(ctx, call)]
-    return [call for call in calls if call not in known and _place(ctx, call)[1] is not None]
+    """Calls for a part of something, in a loop most often, to which no call for the whole model belongs."""
+    found = shardings(ctx)
+    known = {unit.call for sharding in found for unit in sharding.units} | {sharding.root for sharding in found}
+    return [call for call in ctx.nodes(cst.Call) if _is_fully_shard(ctx, call) and call not in known]
+
+
+_DEPTH = 3
+
+
+def helpers(sharding: Sharding) -> list[str]:
+    """The functions that shard something else on the way to a model, or around its sharding: parts of it, mostly."""
+    ctx, scope = sharding.file, sharding.file.scope(sharding.root)
+    start = ctx.span(sharding.root)[0]
+    above = [call for call in ctx.calls(scope) if ctx.span(call)[0] < start]
+    found = [name for call in above for name in _sharding_functions(ctx, call, _DEPTH)]
+    for where, call in ctx.callers(sharding.root):
+        if any(_is_fully_shard(where, other) for other in where.calls(where.scope(call))):
+            found.append(getattr(getattr(scope, "name", None), "value", "this function"))
+    return found
+
+
+def _sharding_functions(ctx: Context, call: cst.Call, depth: int) -> Iterable[str]:
+    for where, function in ctx.runs(call):
+        inner = [each for each in where.inside(function.body) if isinstance(each, cst.Call)]
+        if any(_is_fully_shard(where, each) for each in inner):
+            yield function.name.value
+        elif depth:
+            yield from (name for each in inner for name in _sharding_functions(where, each, depth - 1))
 
 
 def argument(call: cst.Call, name: str) -> cst.Arg | None:
@@ -117,11 +167,19 @@ def _is_fully_shard(ctx: Context, call: cst.Call) -> bool:
 
 
 def _place(ctx: Context, call: cst.Call) -> tuple[str | None, cst.For | None]:
-    """The place of what is sharded; of a loop variable, or of a part of it, the place that is looped over."""
+    """The place of what is sharded; of a loop variable, or of a part of it, the place that is looped over.
+
+    `model` of `model = fully_shard(Net())`, and the text of an expression that has no name at all. None in a loop over
+    something that has none.
+    """
     module = wrapped_module(call)
     found = base(module) if module is not None else None
-    if module is not None and place(module) is None and found is not None:
-        found = f"{found}.{ctx.code(module)}"  # `model.layers[0]`: a part of `model.layers`
+    if module is not None and place(module) is None:
+        code = ctx.code(module)
+        # `model.layers[0]`: a part of `model.layers`
+        found = (
+            f"{found}.{code}" if found is not None and not isinstance(module, cst.Call) else known_as(ctx, call, code)
+        )
     innermost = None
     for node in ctx.ancestors(call):
         if found is not None and isinstance(node, cst.For) and found.split(".")[0] in set(bound(node.target)):

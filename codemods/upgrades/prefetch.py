@@ -111,7 +111,7 @@ def _obstacle(sharding: Sharding) -> str:
         return f"no part of `{sharding.model}` is sharded apart from it in this function: there is nothing to prefetch"
     if sharding.has_twin:
         return f"`{sharding.model}` is sharded in several ways"
-    if sharding.statement is None:
+    if sharding.statement is None or not (sharding.is_named or sharding.is_bound):
         return "the model is sharded inside of a longer expression"
     return ""
 

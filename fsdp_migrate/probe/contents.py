@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed._shard.sharded_tensor.api import ShardedTensor
 from torch.distributed.tensor import DTensor
 
+from fsdp_migrate.probe.float8 import local_part
 from fsdp_migrate.probe.layout import GlobalIndex, contiguous, of_dtensor, replicas_of, strides
 from fsdp_migrate.probe.sketch import sketch
 
@@ -43,7 +44,7 @@ def _leaves(prefix: str, value: object, above: tuple[int, ...]) -> Iterator[tupl
 
 def _entry(leaf: object, world: int) -> dict[str, object]:
     if isinstance(leaf, DTensor):
-        local = leaf.to_local().detach().reshape(-1)
+        local = local_part(leaf).detach().reshape(-1)
         pieces = [(local, of_dtensor(leaf))]
         return _tensor("DTensor", leaf, pieces, replicas_of(leaf, world))
     if isinstance(leaf, ShardedTensor):

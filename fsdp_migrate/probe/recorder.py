@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 
 from fsdp_migrate.probe.comm import CommCounter
 from fsdp_migrate.probe.flags import numeric_flags
+from fsdp_migrate.probe.float8 import float8_state, uses_float8
 from fsdp_migrate.probe.lineage import Lineage, Seen
 from fsdp_migrate.probe.meter import Meter
 from fsdp_migrate.probe.optimizers import (
@@ -61,6 +63,7 @@ class Recorder:
         self.uses: Uses | None = None
         self.outside: Outside | None = None
         self._structure_written = False
+        self._float8_noted: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
         self._with_first_gradient: set[str] = set()
         self.meter = Meter()
 
@@ -114,6 +117,7 @@ class Recorder:
             return
         if torch.is_grad_enabled():
             self._forwards += 1
+            self._note_float8(module)
             self._optimizers.called(next(number for number, root in self._roots() if root is module))
         elif self._gradients_wait:
             self._gradients_wait = False
@@ -232,6 +236,15 @@ class Recorder:
         for dtype in sorted(new):
             self.writer.write("loss_dtype", dtype=dtype)
         self._loss_dtypes |= new
+
+    def _note_float8(self, root: nn.Module) -> None:
+        """At a root's first forward, and the first behind each step: the scales must be those of the weights then."""
+        if not uses_float8() or self._float8_noted.get(root) == self.steps_made:
+            return
+        is_first = root not in self._float8_noted
+        self._float8_noted[root] = self.steps_made
+        with self.meter.set_aside():
+            self.writer.write("float8", first=is_first, **float8_state(root))
 
     def _take_losses(self) -> list[float]:
         losses, self._losses = self._losses, []

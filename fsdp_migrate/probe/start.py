@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
+from fsdp_migrate.probe.float8 import local_part
 from fsdp_migrate.probe.names import clean, join
 from fsdp_migrate.probe.settings import Settings
 from fsdp_migrate.probe.sketch import hashed, sketch
@@ -173,7 +173,7 @@ def _autocast_dtype(some: list[Piece]) -> str | None:
 
 
 def _digest(param: Tensor) -> float | None:
-    local = param.to_local() if isinstance(param, DTensor) else param
+    local = local_part(param)
     return None if local.is_meta else _edges(local)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from fsdp_migrate.probe.float8 import local_part
 from fsdp_migrate.probe.layout import GlobalIndex, contiguous, of_dtensor, replicas_of
 from fsdp_migrate.probe.names import clean
 from fsdp_migrate.probe.units import fsdp1_handles, fsdp1_names, fsdp2_groups, fsdp2_names, fsdp2_sharded, module_names
@@ -54,7 +55,7 @@ def plain_piece(fqn: str, param: Tensor, world: int) -> Piece:
     if isinstance(param, DTensor):
         grad = param.grad
         local_grad = grad.to_local().reshape(-1) if isinstance(grad, DTensor) else None
-        values = param.to_local().detach().reshape(-1)
+        values = local_part(param).detach().reshape(-1)
         return Piece(fqn, values, local_grad, of_dtensor(param), replicas_of(param, world), param.numel(), (id(param),))
     count = param.numel()
     flat_grad = None if param.grad is None else param.grad.detach().reshape(-1)
@@ -95,14 +96,14 @@ def _managed(root: nn.Module, prefix: str, world: int) -> Iterator[Piece]:
 
 def _is_freed(tensor: Tensor | None) -> bool:
     """Whether the program has given the memory back, of a frozen model that it is done with."""
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    local = local_part(tensor) if tensor is not None else None
     return local is not None and bool(local.numel()) and not local.untyped_storage().nbytes()
 
 
 def _dtensor_piece(fqn: str, param: DTensor, world: int) -> Piece:
     grad = param.grad
     local_grad = grad.to_local().detach().reshape(-1) if isinstance(grad, DTensor) else None
-    local = param.to_local().detach()
+    local = local_part(param).detach()
     return Piece(
         fqn, local.reshape(-1), local_grad, of_dtensor(param), replicas_of(param, world), param.numel(), (id(param),)
     )

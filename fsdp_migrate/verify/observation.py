@@ -72,6 +72,20 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Float8:
+    """The linear layers that compute in float8."""
+
+    linears: int
+    """In the model with the most."""
+    numel: int
+    """Elements of the weights that are gathered in float8."""
+    steps: int
+    """Forwards that were the first behind a step of an optimizer, where any weight is gathered in float8."""
+    precomputed: int
+    """Those at which each weight had a scale that was computed from it as it was."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One finished run."""
 
@@ -115,6 +129,8 @@ class Observation:
     written: tuple[str, ...]
     read_back: tuple[str, ...]
     """Files it read that an earlier run of the check had written."""
+    float8: Float8 | None
+    """None where torchao's float8 was not imported."""
     ends: tuple[str, ...]
     files: tuple[SavedFile, ...]
     uses: frozenset[Use]
@@ -171,10 +187,35 @@ def merge(ranks: list[RankRecords]) -> Observation:
         written=(*_paths(ranks, "outside", temporary=False), *_paths(ranks, "outside", temporary=True)),
         read_back=tuple(sorted({r["path"] for rank in ranks for r in rank.of("read_back")})),
         evaluated_before_step=_first_evaluation(lead),
+        float8=_float8(ranks),
         files=saved_files(ranks),
         uses=frozenset(Use(r["path"], r["line"], r["name"], r["sharded"]) for rank in ranks for r in rank.of("use")),
         ends=tuple(str((rank.end or {}).get("reason", "none")) for rank in ranks),
     )
+
+
+_ROUNDING = 1e-3
+"""Of a scale: it is computed in another precision than it is looked at here."""
+
+
+def _float8(ranks: list[RankRecords]) -> Float8 | None:
+    together = list(zip(*(rank.of("float8") for rank in ranks), strict=False))
+    if not together:
+        return None
+    first = [group[0] for group in together if group[0]["first"]]
+    behind = [group for group in together if not group[0]["first"] and group[0]["filled"]]
+    return Float8(
+        linears=max((record["linears"] for record in first), default=0),
+        numel=max((record["numel"] for record in first), default=0),
+        steps=len(behind),
+        precomputed=sum(_are_precomputed([record["filled"] for record in group]) for group in behind),
+    )
+
+
+def _are_precomputed(filled: list[list[float | None]]) -> bool:
+    """Whether the largest element of each weight, over all ranks, is the largest number of float8."""
+    largest = [max((part for part in parts if part is not None), default=0.0) for parts in zip(*filled, strict=True)]
+    return all(abs(each - 1.0) < _ROUNDING for each in largest)
 
 
 def _paths(ranks: list[RankRecords], kind: str, temporary: bool) -> tuple[str, ...]:

@@ -144,7 +144,28 @@ class ParityReport:
         return tuple(row.id for row in self.rows if row.mark is Mark.FAIL)
 
 
-_TELLING = ("V0", "A", "E0", "H0", "N0", "N0b", "S1", "S2", "N1", "N2", "N3", "G0", "G1", "N4", "N4n", "F", "R", "C")
+_TELLING = (
+    "V0",
+    "A",
+    "E0",
+    "H0",
+    "N0",
+    "N0b",
+    "S1",
+    "S2",
+    "N1",
+    "N2",
+    "N3",
+    "G0",
+    "G1",
+    "N4",
+    "N4n",
+    "X1",
+    "X0",
+    "F",
+    "R",
+    "C",
+)
 """Which of several failures is the headline: what would cause others first; counts and bytes, not named here, last."""
 
 

@@ -193,3 +193,16 @@ def test_two_models_and_another_file() -> None:
     result = upgraded_files(files, reshard_after_forward="8")
     assert result.files["parallel.py"] == files["parallel.py"].replace("(layer)", "(layer, reshard_after_forward=8)")
     assert result.summary == [("FM601", "rewritten", 5), ("FM601", "manual", 6)]
+
+
+def test_every_call_belongs_to_something_that_is_said() -> None:
+    text = program(
+        """
+        model = fully_shard(Net())
+        fully_shard(build())
+        for part in parts():
+            fully_shard(part)
+        """
+    )
+    result = upgraded(text, reshard_after_forward="8")
+    assert result.summary == [("FM601", "manual", 2), ("FM601", "manual", 3), ("FM601", "manual", 5)]

@@ -2,69 +2,168 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from codemods.upgrades import UPGRADES
+from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
 from fsdp_migrate.upgrade import upgrade
-from fsdp_migrate.verify import CheckRequest, Failure, ParityReport, Verdict
+from fsdp_migrate.verify import CheckRequest, Failure, Mark, ParityReport, Verdict
 from fsdp_migrate.verify.expectation import expectation
 from tests.verify.together import check_together
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-UNITS = {"reshard_after_forward": "2", "prefetch": "True"}
-CASES = {
-    **dict.fromkeys(("quickstart", "accumulation", "batch_norm", "mixed_precision"), (UNITS, "same")),
-    **dict.fromkeys(("trainer_class", "checkpoint", "own_list"), (UNITS, "same")),
-}
-"""What is asked for, and what may differ."""
 DIFF_LINES = 15
 
 
-def upgraded_copy(name: str, folder: Path) -> Path:
-    """A fixture's FSDP2 program with its upgrades."""
-    target = folder / name
-    shutil.copytree(FIXTURES / name / "fsdp2", target)
-    asked, _ = CASES[name]
-    report = upgrade([read_source(path) for path in program_files([target / "train.py"])], asked)
+@dataclass(frozen=True)
+class Case:
+    """A fixture, what is asked for, and what may differ then.
+
+    `sizes` replaces sizes of its model, in the program before and after: float8 takes multiples of 16.
+    """
+
+    fixture: str
+    asked: Mapping[str, str]
+    expect: str = "same"
+    sizes: tuple[tuple[str, str], ...] = ()
+    linears: int = 0
+    """How many layers compute in float8."""
+    steps: int = 20
+    slip: tuple[str, str] = ("", "")
+    """What is replaced in the upgraded program, as a person might get it wrong."""
+    caught_by: str = ""
+
+    @property
+    def name(self) -> str:
+        return "-".join((self.fixture, *self.asked, *filter(None, (self.caught_by,))))
+
+
+UNITS = {"reshard_after_forward": "2", "prefetch": "True"}
+PLAIN = ("quickstart", "accumulation", "batch_norm", "mixed_precision", "trainer_class", "checkpoint", "own_list")
+GPT = Path(__file__).parent / "gpt"
+"""An FSDP1 program in bf16, of sizes that float8 takes: it is migrated first."""
+SCALES = "        float8.precompute_float8_dynamic_scale_for_fsdp(model)\n"
+STEP = "        optimizer.step()\n"
+CASES = [
+    Case("gpt", {"float8": "tensorwise"}, "loss within 2%", linears=12, steps=50),
+    Case("gpt", {"float8": "rowwise"}, "loss within 2%", linears=12, steps=50),
+    Case("gpt", {"float8": "tensorwise"}, "loss within 2%", slip=(STEP + SCALES, SCALES + STEP), caught_by="X1"),
+    Case("gpt", {"float8": "tensorwise"}, "loss within 2%", slip=(SCALES, ""), caught_by="X1"),
+    Case("gpt", {"float8": "tensorwise"}, "loss within 2%", slip=("% 16", "% 999"), caught_by="X1"),
+    Case("gpt", {"float8": "tensorwise"}, "loss within 2%", slip=("lr=3e-3", "lr=4e-3"), caught_by="H0"),
+    Case("gpt", {"float8": "tensorwise"}, "same", steps=8, caught_by="N1"),
+    *(Case(fixture, UNITS) for fixture in PLAIN),
+    *(
+        Case(fixture, {"float8": recipe}, "loss within 2%", sizes, linears)
+        for recipe, fixture, sizes, linears in [
+            ("tensorwise", "quickstart", (("101, 13, 33, 3, 131", "96, 13, 48, 3, 128"),), 12),
+            ("rowwise", "quickstart", (("101, 13, 33, 3, 131", "96, 13, 48, 3, 128"),), 12),
+            ("tensorwise", "accumulation", (("width=37, hidden=51", "width=48, hidden=64"),), 6),
+            ("tensorwise", "checkpoint", (("width=27, hidden=45", "width=32, hidden=48"),), 6),
+            ("tensorwise", "helpers_package", (("width=39, heads=3, hidden=77", "width=48, heads=3, hidden=80"),), 12),
+            ("tensorwise", "mixed_precision", (("89, 11, 42, 3", "89, 11, 48, 3"), ("hidden=75", "hidden=80")), 15),
+            (
+                "tensorwise",
+                "trainer_class",
+                (("width: int = 35", "width: int = 48"), ("2 * width + 1", "2 * width")),
+                6,
+            ),
+        ]
+    ),
+]
+
+
+def laid_out(case: Case, folder: Path) -> Path:
+    """The fixture's FSDP2 program, with its sizes."""
+    if case.fixture == "gpt":
+        shutil.copytree(GPT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for change in migrate([read_source(folder / "train.py")], Options()).changes:
+            change.path.write_text(change.after)
+    else:
+        shutil.copytree(FIXTURES / case.fixture / "fsdp2", folder)
+    texts = {path: path.read_text() for path in folder.rglob("*.py")}
+    for old, new in case.sizes:
+        assert any(old in text for text in texts.values()), old
+        texts = {path: text.replace(old, new) for path, text in texts.items()}
+    for path, text in texts.items():
+        path.write_text(text)
+    return folder
+
+
+def upgraded_copy(case: Case, folder: Path) -> Path:
+    """The same with its upgrades."""
+    target = laid_out(case, folder)
+    report = upgrade([read_source(path) for path in program_files([target / "train.py"])], case.asked)
     assert not [finding for finding in report.findings if finding.level.value == "manual"]
     for change in report.changes:
-        change.path.write_text(change.after)
+        assert case.slip[0] in change.after
+        change.path.write_text(change.after.replace(*case.slip) if case.slip[0] else change.after)
     return target
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ParityReport | Failure]:
+def checked(tmp_path_factory: pytest.TempPathFactory) -> list[ParityReport | Failure]:
     root = tmp_path_factory.mktemp("upgrades")
     requests = {}
-    for name, (_, stated) in CASES.items():
-        target, before = upgraded_copy(name, root / "upgraded"), FIXTURES / name / "fsdp2"
-        requests[root / name] = CheckRequest(
+    for number, case in enumerate(CASES):
+        before = laid_out(case, root / f"before{number}")
+        after = upgraded_copy(case, root / f"after{number}")
+        requests[root / f"runs{number}"] = CheckRequest(
             original=before / "train.py",
-            rewritten=target / "train.py",
+            rewritten=after / "train.py",
             original_root=before,
-            rewritten_root=target,
+            rewritten_root=after,
             world_size=2,
-            expect=expectation(stated),
+            steps=case.steps,
+            expect=expectation(case.expect),
         )
-    return {home.name: report for home, report in check_together(requests).items()}
+    return list(check_together(requests).values())
 
 
 @pytest.mark.dist
-@pytest.mark.parametrize("name", CASES)
-def test_upgraded_program_trains_as_stated(name: str, checked: dict[str, ParityReport | Failure]) -> None:
-    report = checked[name]
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+def test_upgraded_program_trains_as_stated(number: int, checked: list[ParityReport | Failure]) -> None:
+    case, report = CASES[number], checked[number]
     assert isinstance(report, ParityReport), report
+    if case.caught_by:
+        assert report.verdict is Verdict.FAIL
+        assert case.caught_by in report.failed
+        return
     assert report.verdict is Verdict.PASS, f"{report.reason} {report.failed}"
     assert report.is_upgrade
+    seen = [row for row in report.rows if row.id == "X1"]
+    assert bool(seen) is bool(case.linears)
+    for row in seen:
+        assert row.mark is Mark.PASS
+        assert row.value.startswith(f"0 -> {case.linears},")
 
 
-@pytest.mark.parametrize("option", UNITS)
+@pytest.mark.dist
+def test_float8_layers_are_gathered_in_half_the_bytes(checked: list[ParityReport | Failure]) -> None:
+    report = checked[0]
+    assert isinstance(report, ParityReport)
+    rows = {row.id: row for row in report.rows}
+    before, after = map(int, re.findall(r"(\d+)(?: -> |$)", rows["S3"].detail)[-2:])
+    (numel,) = map(int, re.findall(r"(\d+) elements", rows["X1"].detail))
+    in_bf16 = 2 * numel * 2  # once in forward, once in backward
+    assert before - after == in_bf16 // 2
+
+
+ASKED = {"reshard_after_forward": "2", "prefetch": "True", "float8": "tensorwise"}
+
+
+@pytest.mark.parametrize("option", UPGRADES)
 def test_a_plain_program_changes_in_few_lines(option: str) -> None:
     path = FIXTURES / "quickstart" / "fsdp2" / "train.py"
-    (change,) = upgrade([read_source(path)], {option: UNITS[option]}).changes
-    before, after = change.before or "", change.after
-    assert len(set(after.splitlines()) ^ set(before.splitlines())) <= DIFF_LINES
+    (change,) = upgrade([read_source(path)], {option: ASKED[option]}).changes
+    before, after = (change.before or "").splitlines(), change.after.splitlines()
+    assert len([line for line in after if line not in before]) <= DIFF_LINES
+    assert len([line for line in before if line not in after]) <= 2

@@ -68,6 +68,7 @@ def run(api: str) -> Observation:
         outside=(),
         written=(),
         read_back=(),
+        float8=None,
         ends=("max_steps",) * 2,
         files=(),
         uses=frozenset(),

@@ -15,6 +15,7 @@ import torch
 from fsdp_migrate.probe.redirect.amp import redirect_amp
 from fsdp_migrate.probe.redirect.cuda_api import redirect_cuda_api
 from fsdp_migrate.probe.redirect.distributed import redirect_distributed
+from fsdp_migrate.probe.redirect.float8 import redirect_float8
 from fsdp_migrate.probe.redirect.fsdp import redirect_fsdp
 from fsdp_migrate.probe.redirect.modules import redirect_modules
 from fsdp_migrate.probe.redirect.tensors import redirect_tensors
@@ -33,3 +34,4 @@ def redirect_cuda_to_cpu(processes: int) -> None:
     redirect_modules()
     redirect_cuda_api(processes)
     redirect_tensors()
+    redirect_float8()

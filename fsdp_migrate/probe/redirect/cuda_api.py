@@ -82,7 +82,8 @@ def _devices(cuda: Any, processes: int) -> None:
     )
     cuda.get_device_properties = lambda *args, **kwargs: properties
     cuda.get_device_name = lambda *args, **kwargs: "cpu"
-    cuda.get_device_capability = lambda *args, **kwargs: (8, 0)
+    # A program that has torchao asks whether there is float8, which is emulated.
+    cuda.get_device_capability = lambda *args, **kwargs: (9, 0) if "torchao" in sys.modules else (8, 0)
     cuda.is_bf16_supported = lambda *args, **kwargs: True
     cuda.utilization = lambda *args, **kwargs: 0
 
@@ -99,7 +100,17 @@ def _memory(cuda: Any) -> None:
     cuda.memory._dump_snapshot = _nothing
 
 
-_WITH_KERNELS = ("torch", "bitsandbytes", "flash_attn", "xformers", "apex", "transformer_engine", "triton", "deepspeed")
+_WITH_KERNELS = (
+    "torch",
+    "bitsandbytes",
+    "flash_attn",
+    "xformers",
+    "apex",
+    "transformer_engine",
+    "triton",
+    "deepspeed",
+    "torchao",
+)
 """Packages with CUDA kernels of their own. They look whether there is a GPU, and would launch them."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fsdp_migrate.verify.checks.comparison import Comparison
 from fsdp_migrate.verify.checks.end import end_weights, memory_and_time
-from fsdp_migrate.verify.checks.expected import expected_loss
+from fsdp_migrate.verify.checks.expected import expected_loss, float8_layers
 from fsdp_migrate.verify.checks.files import files
 from fsdp_migrate.verify.checks.gradients import carried_over, gradient_owners, gradients, norms
 from fsdp_migrate.verify.checks.initial import initial_weights
@@ -44,9 +44,11 @@ _BIT_BY_BIT: frozenset[Check] = frozenset({first_loss, norms, gradients, traject
 
 def checks_for(comparison: Comparison) -> tuple[Check, ...]:
     """All checks; where a tolerance is stated for the loss, that in the place of those that know none."""
-    if comparison.expect is None or comparison.expect.loss is None:
+    if comparison.expect is None:
         return ALL
-    return (*(check for check in ALL if check not in _BIT_BY_BIT), expected_loss)
+    if comparison.expect.loss is None:
+        return (*ALL, float8_layers)
+    return (*(check for check in ALL if check not in _BIT_BY_BIT), expected_loss, float8_layers)
 
 
 __all__ = ["ALL", "Check", "Comparison", "checks_for"]

@@ -1,0 +1,112 @@
+"""Where a program lets its optimizers step, and what stands for a model there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Origin
+from codemods.reading.enclosing import is_self
+from codemods.reading.optimizers import is_named_optimizer, is_optimizer
+from codemods.reading.places import place
+from codemods.reading.words import last_name
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model, by the nodes that make it; and in the function that shards it, by its names there."""
+
+    made: frozenset[int]
+    file: Context
+    scope: cst.CSTNode
+    names: frozenset[str]
+
+    def name_in(self, ctx: Context, node: cst.CSTNode) -> str | None:
+        """The place that a node reads, if it can hold the model."""
+        if not isinstance(node, (cst.Name, cst.Attribute)) or is_self(node, ctx):
+            return None
+        where, holder = place(node), ctx.parent(node)
+        if where is None or (isinstance(holder, cst.Attribute) and holder.attr is node):
+            return None
+        if isinstance(holder, (cst.AssignTarget, cst.Param, cst.ImportAlias)):
+            return None
+        if isinstance(holder, cst.Arg) and holder.keyword is node:
+            return None
+        if any(id(origin.node) in self.made for origin in ctx.origins(node)):
+            return where
+        is_here = ctx.path == self.file.path and ctx.scope(node) is self.scope
+        return where if is_here and where in self.names else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of `optimizer.step()`, or of `scaler.step(optimizer)`."""
+
+    file: Context
+    call: cst.Call
+    optimizer: cst.BaseExpression
+
+    @property
+    def statement(self) -> cst.SimpleStatementLine | None:
+        """The statement that it is all of; None inside of a longer line."""
+        small = self.file.parent(self.call)
+        line = self.file.parent(small) if isinstance(small, (cst.Expr, cst.Assign)) else None
+        return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+
+    def below(self, text: str) -> Edit:
+        """Put a line below it. Only where there is a `statement`."""
+        assert self.statement is not None
+        start, end = self.file.whole_lines(self.statement)
+        indent = self.file.text[start : self.file.span(self.statement)[0]]
+        first = "" if self.file.text[:end].endswith("\n") else self.file.newline
+        return Edit(end, end, f"{first}{indent}{text}{self.file.newline}")
+
+    def trains(self, model: Trained) -> bool:
+        """Whether its optimizer is not seen to be made of other models."""
+        known = [o for o in self.file.origins(self.optimizer) if isinstance(o.node, cst.Call)]
+        given = [argument for origin in known for argument in _first_argument(origin)]
+        return not given or any(model.name_in(where, value) for where, value in given)
+
+    def name_of(self, model: Trained) -> str | None:
+        """What a model is called in the function of the step; None where nothing there stands for it."""
+        around = self.file.inside(self.file.scope(self.call))
+        found = {text for node in around if (text := model.name_in(self.file, node)) is not None}
+        return min(found, key=lambda text: (len(text), text), default=None)
+
+
+def optimizer_steps(ctx: Context) -> Iterator[Step]:
+    """All of the program, schedulers left out."""
+    for where, attribute in ctx.attributes("step"):
+        call = where.parent(attribute)
+        if not isinstance(call, cst.Call) or call.func is not attribute:
+            continue
+        if call.args and _is_scaler(where, attribute.value):
+            yield Step(where, call, call.args[0].value)
+        elif _is_optimizer(where, attribute.value):
+            yield Step(where, call, attribute.value)
+
+
+def _first_argument(origin: Origin) -> Iterator[tuple[Context, cst.CSTNode]]:
+    """What stands for a model in the arguments of a call that makes an optimizer."""
+    call = origin.node
+    assert isinstance(call, cst.Call)
+    for argument in call.args:
+        for node in origin.file.inside(argument.value):
+            if isinstance(node, cst.Attribute) and node.attr.value in ("parameters", "named_parameters"):
+                yield origin.file, node.value
+
+
+def _is_scaler(ctx: Context, node: cst.BaseExpression) -> bool:
+    made = [o for o in ctx.origins(node) if isinstance(o.node, cst.Call)]
+    return any(last_name(o.node.func).endswith("GradScaler") for o in made if isinstance(o.node, cst.Call)) or (
+        last_name(node).endswith("scaler")
+    )
+
+
+def _is_optimizer(ctx: Context, node: cst.BaseExpression) -> bool:
+    made = [o for o in ctx.origins(node) if isinstance(o.node, cst.Call)]
+    if made:
+        return any(is_optimizer(o.file, o.node) for o in made if isinstance(o.node, cst.Call))
+    return is_named_optimizer(last_name(node))
