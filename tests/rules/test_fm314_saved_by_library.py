@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import rewrite
+from ..helpers import meaning, rewrite
 
 HEAD = """\
 from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
@@ -74,3 +74,48 @@ def test_the_other_way_of_a_test_for_a_wrapped_part(asked: str, is_found: bool) 
 def test_a_model_that_is_wrapped_for_sure_has_no_other_way() -> None:
     body = "if isinstance(model.base, FSDP):\n        pass\n    else:\n        model.save_pretrained(path)"
     assert found(body) == [Level.MANUAL]
+
+
+PEFT = "from peft import get_peft_model\n" + HEAD
+GATHERED = "state_dict=get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+
+
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        ("model.save_pretrained(path)", f"model.save_pretrained(path, {GATHERED})"),
+        ("model.module.save_pretrained(path)", f"model.save_pretrained(path, {GATHERED})"),
+        (
+            "model.save_pretrained(path, safe_serialization=False)",
+            f"model.save_pretrained(path, safe_serialization=False, {GATHERED})",
+        ),
+    ],
+)
+def test_a_library_that_takes_a_state_dict_is_given_one(body: str, after: str) -> None:
+    result = rewrite(PEFT + f"    {body}\n")
+    assert meaning(result.text).endswith(f"    {after}")
+    assert [f.level for f in result.findings if f.rule == "FM314"] == [Level.REVIEW]
+
+
+def test_what_may_be_no_sharded_model_is_read_by_any_models_function() -> None:
+    text = "import peft\n" + PARTS[: PARTS.index("    if")] + "    model.save_pretrained(path)\n"
+    assert rewrite(text).text.endswith("    model.save_pretrained(path, state_dict=whole_state_dict(model))\n")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "model.push_to_hub(path)",
+        "model.save_pretrained(*path)",
+        "if dist.get_rank() == 0:\n        model.save_pretrained(path)",
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        model.save_pretrained(path)",
+    ],
+)
+def test_what_cannot_be_given_one_is_a_persons(body: str) -> None:
+    text = "import torch.distributed as dist\n" + PEFT + f"    {body}\n"
+    assert [f.level for f in rewrite(text).findings if f.rule == "FM314"] == [Level.MANUAL]
+
+
+def test_a_library_that_passes_over_a_state_dict_is_not_given_one() -> None:
+    text = "import diffusers\n" + PEFT + "    model.save_pretrained(path)\n"
+    assert [f.level for f in rewrite(text).findings if f.rule == "FM314"] == [Level.MANUAL]
