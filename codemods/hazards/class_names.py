@@ -47,7 +47,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.manual import is_constructor
 from codemods.reading.places import base, bound
+from codemods.reading.wrapped import wrapped_module
 
 CODE = "FM411"
 
@@ -114,6 +116,8 @@ def _class_of(node: cst.BaseExpression) -> cst.BaseExpression | None:
 
 def _is_in_model(ctx: Context, module: cst.BaseExpression, depth: int = _DEPTH) -> bool:
     """A wrapped model, the variable of a loop over the modules of one, or a parameter that is given either."""
+    if _is_wrapped_below(module, ctx):
+        return False
     if ModelKind.FSDP in ctx.kinds(module):
         return True
     name = base(module)
@@ -129,6 +133,32 @@ def _is_in_model(ctx: Context, module: cst.BaseExpression, depth: int = _DEPTH) 
         return False
     given = ctx.passed_to(module, name)
     return any(_is_in_model(where, each, depth - 1) for where, _, each in given) or _is_applied(ctx, module)
+
+
+def _is_wrapped_below(module: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a parameter of a function is wrapped below all places of it that come to this one.
+
+    What the constructor gets is no FSDP model yet, whatever its caller calls the result.
+    """
+    if not isinstance(module, cst.Name):
+        return False
+    inner = ctx.scope(module)
+    places: list[cst.CSTNode] = [module]
+    for function in (outer for outer in ctx.ancestors(module) if isinstance(outer, cst.FunctionDef)):
+        if module.value in {param.name.value for param in function.params.params}:
+            wraps = [call for call in ctx.calls(function) if is_constructor(ctx, call) and ctx.scope(call) is function]
+            given = [call for call in wraps if _is_named(wrapped_module(call), module.value)]
+            ends = [ctx.span(call)[0] for call in given]
+            return bool(ends) and all(ctx.span(place)[0] < min(ends) for place in places)
+        if function is not inner and inner is not None:
+            return False
+        places = [used for where, used in ctx.references_to(function) if where is ctx] or places
+        inner = ctx.scope(function)
+    return False
+
+
+def _is_named(module: cst.BaseExpression | None, name: str) -> bool:
+    return isinstance(module, cst.Name) and module.value == name
 
 
 def _walks_model(ctx: Context, iterated: cst.BaseExpression, depth: int) -> bool:

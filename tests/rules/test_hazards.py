@@ -667,3 +667,35 @@ def test_the_name_of_the_class_in_the_wrapper_is_another_one(name: str) -> None:
 def test_the_shape_of_a_mock_is_no_attribute_of_a_parameter() -> None:
     text = "def use(net):\n    net.weight.shape = [1]\n    model = FSDP(net)\n    return model, net.weight.shape\n"
     assert "FM441" not in {finding.rule for finding in rewrite(HEAD + text).findings}
+
+
+LOOKED_FOR = """
+class Worker:
+    def prepare(self):
+        self.net = wrap(self.net, ["Block"])
+
+
+def wrap(net, names):
+    def find(name):
+        for module in net.modules():
+            if module.__class__.__name__ == name:
+                return module.__class__
+
+    {above}
+    model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy(classes))
+    {below}
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "is_found"),
+    [
+        ("classes = {find(name) for name in names}", "print(names)", False),
+        ("classes = {find(name) for name in names}", "print(find('Block'))", True),
+    ],
+)
+def test_a_module_that_is_wrapped_below_is_none_yet(above: str, below: str, is_found: bool) -> None:
+    """The attribute that a caller puts the result into is what it gave, too."""
+    rules = {finding.rule for finding in rewrite(HEAD + code(LOOKED_FOR.format(above=above, below=below))).findings}
+    assert ("FM411" in rules) is is_found
