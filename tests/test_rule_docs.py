@@ -13,7 +13,7 @@ from fsdp_migrate import suppress
 from fsdp_migrate.pipeline import Options
 from fsdp_migrate.rulebook import rulebook
 
-from .helpers import contract, rewrite
+from .helpers import contract, rewrite, rewrite_files
 from .upgrades.upgraded import upgraded
 
 CHECKS = [*HAZARDS, *SKIPPED, *FSDP2_LINT]
@@ -57,11 +57,12 @@ def test_headings_are_all_there_in_order(code: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_example_becomes_what_is_to_be_used_instead(rule) -> None:  # type: ignore[no-untyped-def]
-    result = rewrite(snippet(rule.docs, "Example"), ASKED_FOR.get(rule.code))
+    beside = {"fsdp2_support.py": ""} if "fsdp2_support" in snippet(rule.docs, "Use instead") else {}
+    result = rewrite_files({"train.py": snippet(rule.docs, "Example"), **beside}, ASKED_FOR.get(rule.code))
     assert rule.code in {finding.rule for finding in result.findings}
     decided_by_a_person = {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
     assert decided_by_a_person == set()
-    assert result.text == snippet(rule.docs, "Use instead")
+    assert result.after["train.py"] == snippet(rule.docs, "Use instead")
 
 
 @pytest.mark.parametrize(("name", "upgrade"), UPGRADES.items(), ids=UPGRADES)

@@ -69,9 +69,12 @@ def write(
     errors: list[FileError] = []
     failed: set[Path] = set()
     supports: dict[Path, support.Asked] = {}
-    for group in groups:
+    asking = [{path.parent for path in group if _asks_for_support(pending.get(path))} for group in groups]
+    beside = {path.parent for path in program.texts if support.is_support_file(path)}
+    for index, group in enumerate(groups):
+        others = beside.union(*asking[:index], *asking[index + 1 :])
         try:
-            changes += _of_group(program, pending, group, search, supports)
+            changes += _of_group(program, pending, group, search, supports, not others.isdisjoint(asking[index]))
         except Fault as fault:
             errors.append(FileError(fault.path, str(fault), _HINT))
             failed.update(group)
@@ -86,6 +89,7 @@ def _of_group(
     group: Sequence[Path],
     search: SearchPath,
     supports: dict[Path, support.Asked],
+    is_shared: bool,
 ) -> list[Change]:
     texts = program.texts
     wanted = {path: pending[path] for path in group if path in pending}
@@ -93,7 +97,7 @@ def _of_group(
     tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
     users = [path for path, result in tidied.items() if result.support]
     if len(users) == 1 and not any(map(support.is_support_file, group)):
-        own = own_text(tidied[users[0]])
+        own = own_text(tidied[users[0]], is_shared)
         if own is not None:
             (path,), users = users, []
             wanted_here = {item for item in touched[path].imports if item.module != SUPPORT} | own.imports
@@ -122,6 +126,10 @@ def _of_group(
         home = places[path].path
         supports[home] = support.joined(supports.get(home, {}), tidied[path].support)
     return changes
+
+
+def _asks_for_support(wanted: Pending | None) -> bool:
+    return wanted is not None and any(item.module == SUPPORT for item in wanted.imports)
 
 
 def _tidied(program: Program, path: Path, wanted: Pending) -> Tidied:

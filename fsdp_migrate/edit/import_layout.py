@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
 import libcst as cst
@@ -27,7 +27,7 @@ class Layout:
         self._tree = tree
         self._own = own
         self._edits: list[Edit] = []
-        self._inserted: dict[int, list[str]] = {}
+        self._inserted: dict[int, list[tuple[str, str, str]]] = {}
         self._filled: set[cst.CSTNode] = set()
         self._removed: list[Statement] = []
         self._combines = any(map(_has_combined, tree.nodes(cst.ImportFrom)))
@@ -82,7 +82,7 @@ class Layout:
         for module in modules:
             names = sorted((_name(item) for item in items if item.module == module), key=_sort_key)
             text = _wrapped(f"from {module} import ", names, tree.width, len(indent)).replace("\n", f"\n{indent}")
-            self._inserted.setdefault(offset, []).append(indent + text)
+            self._inserted.setdefault(offset, []).append(("", indent + text, ""))
         self._filled.add(tree.parents[tree.parents[statement]])
 
     def rename_fallback(self, statement: Statement, gone: Collection[str], names: Collection[str]) -> None:
@@ -115,14 +115,17 @@ class Layout:
             indented = "\n    ".join(text.split("\n")), "\n    ".join(second.split("\n"))
             text = f"try:\n    {indented[0]}\nexcept ImportError:  # started from its own folder\n    {indented[1]}"
         offset, before, after = self._place(first)
-        lines = self._inserted.setdefault(offset, [])
-        lines.append(before + text + after)
+        self._inserted.setdefault(offset, []).append((before, text, after))
 
     def text(self) -> str:
         """The file with all changes made."""
         edits = [*self._edits, *self._removals()]
         for offset, statements in self._inserted.items():
-            joined = "".join(f"{statement}\n" for statement in statements)
+            joined = "".join(
+                f"{before if index == 0 else ''}{text}\n{after if index == len(part) - 1 else ''}"
+                for part in _of_one_group(statements)
+                for index, (before, text, after) in enumerate(part)
+            )
             edits.append(Edit(offset, offset, joined.replace("\n", self._tree.newline)))
         text, position, written = self._tree.text, 0, ""
         for edit in sorted(edits):
@@ -320,6 +323,13 @@ def _is_of_later_name(statement: Statement, item: Import) -> bool:
         return False
     first = dotted_name(statement.names[0].name)
     return _full_module(statement) == item.module and bool(item.name) and _sort_key(first) > _sort_key(item.name)
+
+
+def _of_one_group(statements: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str, str, str]]]:
+    """Statements that come to stand at one place, by whether they are of the standard library."""
+    yield from (
+        list(part) for _, part in groupby(statements, key=lambda each: _group(each[1].split()[1].split(".")[0]))
+    )
 
 
 def _is_comment(line: str) -> bool:

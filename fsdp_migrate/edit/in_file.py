@@ -9,14 +9,18 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Import
+from codemods.tables.names import CONFIGS, PACKAGE
 
 from .. import support
 from ..pyanalysis.scopes import Binds
 from ..pyanalysis.tree import Tree
-from .imports import Tidied, is_bound
+from .imports import Tidied, is_bound, is_vocabulary
 
 _LINES = 40
 """More than these are better kept in a file of their own."""
+
+_SHORT = 20
+"""The same for what is not about the wrap: it is read past on the way to what the file is for."""
 
 _BESIDE_THE_WRAP = frozenset(
     {"broadcast_unit", "initialize_unit", "policy_units", "post_order", "reset_unit", "units_by_size"}
@@ -32,18 +36,33 @@ class OwnText:
     imports: frozenset[Import]
 
 
-def own_text(tidied: Tidied) -> OwnText | None:
-    """The functions put above the first statement that uses them; None where they need a file of their own."""
+def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
+    """The functions put above the first statement that uses them; None where they need a file of their own.
+
+    With `is_shared` there is such a file, for this program or another one of the run: it takes all but what belongs to
+    the wrap.
+    """
     asked = tidied.support
     names = asked.keys()
-    if not names <= _BESIDE_THE_WRAP:
+    if not names or any(map(is_vocabulary, names)):
         return None
     needed = support.cut(asked)
+    length = sum(len(each.text.splitlines()) + 2 for each in needed) - 2
+    if not all(_is_function(each.text) for each in needed):
+        return None
+    if not _is_annotated(tidied.tree):
+        needed = [support.unannotated(each) for each in needed]
     body = "\n\n\n".join(each.text for each in needed)
     wanted = {item for each in needed for item in support.imports_of(each)}
     renamed = any(item.alias for item in tidied.additions if item.module == SUPPORT)
-    short = len(body.splitlines()) <= _LINES and all(_is_function(each.text) for each in needed)
-    if renamed or not short or _binds_otherwise(tidied.tree, {each.name for each in needed}, wanted):
+    limit = _LINES if names <= _BESIDE_THE_WRAP else 0 if is_shared else _SHORT
+    names_fsdp1 = any(item.module == PACKAGE and item.name in CONFIGS for item in wanted)
+    if (
+        renamed
+        or names_fsdp1
+        or length > limit
+        or _binds_otherwise(tidied.tree, {each.name for each in needed}, wanted)
+    ):
         return None
     user = _first_user(tidied.tree, names)
     if user is None:
@@ -53,6 +72,16 @@ def own_text(tidied: Tidied) -> OwnText | None:
     text = (indented + "\n\n\n").replace("\n", tree.newline)
     at = _start(tree, user)
     return OwnText(tree.text[:at] + text + tree.text[at:], frozenset(wanted))
+
+
+def _is_annotated(tree: Tree) -> bool:
+    """Whether half of a file's functions, or more, say what they take or give."""
+    functions = tree.nodes(cst.FunctionDef)
+    said = sum(
+        each.returns is not None or any(param.annotation is not None for param in each.params.params)
+        for each in functions
+    )
+    return said * 2 >= len(functions)
 
 
 def _is_function(text: str) -> bool:

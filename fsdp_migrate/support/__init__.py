@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from codemods.api import SUPPORT as NAME
-from fsdp_migrate.support.compose import compose, imports_of, joined, parse, unserved, update
+from fsdp_migrate.support.compose import compose, imports_of, joined, parse, unannotated, unserved, update
 from fsdp_migrate.support.cut import Asked, asked_by, cut, everything
 from fsdp_migrate.support.library import available
 
@@ -19,6 +19,7 @@ __all__ = [
     "is_support_file",
     "joined",
     "parse",
+    "unannotated",
     "unserved",
     "update",
 ]

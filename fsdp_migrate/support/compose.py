@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator
 from codemods.api import Import
 
 from .cut import Asked, asked_by, cut, defaults
+from .layout import without_types
 from .library import Definition, available, library, read
 
-DOCSTRING = '''"""What this program used of FSDP1, on FSDP2 (`fully_shard`).
-
-Written by fsdp-migrate, and yours from here on: it needs only torch, and a later run keeps what you change.
-"""
+DOCSTRING = '''"""What this program used of FSDP1, on FSDP2; written by fsdp-migrate, yours to edit."""
 '''
 
 
@@ -28,6 +26,11 @@ def imports_of(definition: Definition) -> list[Import]:
         name, _, alias = (names or module.removeprefix("import ")).partition(" as ")
         found.append(Import(module, name, alias) if names else Import(name, "", alias))
     return found
+
+
+def unannotated(definition: Definition) -> Definition:
+    """A function without the types in it."""
+    return read(without_types(definition.text)).definitions[definition.name]
 
 
 def compose(asked: Asked) -> str:

@@ -17,6 +17,29 @@ def laid_out(text: str, name: str, gone: Mapping[str, Collection[str]], order: M
     return _joined(module.code, {each for each in gone if gone[each]})
 
 
+def without_types(text: str) -> str:
+    """A function as a file has it whose own functions say nothing of types."""
+    lines = (line.partition("  # type: ignore")[0] for line in text.split("\n"))
+    module = cst.parse_module("\n".join(lines)).visit(_Annotations())
+    return _joined(module.code, {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)})
+
+
+class _Annotations(cst.CSTTransformer):
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+        if updated_node.default is None:
+            return updated_node.with_changes(annotation=None)
+        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+        return updated_node.with_changes(annotation=None, equal=equal)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        return updated_node.with_changes(returns=None)
+
+    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.Assign | cst.AnnAssign:
+        if updated_node.value is None:
+            return updated_node
+        return cst.Assign([cst.AssignTarget(updated_node.target)], updated_node.value)
+
+
 class _Parameters(cst.CSTTransformer):
     def __init__(self, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> None:
         self.name = name

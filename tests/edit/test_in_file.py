@@ -29,7 +29,7 @@ def test_what_only_the_wrap_needs_stands_above_it() -> None:
 
 def test_in_the_file_s_own_steps() -> None:
     result = rewrite(HEAD + WRAP.replace("    ", "  "))
-    assert "\n  units: list[nn.Module] = []\n\n  def visit(module: nn.Module) -> int:" in result.text
+    assert "\n  units = []\n\n  def visit(module):" in result.text
 
 
 def test_a_name_that_is_taken_keeps_it_in_a_file_of_its_own() -> None:
@@ -48,3 +48,44 @@ def test_long_ones_have_a_file_of_their_own() -> None:
     line = "    return FSDP(model, auto_wrap_policy=policy, param_init_fn=init, sync_module_states=True)\n"
     result = rewrite(HEAD + "def wrap(model, policy, init):\n" + line)
     assert result.own == set()
+
+
+ACCUMULATE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def step(model, batches, few):
+    model = FSDP(model) if few else DDP(model)
+    return model.module.config, model
+"""
+
+
+def test_short_ones_stand_in_the_file_that_uses_them() -> None:
+    result = rewrite(ACCUMULATE)
+    assert result.own == {"unwrap"}
+    assert "\n\n\ndef unwrap(model):\n" in result.text, "no types where the file's own functions have none"
+
+
+def test_types_where_the_file_has_them() -> None:
+    result = rewrite(ACCUMULATE.replace("(model, batches, few)", "(model: nn.Module, batches, few: bool)"))
+    assert "\n\n\ndef unwrap(model: Any) -> Any:\n" in result.text
+    assert "from typing import Any\n" in result.text
+
+
+def test_programs_of_one_folder_share_a_file() -> None:
+    result = rewrite_files({"a.py": ACCUMULATE, "b.py": ACCUMULATE})
+    assert result.own == set()
+    assert SUPPORT in result.after
+
+
+def test_programs_of_several_folders_have_their_own() -> None:
+    result = rewrite_files({"a/train.py": ACCUMULATE, "b/train.py": ACCUMULATE})
+    assert result.own == {"unwrap"}
+    assert not any(name.endswith(SUPPORT) for name in result.after)
+
+
+def test_a_file_that_is_there_takes_them() -> None:
+    result = rewrite_files({"a.py": ACCUMULATE, SUPPORT: ""})
+    assert result.own == set()
+    assert "def unwrap(" in result.after[SUPPORT]

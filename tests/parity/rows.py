@@ -909,6 +909,40 @@ program(
     """,
 )
 
+_PASSED_IN = """
+    def wrap(model, precision=None):
+        policy = ModuleWrapPolicy({Block})
+        return FSDP(model, auto_wrap_policy=policy, mixed_precision=precision, use_orig_params=True)
+
+
+    class Config:
+        def __init__(self, **values):
+            for name, value in values.items():
+                setattr(self, name, value)
+
+
+    def build():
+        config = Config(precision=%s)
+        return wrap(Plain(), config.precision)
+    """
+program(
+    "precision that is passed in, with casts at every unit",
+    _PASSED_IN % "MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16, cast_forward_inputs=True)",
+)
+program(
+    "precision that is passed in, with no cast of any input",
+    _PASSED_IN % "MixedPrecision(torch.bfloat16, torch.float32, cast_root_forward_inputs=False)",
+    bf16_input=True,
+)
+program(
+    "precision that is passed in, None this time, where others cast",
+    (
+        _PASSED_IN
+        + "\n\n    LOW = MixedPrecision(torch.bfloat16, cast_forward_inputs=True, cast_root_forward_inputs=False)\n"
+    )
+    % "None",
+)
+
 program(
     "a splat with updates under flags",
     """

@@ -21,11 +21,13 @@ REPLICATED = 'init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_name
 
 
 def written(text: str, head: str = HEAD) -> str:
-    """What a program becomes, without its imports."""
-    text = rewrite(head + code(text)).text
-    statements = ast.parse(text).body
-    imports = [node.end_lineno or 0 for node in statements if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return "\n".join(text.splitlines()[max(imports) :]).strip() + "\n"
+    """What a program becomes, without its imports and the support functions in it."""
+    result = rewrite(head + code(text))
+    text, statements = result.text, ast.parse(result.text).body
+    ours = [each for each in statements if isinstance(each, ast.FunctionDef) and each.name in result.own]
+    imports = [each for each in statements if isinstance(each, (ast.Import, ast.ImportFrom))]
+    last = max(each.end_lineno or 0 for each in (*imports, *ours))
+    return "\n".join(text.splitlines()[last:]).strip() + "\n"
 
 
 BY_FLAG = {

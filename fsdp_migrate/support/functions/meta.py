@@ -20,7 +20,8 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
 def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
     """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
     modules = unit_modules(unit)
-    if param_init_fn is not None and any(tensor.is_meta for tensor in own_tensors(modules)):
+    own = [t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
+    if param_init_fn is not None and any(tensor.is_meta for tensor in own):
         for module in modules:
             param_init_fn(module)
 
@@ -39,7 +40,8 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
 def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dist.ProcessGroup | None = None) -> None:
     """Every rank starts from the first one's values, which need not be anywhere else before."""
     for module in unit.modules():
-        if any(tensor.is_meta for tensor in own_tensors([module])):
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(tensor.is_meta for tensor in own):
             module.to_empty(device=device, recurse=False)
     for tensor in (*unit.parameters(), *unit.buffers()):
         if not isinstance(tensor, DTensor):  # else a unit inside of this one has it

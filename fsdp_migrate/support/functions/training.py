@@ -16,11 +16,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 
-def unwrap(model: nn.Module) -> nn.Module:
+def unwrap(model: Any) -> Any:
     """The model inside of its wrapper. FSDP2 shards in place, without one."""
-    inner = model if isinstance(model, FSDPModule) else model.module
-    assert isinstance(inner, nn.Module)
-    return inner
+    return model if isinstance(model, FSDPModule) else model.module
 
 
 def group_of(model: Any) -> Any:

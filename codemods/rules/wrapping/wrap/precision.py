@@ -117,11 +117,13 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
     draft.reads_precision = True
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
-    casts_as_usual = not _may_say(draft.file, _FLAGS, 3)
-    if casts_as_usual:
+    is_in_place = not _may_say(draft.file, ("keep_low_precision_grads",), 3)
+    if is_in_place:
         item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
-        dtypes = [f"param_dtype={text}.param_dtype", f"reduce_dtype={text}.reduce_dtype"]
-        read = draft.assigned(policy, item, dtypes)
+        fields = [f"param_dtype={text}.param_dtype", f"reduce_dtype={text}.reduce_dtype"]
+        if _may_say(draft.file, ("cast_root_forward_inputs",), 5):
+            fields.append(f"cast_forward_inputs={text}.cast_forward_inputs or {text}.cast_root_forward_inputs")
+        read = draft.assigned(policy, item, fields)
         if not is_given:
             below = read.replace("\n", "\n    ")
             read = f"{policy} = {item}()\nif {text} is not None:\n    {below}"
@@ -140,11 +142,16 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         draft.common_kwargs["mp_policy"] = policy
         return
     unit = draft.fresh("block_mp_policy")
-    if casts_as_usual:
-        unit_policy = f"{draft.imported('dataclasses', 'replace')}({policy}, cast_forward_inputs=False)"
+    comment = "# FSDP1 casts inputs at the root only.\n"
+    if is_in_place:
+        casts = "False"
+        if _may_say(draft.file, ("cast_forward_inputs",), 4):  # without a MixedPrecision there is nothing to cast to
+            casts = f"{text}.cast_forward_inputs" if is_given else f"{text} is None or {text}.cast_forward_inputs"
+            comment = "# FSDP1 casts inputs at the root only, unless it is told to.\n"
+        replaced = draft.imported("dataclasses", "replace")
+        draft.before.append(comment + draft.assigned(unit, replaced, [policy, f"cast_forward_inputs={casts}"]))
     else:
-        unit_policy = f"{function}({text})"
-    draft.before.append(f"# FSDP1 casts inputs at the root only.\n{unit} = {unit_policy}")
+        draft.before.append(f"{comment}{unit} = {function}({text})")
     draft.root_kwargs["mp_policy"], draft.unit_kwargs["mp_policy"] = policy, unit
 
 
