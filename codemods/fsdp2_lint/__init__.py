@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from codemods.api import Check
 
-from . import direct_forward, gather_on_one_rank, naive_save, optimizer_first, root_first, root_only, unset_device
+from . import (
+    compiled_root,
+    direct_forward,
+    early_scales,
+    gather_on_one_rank,
+    late_float8,
+    naive_save,
+    optimizer_first,
+    root_first,
+    root_only,
+    unawaited_save,
+    unset_device,
+)
 
 FSDP2_LINT: tuple[Check, ...] = (
     root_only.CHECK,
@@ -14,4 +26,8 @@ FSDP2_LINT: tuple[Check, ...] = (
     gather_on_one_rank.CHECK,
     naive_save.CHECK,
     unset_device.CHECK,
+    late_float8.CHECK,
+    early_scales.CHECK,
+    compiled_root.CHECK,
+    unawaited_save.CHECK,
 )

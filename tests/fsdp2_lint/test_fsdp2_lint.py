@@ -19,6 +19,60 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 RIGHT = [
     """
+    from torchao import float8
+
+
+    def main(model, teacher):
+        float8.convert_to_float8_training(model)
+        fully_shard(model)
+        float8.convert_to_float8_training(teacher)
+    """,
+    """
+    from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp as scales
+
+
+    def main(actor, critic, first, second, batches):
+        scales(actor)
+        for batch in batches:
+            actor(batch).backward()
+            first.step()
+            scales(actor)
+            second_optimizer.step()
+            scales(critic)
+    """,
+    """
+    from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
+
+
+    def main(model, optimizer, batches):
+        for batch in batches:
+            precompute_float8_dynamic_scale_for_fsdp(model)
+            optimizer.step()
+            precompute_float8_dynamic_scale_for_fsdp(model)
+    """,
+    """
+    import torch.distributed.checkpoint as dcp
+
+
+    class Saver:
+        def save(self, state):
+            if self.future is not None:
+                self.future.result()
+            self.future = dcp.async_save(state, checkpoint_id="last")
+    """,
+    """
+    import re
+
+
+    def main(model, regex):
+        regex = re.compile("layers")
+        for layer in model.layers:
+            layer.compile()
+            fully_shard(layer)
+        fully_shard(model)
+        return torch.compile(model.loss)
+    """,
+    """
     def main(model, teacher):
         optimizer = torch.optim.AdamW(teacher.parameters())
         for layer in reversed(list(model.modules())):
@@ -171,6 +225,41 @@ def test_right_code_is_clean(text: str) -> None:
 
 
 WRONG = [
+    (
+        """
+        from torchao import float8
+
+
+        def main(model):
+            for layer in model.layers:
+                fully_shard(layer)
+            float8.convert_to_float8_training(model, config=None)
+            return fully_shard(model)
+        """,
+        ("FM508", 12),
+    ),
+    (
+        """
+        from torchao import float8
+
+
+        def main(self, scaler, optimizer):
+            self.model(1).backward()
+            float8.precompute_float8_dynamic_scale_for_fsdp(self.model)
+            scaler.step(optimizer)
+        """,
+        ("FM509", 11),
+    ),
+    (
+        """
+        from torch.distributed.checkpoint import async_save
+
+
+        def main(state):
+            future = async_save(state)
+        """,
+        ("FM511", 10),
+    ),
     (
         """
         def shard(model):
