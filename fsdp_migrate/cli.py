@@ -110,6 +110,7 @@ def upgrade(
             help="Linear layers compute in float8 (torchao): tensorwise, rowwise, rowwise_with_gw_hp.",
         ),
     ] = None,
+    per_unit: Annotated[bool, typer.Option("--compile", help="Each unit is compiled by itself.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
     exclude: Exclude = None,
@@ -128,7 +129,8 @@ def upgrade(
         raise typer.BadParameter("--diff writes nothing: leave out --output")
     if float8 is not None and float8 not in FLOAT8_RECIPES:
         raise typer.BadParameter(f"--float8 takes one of {', '.join(FLOAT8_RECIPES)}, not {float8!r}")
-    given = {"reshard_after_forward": reshard_after_forward, "prefetch": prefetch, "float8": float8}
+    units = {"reshard_after_forward": reshard_after_forward, "prefetch": prefetch}
+    given = {**units, "float8": float8, "compile": per_unit}
     asked = {name: str(value) for name, value in given.items() if value}
     _finish(lambda: command.run(script, asked, options, diff, output))
 

@@ -14,6 +14,7 @@ import torch.distributed.checkpoint.state_dict as dcp_state_dict
 import torch.distributed.fsdp._init_utils as fsdp1_init_utils
 import torch.distributed.tensor._dispatch as dtensor_dispatch
 from torch import Tensor, nn
+from torch._guards import TracingContext
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
@@ -115,6 +116,8 @@ def _listen_to_draws(recorder: Recorder) -> None:
 
 def _listen_to_forward(recorder: Recorder) -> None:
     def before(module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():  # the parts of a compiled unit: nothing of them is asked for
+            return
         if recorder.start.waits(module):
             recorder.start.before_forward(module, recorder.wrapped.numbered())
         recorder.forward_begins(module)
@@ -140,6 +143,8 @@ def _listen_to_autograd(recorder: Recorder) -> None:
 
     @functools.wraps(grad)
     def heard_grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if TracingContext.try_get() is not None:  # torch.compile traces a backward, and runs none
+            return passed_on(grad, outputs, *args, **kwargs)
         recorder.backward_begins(_tensors(outputs))
         try:
             return passed_on(grad, outputs, *args, **kwargs)
