@@ -76,6 +76,8 @@ class Finding:
     """What the person should do; empty when there is nothing to do."""
     about: cst.CSTNode | None = field(default=None, compare=False, repr=False)
     """The node, for the pipeline: it knows by it what is left without a word. Not in a report."""
+    also: tuple[int, ...] = ()
+    """The other lines of the file with the same cause."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

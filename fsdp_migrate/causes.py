@@ -25,15 +25,18 @@ def by_cause(report: Report) -> Report:
     if all(len(lines) == 1 for lines in places.values()):
         return report
     once = (
-        replace(each, message=each.message + _also(places[each][1:])) if each in places else each
+        _of_all(each, sorted(set(places[each][1:]))) if each in places else each
         for each in report.findings
         if each in places or each.level not in _ONCE or not is_construct(each)
     )
     return replace(report, findings=tuple(once))
 
 
-def _also(lines: list[int]) -> str:
-    others = sorted(set(lines))
+def _of_all(first: Finding, others: list[int]) -> Finding:
+    return replace(first, message=first.message + _also(others), also=tuple(others))
+
+
+def _also(others: list[int]) -> str:
     if not others:
         return ""
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""

@@ -24,6 +24,7 @@ def test_many_lines_are_counted() -> None:
     report = Report(tuple(found(*[("FM108", "a", line) for line in range(1, 10)])))
     (once,) = by_cause(report).findings
     assert once.message == "a (also in lines 2, 3, 4, 5, 6 and 3 more)"
+    assert once.also == (2, 3, 4, 5, 6, 7, 8, 9)  # whoever reads a report by program wants each
 
 
 def test_what_is_different_stays() -> None:

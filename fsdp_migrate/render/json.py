@@ -32,6 +32,7 @@ def _document(view: View) -> dict[str, Any]:
                 "path": view.uri(finding.path),
                 "line": finding.line,
                 "column": finding.column,
+                "also": list(finding.also),
                 "message": finding.message,
                 "hint": finding.hint,
                 "through_support": finding in report.through_support,

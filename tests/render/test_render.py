@@ -157,6 +157,7 @@ def test_json_holds_everything() -> None:
         "path": "src/train.py",
         "line": 8,
         "column": 1,
+        "also": [],
         "message": YOURS.message,
         "hint": "use full_tensor()",
         "through_support": False,
