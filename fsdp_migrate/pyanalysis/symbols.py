@@ -8,6 +8,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from .flow import reaching
 from .library import Library
 from .scopes import Binding, Binds, Scope
 from .tree import Tree
@@ -55,7 +56,9 @@ class Symbols:
     def of(self, tree: Tree, expression: cst.BaseExpression) -> Symbol | None:
         """The symbol behind `a` or `a.b.c`; None for any other expression, and for builtins."""
         if isinstance(expression, cst.Name):
-            return self._of_name(tree, tree.scope_of[expression], expression.value)
+            scope = tree.scope_of[expression]
+            imported = self._of_import_above(tree, scope, expression)
+            return imported if imported is not None else self._of_name(tree, scope, expression.value)
         if isinstance(expression, cst.Attribute):
             return self._member(self.of(tree, expression.value), expression.attr.value)
         return None
@@ -76,6 +79,14 @@ class Symbols:
         for node in tree.nodes(cst.ImportFrom):
             if isinstance(node.names, cst.ImportStar):
                 yield self._own_module(tree, node) or _module_name(node)
+
+    def _of_import_above(self, tree: Tree, scope: Scope, use: cst.Name) -> Symbol | None:
+        """Of several imports that a function binds one name by, in its branches, the only one that comes to a use."""
+        bindings = scope.bindings.get(use.value, ()) if isinstance(scope.node, cst.FunctionDef) else ()
+        if len(bindings) < 2 or any(binding.how is not Binds.IMPORT for binding in bindings):
+            return None
+        above = reaching(tree, use, use.value)
+        return self.of_binding(tree, above[0]) if len(above) == 1 else None
 
     def _of_name(self, tree: Tree, scope: Scope, name: str) -> Symbol | None:
         if self._following:

@@ -110,3 +110,21 @@ def test_a_choice_of_the_same_scaler_is_none(before: str, after: str | None) -> 
     expected = after or before.replace("Sharded", "torch.amp.")
     result = rewrite("import torch\n" + HEAD.replace("args", "rank") + f"    return {before}\n")
     assert result.text.endswith(f"    return {expected}\n")
+
+
+def test_a_name_that_each_branch_imports_from_another_library() -> None:
+    text = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def setup(net, fair):
+    model = FSDP(net)
+    if fair:
+        from fairscale.optim.grad_scaler import ShardedGradScaler
+        return model, ShardedGradScaler(enabled=True)
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+    return model, ShardedGradScaler(enabled=False)
+"""
+    after = rewrite(text).text
+    assert "    return model, torch.amp.GradScaler(enabled=False)\n" in after
+    assert "        return model, ShardedGradScaler(enabled=True)\n" in after
