@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 DEMO := build/demo
 HERE := $(CURDIR)
 
-.PHONY: help test oracle mutants lint demo ecosystem bench clean
+.PHONY: help test oracle mutants lint demo ecosystem bench gains clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make lint   ruff and mypy only"
 	@echo "make ecosystem DIR=…  rewrite every repository of a folder, and compare with the table of BASE (a commit)"
 	@echo "make bench  how long the tool takes, against ruff, grep and a byte scan; CORPUS=DIR adds repositories"
+	@echo "make gains  what FSDP2 and each upgrade make of a small GPT, on 4 CPU processes: bytes gathered, and losses"
 	@echo "make clean  remove $(VENV), build and caches"
 
 $(READY): pyproject.toml
@@ -63,6 +64,9 @@ ecosystem: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench.bench $(CORPUS)
+
+gains: $(READY)
+	@$(BIN)/python -m tests.upgrades.gains
 
 clean:
 	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

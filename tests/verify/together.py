@@ -34,6 +34,13 @@ def check_together(requests: Mapping[Path, CheckRequest]) -> dict[Path, ParityRe
     return dict(zip(requests, check_pairs(pairs), strict=True))
 
 
+def observe_together(requests: Mapping[Path, CheckRequest]) -> dict[Path, Observation | Failure]:
+    """What is seen of one run of each rewritten program. It lies in the folder that is its key."""
+    pairs = {home: Pair(request, home, home) for home, request in requests.items()}
+    _run([(pair, "rewritten") for pair in pairs.values()])
+    return {home: _seen(pair, "rewritten") for home, pair in pairs.items()}
+
+
 def check_pairs(pairs: Sequence[Pair]) -> list[ParityReport | Failure]:
     """What each comparison says."""
     bases = {pair.base: pair for pair in pairs}

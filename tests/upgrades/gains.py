@@ -1,0 +1,91 @@
+"""`make gains`: a small GPT as FSDP1, as FSDP2, and with each upgrade, on 4 CPU processes; a table in Markdown.
+
+What a CPU can show: how much is gathered, how weights are split in between, and what training makes of it. Memory and
+time are a GPU's; float8 is emulated, and `torch.compile` does nothing where CUDA is only pretended.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fsdp_migrate.pipeline import Options, migrate
+from fsdp_migrate.project.source import read_source
+from fsdp_migrate.upgrade import upgrade
+from fsdp_migrate.verify import CheckRequest, Failure
+from fsdp_migrate.verify.observation import Observation
+from tests.verify.together import observe_together
+
+GPT = Path(__file__).parent / "gpt"
+RANKS, STEPS, TAIL = 4, 50, 5
+VARIANTS: dict[str, Mapping[str, str] | None] = {
+    "FSDP1": None,
+    "FSDP2": {},
+    "`--reshard-after-forward 2`": {"reshard_after_forward": "2"},
+    "`--prefetch`": {"prefetch": "True"},
+    "`--float8`": {"float8": "tensorwise"},
+    "`--float8=rowwise`": {"float8": "rowwise"},
+}
+
+
+def laid_out(asked: Mapping[str, str] | None, folder: Path) -> CheckRequest:
+    """The program of one row."""
+    shutil.copytree(GPT, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    script = folder / "train.py"
+    if asked is not None:
+        _write(migrate([read_source(script)], Options()).changes)
+        _write(upgrade([read_source(script)], asked).changes if asked else ())
+    return CheckRequest(script, script, RANKS, original_root=folder, rewritten_root=folder, steps=STEPS)
+
+
+def _write(changes: object) -> None:
+    for change in changes:  # type: ignore[attr-defined]
+        change.path.write_text(change.after)
+
+
+def table(seen: Mapping[str, Observation | Failure]) -> str:
+    """One row a program; what could not be run says why."""
+    lines = [
+        "| | all-gathers a step | KB gathered a step | float8 layers | loss of the last steps | against FSDP2 |",
+        "|---|---|---|---|---|---|",
+    ]
+    plain = seen["FSDP2"]
+    assert not isinstance(plain, Failure), plain.message
+    for name, run in seen.items():
+        if isinstance(run, Failure):
+            lines.append(f"| {name} | {run.message} | | | | |")
+            continue
+        usual = Counter(tuple(step["all_gather"]) for step in run.comm[1:]).most_common(1)[0][0]
+        layers = run.float8.linears if run.float8 is not None else 0
+        ratio = _loss(run) / _loss(plain) - 1
+        against = "the same" if _losses(run) == _losses(plain) else f"{ratio:+.2%}"
+        lines.append(f"| {name} | {usual[0]} | {usual[1] / 1000:.0f} | {layers} | {_loss(run):.4f} | {against} |")
+    return "\n".join(lines)
+
+
+def _losses(run: Observation) -> list[tuple[float, ...]]:
+    return [loss.values for loss in run.losses]
+
+
+def _loss(run: Observation) -> float:
+    last = [value for values in _losses(run)[-TAIL:] for value in values]
+    return sum(last) / len(last)
+
+
+def measured() -> str:
+    """Run them all."""
+    with TemporaryDirectory(prefix="gains-") as name:
+        root = Path(name).resolve()
+        homes = {variant: root / f"runs{number}" for number, variant in enumerate(VARIANTS)}
+        programs = {
+            variant: laid_out(VARIANTS[variant], home.with_suffix(".program")) for variant, home in homes.items()
+        }
+        seen = observe_together({homes[variant]: request for variant, request in programs.items()})
+        return table({variant: seen[home] for variant, home in homes.items()})
+
+
+if __name__ == "__main__":
+    print(measured())
