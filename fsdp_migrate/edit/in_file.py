@@ -23,9 +23,13 @@ _SHORT = 20
 """The same for what is not about the wrap: it is read past on the way to what the file is for."""
 
 _BESIDE_THE_WRAP = frozenset(
-    {"broadcast_unit", "initialize_unit", "policy_units", "post_order", "reset_unit", "units_by_size"}
+    {
+        *("broadcast_unit", "initialize_unit", "policy_units", "post_order", "reset_unit", "units_by_size"),
+        *("group_mesh", "hsdp_mesh_from_groups", "mesh_of_group", "mesh_over_group", "node_mesh", "replicate_mesh"),
+        *("first_dimension", "strategy_mesh"),
+    }
 )
-"""What a person writes next to the calls of `fully_shard`: which modules become units, and their values."""
+"""What a person writes next to the calls of `fully_shard`: which modules become units, over what, and their values."""
 
 
 @dataclass(frozen=True, slots=True)

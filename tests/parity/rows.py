@@ -603,7 +603,14 @@ for mode in ("zero2", "ddp"):
         world=4,
         seed_by_rank=True,
     )
-for name, group in (("NO_SHARD", "shard"), ("FULL_SHARD", "None"), ("HYBRID_SHARD", "(shard, replicate)")):
+for name, group in (
+    ("NO_SHARD", "shard"),
+    ("SHARD_GRAD_OP", "shard"),
+    ("NO_SHARD", "shard if rank < 9 else None"),
+    ("FULL_SHARD", "shard if rank < 9 else None"),
+    ("FULL_SHARD", "None"),
+    ("HYBRID_SHARD", "(shard, replicate)"),
+):
     program(
         f"{name} by name over {group}",
         f"""

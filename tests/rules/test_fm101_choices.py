@@ -256,7 +256,7 @@ BY_FLAG = {
             if isinstance(group, tuple):
                 mesh = hsdp_mesh_from_groups(*group, "cuda")
             else:
-                mesh = mesh_of_group(cfg.strategy, group, "cuda")
+                mesh = mesh_over_group(cfg.strategy, group, "cuda")
             return fully_shard(model, mesh=mesh, **fsdp_kwargs)
 
         def build(model, cfg, groups):

@@ -24,23 +24,23 @@ MISSES = {
         1.56,
         "inputs are cast at the root only",
     ),
-    "config_dataclass": (1.88, "inputs are cast at the root only, and None is turned into a policy beside the call"),
+    "config_dataclass": (1.63, "inputs are cast at the root only, and None is turned into a policy beside the call"),
     "ddp_or_fsdp_classes": (1.43, "inputs are cast at the root only, and None is turned into a policy beside the call"),
     "hybrid_by_flag": (1.43, "the loop asks for the class, and the mesh stays a variable"),
     "if_elif_raise": (1.44, "the policy stays a value of its own, and inputs are cast at the root only"),
     "kwargs_from_function": (
-        3.0,
+        2.8,
         "strategy and policy stay entries of the dict, and the arguments of each call are spelled out",
     ),
-    "lambda_over_blocks": (4.73, "group and strategy are parameters: a support file takes any of them"),
+    "lambda_over_blocks": (3.82, "group and strategy are parameters: three functions take any of them"),
     "meta_on_other_ranks": (
-        2.13,
+        1.94,
         "each unit is initialized and broadcast in turn, where a person loads rank 0's state dict",
     ),
     "offload_by_value": (1.89, "inputs are cast at the root only, and one name in the imports needs a line each"),
     "offload_if_else": (
-        3.08,
-        "node_mesh in a support file, arguments spelled out for both calls, and the offload read at the call",
+        2.16,
+        "node_mesh as a function, arguments spelled out for both calls, and the offload read at the call",
     ),
     "policy_argument": (
         1.5,
@@ -55,7 +55,7 @@ MISSES = {
     "strategy_dict_method_units": (1.31, "inputs are cast at the root only"),
     "strategy_dict_offload_flag": (2.05, "dict and function stay, and a second dict tells what FSDP2 makes of them"),
     "tuple_of_policies": (1.33, "the strategy stays a value, and is asked for where the mesh is made"),
-    "two_parts_two_groups": (3.6, "the strategy comes from the environment: a support file takes any of them"),
+    "two_parts_two_groups": (1.6, "the strategy comes from the environment: a function takes any of them"),
 }
 """Where more lines are written, how many times a person's, and why."""
 

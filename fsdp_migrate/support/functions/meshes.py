@@ -106,11 +106,18 @@ def group_mesh(
     return None if group is None else DeviceMesh.from_group(group, device_type)
 
 
+def mesh_over_group(strategy: str | None, group: dist.ProcessGroup, device_type: str) -> DeviceMesh:
+    """What FSDP1 sharded over with a strategy of this name and one group."""
+    if strategy != "NO_SHARD":
+        return DeviceMesh.from_group(group, device_type)
+    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)  # a shard is the whole parameter
+    ranks = torch.tensor(dist.get_process_group_ranks(group)).unsqueeze(1)
+    return DeviceMesh.from_group([group, alone], device_type, mesh=ranks, mesh_dim_names=("replicate", "shard"))
+
+
 def mesh_of_group(strategy: str | None, group: dist.ProcessGroup | None, device_type: str) -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name, where it may be given a group."""
-    if group is None:
-        return strategy_mesh(strategy)
-    return replicate_mesh(device_type, group) if strategy == "NO_SHARD" else DeviceMesh.from_group(group, device_type)
+    return strategy_mesh(strategy) if group is None else mesh_over_group(strategy, group, device_type)
 
 
 def resolve_mesh(

@@ -261,7 +261,9 @@ def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module
     line = f"{prefix}{function}({', '.join(arguments)})"
     if len(made.file.plain(line)) + width <= made.file.width:
         return line
-    inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
+    inner = f"{prefix}    {', '.join(arguments)}\n"
+    if "\n" in made.file.plain(inner[:-1]) or len(made.file.plain(inner)) - 1 + width > made.file.width:
+        inner = "".join(f"{prefix}    {argument},\n" for argument in arguments)
     return f"{prefix}{function}(\n{inner}{prefix})"
 
 

@@ -51,7 +51,8 @@ def _one_or_two(name: str, ranks: Ranks, strategy: Strategy, device: str, draft:
     """A pair of groups for a hybrid strategy, one for the others."""
     draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     if strategy.name:
-        return f'{draft.imported(SUPPORT, "mesh_of_group")}({strategy.name}, {ranks.text}, "{device}")'
+        function = draft.imported(SUPPORT, "mesh_of_group" if ranks.may_be_none else "mesh_over_group")
+        return f'{function}({strategy.name}, {ranks.text}, "{device}")'
     if ranks.may_be_none or "NO_SHARD" in strategy.names:
         raise NotStatic("process_group may be None, or of a strategy that may be NO_SHARD")
     return f'{draft.imported(SUPPORT, "group_mesh")}({ranks.text}, "{device}")'
