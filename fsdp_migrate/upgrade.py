@@ -52,7 +52,9 @@ def upgrade(
             for file, call in _by_support(model):
                 made.take(file.path, Fix(findings=[_decided_there(UPGRADES[name].code, file, call)]))
     fixes = made.fixes()
-    written = write(program, fixes.wanted, programs(graph) or (tuple(texts),), graph)
+    # Imports are mended in files that change; what else a file imports of FSDP1's settings is not ours.
+    wanted = {path: each for path, each in fixes.wanted.items() if each.edits}
+    written = write(program, wanted, programs(graph) or (tuple(texts),), graph)
     errors = (*unparsed(program), *written.errors)
     return Report(in_order(fixes.findings), written.changes, errors, len(program.texts))
 
@@ -67,9 +69,19 @@ def _fsdp1_first(model: ProgramModel, asked: Mapping[str, str]) -> tuple[Context
 
 def _by_support(model: ProgramModel) -> Iterator[tuple[FileContext, cst.Call]]:
     for tree in holding(model.program, (_SHARD_MODEL,)):
+        if not any(_is_of_support(node) for node in tree.nodes(cst.ImportFrom)):
+            continue  # a function of the user's own
         for call in tree.nodes(cst.Call):
             if isinstance(call.func, cst.Name) and call.func.value == _SHARD_MODEL:
                 yield model.file(tree), call
+
+
+def _is_of_support(node: cst.ImportFrom) -> bool:
+    """`from fsdp2_support import shard_model`, from whatever package."""
+    module = node.module.attr if isinstance(node.module, cst.Attribute) else node.module
+    if module is None or module.value != SUPPORT or isinstance(node.names, cst.ImportStar):
+        return False
+    return any(alias.evaluated_name == _SHARD_MODEL for alias in node.names)
 
 
 def _decided_there(code: str, file: FileContext, call: cst.Call) -> Finding:

@@ -94,7 +94,7 @@ def _obstacle(sharding: Sharding) -> str:
     if not sharding.units:
         return f"no part of `{sharding.model}` is sharded apart from it in this function: compile the model itself"
     for where in ctx.files("compile"):
-        call = next((call for call in where.nodes(cst.Call) if where.dotted(call.func) == "torch.compile"), None)
+        call = next((call for call in where.nodes(cst.Call) if _compiles(where, call, sharding)), None)
         if call is not None:
             return f"the program compiles by itself ({where.path.name}:{where.position(call)[0]})"
     loops = [unit.loop for unit in sharding.units if unit.loop is not None]
@@ -106,6 +106,14 @@ def _obstacle(sharding: Sharding) -> str:
         if unit.loop is not None and place(unit.call.args[0].value) != place(unit.loop.target):
             return "only a part of what the loop goes over is a unit"
     return ""
+
+
+def _compiles(ctx: Context, call: cst.Call, sharding: Sharding) -> bool:
+    """Whether a call compiles the model, or something in the function that shards it."""
+    if ctx.dotted(call.func) != "torch.compile" or not call.args:
+        return False
+    is_here = ctx.path == sharding.file.path and ctx.scope(call) is sharding.file.scope(sharding.root)
+    return is_here or place(call.args[0].value) in {sharding.model, sharding.known_as}
 
 
 def _is_compiled(ctx: Context, unit: Unit) -> bool:

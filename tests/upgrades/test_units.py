@@ -43,6 +43,33 @@ REFUSED = {
 }
 
 
+def test_what_is_imported_of_fsdp1_stays_as_long_as_fsdp1_is_left() -> None:
+    files = {
+        "train.py": "from torch.distributed.fsdp.wrap import enable_wrap\nimport wrapping\n",
+        "wrapping.py": "from torch.distributed.fsdp import FullyShardedDataParallel\n\n\n"
+        "def wrap(model):\n    return FullyShardedDataParallel(model)\n",
+    }
+    result = upgraded_files(files, prefetch="True")
+    assert dict(result.files) == files
+    assert result.said.startswith("not upgraded: the program still wraps with FSDP1")
+
+
+def test_a_function_of_the_program_that_is_called_shard_model() -> None:
+    text = program(
+        """
+        def shard_model(model):
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+
+
+        shard_model(Net())
+        """
+    )
+    result = upgraded(text, reshard_after_forward="8")
+    assert result.summary == [("FM601", "rewritten", 5)]
+
+
 @pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("option", BOTH)
 def test_what_is_not_upgraded_says_why(option: str, text: str) -> None:
