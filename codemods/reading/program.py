@@ -22,25 +22,6 @@ def imports_wrapper(ctx: Context) -> bool:
     return any(alias.evaluated_name == WRAPPER for alias in ctx.nodes(cst.ImportAlias))
 
 
-def passes(ctx: Context, keyword: str, value: str) -> bool:
-    """Whether any call of the program passes this text for an argument of this name."""
-    return any(
-        where.code(argument.value) == value
-        for where, call in ctx.passing(keyword)
-        for argument in call.args
-        if argument.keyword is not None and argument.keyword.value == keyword
-    )
-
-
-def gives(ctx: Context, text: str, keyword: str, *callees: str) -> bool:
-    """Whether the program passes this string by a keyword, or to a function or method of one of these names."""
-    return any(
-        (argument.keyword is not None and argument.keyword.value == keyword)
-        or where.code(call.func).rsplit(".", 1)[-1] in callees
-        for where, argument, call in _given(ctx, text)
-    )
-
-
 def reads_attribute(ctx: Context, name: str) -> bool:
     """Whether any file of the program reads an attribute of this name."""
     return any(not isinstance(file.parent(node), cst.AssignTarget) for file, node in ctx.attributes(name))

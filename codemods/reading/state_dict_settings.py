@@ -56,13 +56,6 @@ class Settings:
         """The arguments of the `StateDictOptions` to load the model with."""
         return FULL_LOAD if self.is_full else ""
 
-    @property
-    def optimizer_reading(self) -> tuple[str, str]:
-        """The support module's function that reads the optimizer's state, and its arguments behind the optimizer."""
-        function = "full_optim_state_dict" if self.is_full else "sharded_optim_state_dict"
-        given = {name: text for name, text in self.optim_config.items() if text != "True" and name != "_use_dtensor"}
-        return function, "".join(f", {name}={given[name]}" for name in sorted(given, reverse=True))
-
 
 def reading_options(read: cst.Call, chosen: Settings, ctx: Context) -> str | None:
     """The same for one call: what the first rank alone looks at, it alone needs to have."""

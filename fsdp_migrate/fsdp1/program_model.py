@@ -328,8 +328,8 @@ class FileContext(ParsedSource):
             return ()
         callers = self._facts.values.callers
         found = []
-        for tree, call, bound in callers.of(self.tree, function):
-            argument = argument_for(call, parameters(function, bound), name)
+        for tree, call, run, bound in callers.of(self.tree, function):
+            argument = argument_for(run.arguments, parameters(function, bound), name)
             if argument is not None:
                 found.append((self._file(tree), call, argument))
         return found
@@ -338,7 +338,7 @@ class FileContext(ParsedSource):
         function = self.scope(node)
         if not isinstance(function, cst.FunctionDef):
             return ()
-        return [(self._file(tree), call) for tree, call, _ in self._facts.values.callers.of(self.tree, function)]
+        return [(self._file(site.tree), site.call) for site in self._facts.values.callers.of(self.tree, function)]
 
     def runs(self, call: cst.Call) -> Sequence[tuple[FileContext, cst.FunctionDef]]:
         return [(self._file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]

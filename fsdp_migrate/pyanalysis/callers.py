@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
-from .calls import argument_for, parameters
+from .calls import Run, argument_for, parameters, runs
 from .containers import Part
 from .definitions import class_of, first_parameter, is_setter, is_static, is_super, last_name
 from .scopes import EACH
@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     from .values import Values
 
 Function = cst.FunctionDef | cst.Lambda
-CallSite = tuple[Tree, cst.Call, bool]
-"""A call, and whether it binds the first parameter (a method)."""
+
+
+class CallSite(NamedTuple):
+    """A call that runs a function."""
+
+    tree: Tree
+    call: cst.Call
+    run: Run
+    """What it runs the function as, with which arguments."""
+    bound: bool
+    """Whether it binds the first parameter (a method)."""
 
 
 class Callers:
@@ -29,7 +38,7 @@ class Callers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self._program = values.program
-        self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, cst.BaseExpression]]]] = {}
+        self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, Run]]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
@@ -42,16 +51,16 @@ class Callers:
         name = parameter.name.value
         if isinstance(function, cst.FunctionDef) and is_setter(function) and name != first_parameter(function):
             yield from self._values.objects.stored_through(tree, function)
-        for where, call, bound in self.of(tree, function):
+        for where, call, run, bound in self.of(tree, function):
             if bound and name == first_parameter(function):
-                yield from self._receiver(where, call)
+                yield from self._receiver(where, call, run.target)
                 continue
             positional = parameters(function, bound)
-            value = argument_for(call, positional, name)
+            value = argument_for(run.arguments, positional, name)
             if value is not None:
                 yield Part(where, value)
-            elif any(argument.star for argument in call.args) or self._values.is_partial(where, call):
-                yield from self._unpacked(where, call, positional, name)
+            elif any(argument.star for argument in run.arguments) or self._values.is_partial(where, call):
+                yield from self._unpacked(where, run.arguments, positional, name)
                 yield None
             else:
                 yield Part(tree, parameter.default) if parameter.default is not None else None
@@ -66,10 +75,10 @@ class Callers:
         if not isinstance(function, Function):
             return
         by_keyword = function.params.star_kwarg is parameter
-        for where, call, bound in self.of(tree, function):
+        for where, _, run, bound in self.of(tree, function):
             named = {known.name.value for known in (*function.params.params, *function.params.kwonly_params)}
             skipped = len(parameters(function, bound))
-            for index, argument in enumerate(call.args):
+            for index, argument in enumerate(run.arguments):
                 if argument.star:
                     continue
                 keyword = argument.keyword.value if argument.keyword is not None else None
@@ -78,20 +87,20 @@ class Callers:
                 if is_mine and (by_keyword or index >= skipped) and key in {None, at}:
                     yield where, argument.value
 
-    def _receiver(self, tree: Tree, call: cst.Call) -> Iterator[Part | None]:
+    def _receiver(self, tree: Tree, call: cst.Call, target: cst.BaseExpression) -> Iterator[Part | None]:
         """What `self` is in a call of a method; of `__init__`, the new object."""
-        if self._makes_object(tree, call):
+        if self._makes_object(tree, target):
             yield Part(tree, call)
-        if not self._values.solver.decide(lambda: self._makes_object(tree, call), True):
-            is_method = isinstance(call.func, cst.Attribute) and not is_super(call.func.value)
-            yield Part(tree, cst.ensure_type(call.func, cst.Attribute).value) if is_method else None
+        if not self._values.solver.decide(lambda: self._makes_object(tree, target), True):
+            is_method = isinstance(target, cst.Attribute) and not is_super(target.value)
+            yield Part(tree, cst.ensure_type(target, cst.Attribute).value) if is_method else None
 
-    def _makes_object(self, tree: Tree, call: cst.Call) -> bool:
-        return any(isinstance(origin.node, cst.ClassDef) for origin in self._values.origins(tree, call.func))
+    def _makes_object(self, tree: Tree, target: cst.BaseExpression) -> bool:
+        return any(isinstance(origin.node, cst.ClassDef) for origin in self._values.origins(tree, target))
 
-    def _unpacked(self, tree: Tree, call: cst.Call, positional: list[str], name: str) -> Iterator[Part]:
+    def _unpacked(self, tree: Tree, arguments: Sequence[cst.Arg], positional: list[str], name: str) -> Iterator[Part]:
         """`f(*given)`, `f(**given)`."""
-        for index, argument in enumerate(call.args):
+        for index, argument in enumerate(arguments):
             if argument.star == "**":
                 yield Part(tree, argument.value, (name,))
             elif argument.star == "*" and name in positional and positional.index(name) >= index:
@@ -107,9 +116,9 @@ class Callers:
         known = names | {alias for alias in aliases if alias is not None}
         heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
         for where in dict.fromkeys([*self._program.calling(known, through_super), *referring, *heirs]):
-            for call, target in self._calls(where, known | ({None} if None in aliases else set())):
-                if any(found is function for _, found in self._targets(where, target)):
-                    yield where, call, self._is_bound(where, target, function, owner)
+            for call, run in self._calls(where, known | ({None} if None in aliases else set())):
+                if any(found is function for _, found in self._targets(where, run.target)):
+                    yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner))
 
     def _own_names(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> set[str]:
         if isinstance(function, cst.Lambda):
@@ -168,21 +177,23 @@ class Callers:
                 if call.args and any(found is function for _, found in self._targets(where, call.args[0].value)):
                     yield where, call
 
-    def _calls(self, tree: Tree, names: Iterable[str | None]) -> list[tuple[cst.Call, cst.BaseExpression]]:
-        """The calls in a file of something with one of these names, or of a `partial` of it, and that something."""
+    def _calls(self, tree: Tree, names: Iterable[str | None]) -> list[tuple[cst.Call, Run]]:
+        """The calls in a file that run something with one of these names."""
         if tree not in self._called:
             called = self._called[tree] = defaultdict(list)
             for call in tree.nodes(cst.Call):
-                target = call.args[0].value if self._values.is_partial(tree, call) else call.func
-                called[last_name(target)].append((call, target))
+                run = runs(call)
+                called[last_name(run.target)].append((call, run))
+                if run.target is not call.func:  # `pool.submit(f, a)`: the program may have a `submit` of its own
+                    called[last_name(call.func)].append((call, Run(call.func, tuple(call.args))))
         found = [pair for name in names for pair in self._called[tree].get(name, ())]
         return sorted(found, key=lambda pair: tree.order[pair[0]])
 
     def calls_of_class(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
         """Where objects of a class are made."""
         for where in self._program.calling({owner.name.value}, through_super=False):
-            for call, target in self._calls(where, {owner.name.value}):
-                if any(origin.node is owner for origin in self._values.origins(where, target)):
+            for call, run in self._calls(where, {owner.name.value}):
+                if any(origin.node is owner for origin in self._values.origins(where, run.target)):
                     yield where, call
 
     def _targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:

@@ -110,7 +110,7 @@ class Conditions:
             if isinstance(outer, cst.FunctionDef):
                 callers = self._values.callers.of(tree, outer)
                 if depth and 0 < len(callers) <= _CALLERS:
-                    known = [self._at(where, call, depth - 1) for where, call, _ in callers]
+                    known = [self._at(site.tree, site.call, depth - 1) for site in callers]
                     yield from frozenset.intersection(*known)
                 return
             inner = outer

@@ -16,6 +16,7 @@ import libcst as cst
 from .definitions import last_name, yields
 from .program import ANY_KEY
 from .scopes import EACH, Path
+from .stores import table_owner
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 _MADE_BY = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList", "torch.nn.Sequential"})
 _SEQUENCES = frozenset({"filter", "iter", "list", "reversed", "set", "sorted", "tuple"})
 """Builtins that give the elements of their last argument."""
+_DICTS = frozenset({"collections.OrderedDict", "types.MappingProxyType"})
 
 
 class Part(NamedTuple):
@@ -72,7 +74,7 @@ class Containers:
         for where, node in made:
             yield from self._once(where, node, key, path)
         mine = self._nodes(tree, container)
-        for store in self._stores_named(last_name(container), ANY_KEY if key is None else key):
+        for store in self._stores_named(_name(container), ANY_KEY if key is None else key):
             if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):
                 yield from self._stored(store, key, path)
 
@@ -82,7 +84,7 @@ class Containers:
         for where, node in made:
             yield from self._once(where, node, EACH, path, turns=True)
         mine = self._nodes(tree, iterable)
-        for store in self._stores_named(last_name(iterable), None):
+        for store in self._stores_named(_name(iterable), None):
             if not store.has_key and store.adds is not _Adds.ITEMS and self._is_same(tree, iterable, mine, store):
                 yield from self._stored(store, None, path)
 
@@ -162,6 +164,11 @@ class Containers:
         elif isinstance(node, cst.Param):
             for where, value in self._values.callers.starred(tree, node, key):
                 yield Part(where, value, path)
+        elif isinstance(node, (cst.Attribute, cst.Call)) and (owner := table_owner(node)) is not None:
+            if isinstance(key, str):
+                for source, _ in self._values.objects.attribute(tree, owner, key, node):
+                    if isinstance(source, Part):
+                        yield Part(source.tree, source.node, (*source.path, *path))
         elif isinstance(node, cst.Call):
             yield from self._items_of_call(tree, node, key, path)
 
@@ -187,15 +194,31 @@ class Containers:
             yield from self.items(tree, call.func.value, key, path)
         elif isinstance(call.func, cst.Name) and name in {"zip", "enumerate"}:
             yield from self.turns(tree, call, path)
-        elif self._library_name(tree, call) in _MADE_BY or (isinstance(call.func, cst.Name) and name == "dict"):
+        else:
+            yield from self._items_of_library(tree, call, key, path)
+
+    def _items_of_library(self, tree: Tree, call: cst.Call, key: object, path: Path) -> Iterator[Part]:
+        library, values = self._library_name(tree, call), [argument.value for argument in call.args]
+        is_dict = library in _DICTS or (isinstance(call.func, cst.Name) and call.func.value == "dict")
+        if is_dict or library in _MADE_BY:
             for argument in call.args:
                 if argument.keyword is not None:
                     if key is None or argument.keyword.value == key:
                         yield Part(tree, argument.value, path)
-                elif argument.star or name != "Sequential":
+                elif argument.star or library != "torch.nn.Sequential":
                     yield from self.items(tree, argument.value, key, path)
+                    if is_dict:  # it may be a list of pairs
+                        yield from self.turns(tree, argument.value, (1, *path))
                 else:
                     yield Part(tree, argument.value, path)
+        elif library == "collections.defaultdict" and values:
+            yield Part(tree, values[0], path)  # no value, but the place that makes what stores go into
+            for value in values[1:]:
+                yield from self.items(tree, value, key, path)
+        elif library == "collections.deque" and values:
+            yield from self.turns(tree, values[0], path)
+        elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "fromkeys" and len(values) == 2:
+            yield Part(tree, values[1], path)
 
     def _stored(self, store: _Store, key: object, path: Path) -> Iterator[Part]:
         if store.adds is _Adds.VALUE:
@@ -212,20 +235,18 @@ class Containers:
     def _library_name(self, tree: Tree, node: cst.CSTNode) -> str | None:
         return self._program.symbols.dotted(tree, node.func) if isinstance(node, cst.Call) else None
 
-    def _stores_named(self, name: str | None, key: object) -> list[_Store]:
+    def _stores_named(self, name: str, key: object) -> list[_Store]:
         """What is stored into anything of this name, or of any name where models are wrapped: a short search.
 
         `key` is what `Program.filling` takes; what is stored under other keys may be among it.
         """
-        if name is None:
-            return []
         if (name, key) not in self._stores:
             wrapping = {tree.path for tree in self._program.mentioning(self._program.library.wrapper)}
             self._stores[name, key] = [
                 store
                 for tree in self._program.parsed({*self._program.filling(name, key), *wrapping})
                 for store in self._stores_in(tree)
-                if tree.path in wrapping or last_name(store.container) == name
+                if tree.path in wrapping or _name(store.container) == name
             ]
         return self._stores[name, key]
 
@@ -286,6 +307,11 @@ def _added(tree: Tree, call: cst.Call, container: cst.BaseExpression, method: st
                 yield _Store(tree, container, argument.value, has_key=True, key=argument.keyword.value)
             else:
                 yield _Store(tree, container, argument.value, has_key=False, adds=_Adds.ITEMS)
+
+
+def _name(container: cst.BaseExpression) -> str:
+    """`nets` of `self.nets` and `nets["a"]`; nothing of what a call gives."""
+    return _name(container.value) if isinstance(container, cst.Subscript) else last_name(container) or ""
 
 
 def constant(node: cst.BaseExpression) -> object:

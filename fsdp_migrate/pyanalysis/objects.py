@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from .calls import argument_for
+from .calls import argument_for, runs
 from .containers import Part
-from .definitions import class_of, first_parameter, is_property, is_setter, overrides, returns
+from .definitions import class_of, first_parameter, is_property, is_setter, last_name, overrides, returns
 from .stores import AttributeStore, stores_in
 from .tree import Tree
 
@@ -77,12 +77,10 @@ class Objects:
         seen = self.seen(tree, owner)
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
-            for part in self._fields(where, klass, name, seen):
-                is_dict = isinstance(part.node, cst.Dict) or _is_dict(
-                    part.node
-                )  # one object for all, that stores go into
-                if is_dict or self._holds_model(part):
-                    yield part, is_dict
+            for part, is_given in self._fields(where, klass, name, seen):
+                is_container = _is_container(part.node)  # one object for all, that stores go into
+                if is_container or is_given or self._holds_model(part):
+                    yield part, is_container or is_given
         yield from ((part, False) for part in self._replaced(seen, name))
         for store in self._candidates(seen, name):
             certain = self._certainty(tree, seen, method, store, name)
@@ -128,12 +126,18 @@ class Objects:
 
     def _made_by(self, tree: Tree, call: cst.Call) -> Iterator[Fact]:
         made, decisive = self._values.solver.both(lambda: self._classes_made(tree, call))
-        yield from ((where, owner, _Is.OBJECT) for where, owner in made)
+        yield from ((where, owner, self._made(where, owner)) for where, owner in made)
         library = self._program.symbols.dotted(tree, call.func)
         if library is None and decisive == []:
             yield tree, call, _Is.UNKNOWN
         if library == "dataclasses.replace" and call.args:
             yield from self._facts(tree, call.args[0].value)
+
+    def _made(self, tree: Tree, owner: cst.ClassDef) -> _Is:
+        """What a call of a class gives: a singleton is the same object for all calls, as the class is."""
+        lineage = [owner, *(base for _, base in self.bases(tree, owner))]
+        has_metaclass = any(argument.keyword is not None for each in lineage for argument in each.keywords)
+        return _Is.CLASS if has_metaclass or self.methods(tree, owner, "__new__") else _Is.OBJECT
 
     def parent_method(self, tree: Tree, at: cst.CSTNode, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """`super().name` in a method."""
@@ -192,20 +196,24 @@ class Objects:
             else:
                 yield where, found
 
-    def _fields(self, tree: Tree, owner: cst.ClassDef, name: str, seen: Seen) -> Iterator[Part]:
-        """`net: Module` in the body of a class, and what its generated constructor is given for it."""
+    def _fields(self, tree: Tree, owner: cst.ClassDef, name: str, seen: Seen) -> Iterator[tuple[Part, bool]]:
+        """`net: Module` in the body of a class, and what its generated constructor is given for it.
+
+        The second is True where each object that can be meant is seen to be given one.
+        """
         lineage = [(tree, owner), *self.bases(tree, owner)]
         fields = [pair for where, klass in reversed(lineage) for pair in _fields_of(where, klass)]
         if not any(known == name for known, _ in fields):
             return
-        yield from (part for known, part in fields if known == name and part is not None)
+        yield from ((part, False) for known, part in fields if known == name and part is not None)
         if self.methods(tree, owner, "__init__"):
             return
         order = list(dict.fromkeys(known for known, _ in fields))
-        for where, call in self._values.callers.calls_of_class(tree, owner):
-            value = argument_for(call, order, name)
-            if value is not None and (seen.is_any or call in seen.sites):
-                yield Part(where, value)
+        made = self._values.callers.calls_of_class(tree, owner)
+        passed = [(where, call, argument_for(runs(call).arguments, order, name)) for where, call in made]
+        given = {call: Part(where, value) for where, call, value in passed if value is not None}
+        is_given = not (seen.is_any or seen.is_unknown) and seen.sites <= given.keys()
+        yield from ((part, is_given) for call, part in given.items() if seen.is_any or call in seen.sites)
 
     def _candidates(self, seen: Seen, name: str) -> list[AttributeStore]:
         """The stores that can be for an attribute of this name."""
@@ -341,8 +349,11 @@ def _joined(facts: Iterable[Fact]) -> Seen:
     return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls)
 
 
-def _is_dict(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict"
+def _is_container(node: cst.CSTNode) -> bool:
+    """`{}`, `[]`, `dict()`, and `field(default_factory=dict)`, which stands for a container of each object."""
+    if isinstance(node, cst.Call):
+        return last_name(node.func) in {"OrderedDict", "defaultdict", "deque", "dict", "field", "list", "set"}
+    return isinstance(node, (cst.Dict, cst.List, cst.Set))
 
 
 def _fields_of(tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[str, Part | None]]:

@@ -64,4 +64,4 @@ class Order:
     def _callers(self, tree: Tree, scope: cst.CSTNode) -> list[tuple[Tree, cst.Call]]:
         if not isinstance(scope, (cst.FunctionDef, cst.Lambda)):
             return []
-        return [(where, call) for where, call, _ in self._values.callers.of(tree, scope)]
+        return [(site.tree, site.call) for site in self._values.callers.of(tree, scope)]

@@ -28,5 +28,5 @@ def in_order(found: object) -> tuple[object, ...]:
         return (str(found.tree.path), where, found.reason, read)
     if isinstance(found, Part):
         return (str(found.tree.path), found.tree.order[found.node], str(found.path))
-    tree, node, about = cast("tuple[Tree, cst.CSTNode, object]", found)
+    tree, node, *_, about = cast("tuple[Tree, cst.CSTNode, object]", found)
     return (str(tree.path), tree.order[node], str(about))

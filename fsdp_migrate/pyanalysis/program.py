@@ -10,6 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
+from .calls import DEFERRING
 from .depth import TooDeep
 from .library import Library
 from .symbols import Resolve, Symbols
@@ -83,13 +84,12 @@ class Program:
         return self._parsed(self._defined.get(name, ()))
 
     def calling(self, names: Collection[str], through_super: bool) -> Iterator[Tree]:
-        """The files that can hold a call, or a `partial`, of something with one of these names, in the program's order.
+        """The files that can hold a call of something with one of these names, now or later, in the program's order.
 
         `super().name()` counts only with `through_super`: every class with a base calls its `__init__` that way.
         """
-        partial = set(self._words.get("partial", ()))
         paths = {path for name in names for path in self._called.get(name, ())}
-        paths |= {path for name in names for path in self._words.get(name, ()) if path in partial}
+        paths |= {path for name in names for path in self._words.get(name, ()) if path in self._deferring}
         if through_super:
             paths |= {path for name in names for path in self._called_on_super.get(name, ())}
         return self.parsed(paths)
@@ -137,6 +137,11 @@ class Program:
             for word in {word for pattern in _CALLED for word in pattern.findall(text[::-1])}:
                 holders[word[::-1]].append(path)
         return holders
+
+    @cached_property
+    def _deferring(self) -> frozenset[Path]:
+        """The files that can hand a function to what calls it."""
+        return frozenset(path for word in DEFERRING for path in self._words.get(word, ()))
 
     @cached_property
     def _called_on_super(self) -> Mapping[str, Sequence[Path]]:

@@ -23,11 +23,20 @@ if TYPE_CHECKING:
     from .values import Values
 
 _SAME_MODULE = frozenset(
-    {"to", "cuda", "cpu", "train", "eval", "float", "half", "bfloat16", "double", "requires_grad_"}
+    {"apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "npu", "requires_grad_", "share_memory"}
+    | {"to", "to_empty", "train", "type", "xpu"}
 )
 """`nn.Module` methods that return the module they are called on."""
-_GIVE_BACK = {"torch.compile": 0, "copy.copy": 0, "typing.cast": 1, "typing_extensions.cast": 1}
-"""Functions that give back what they are given, by the place of that argument."""
+_GIVES_BACK = {
+    "copy.copy": 0,
+    "torch.compile": 0,
+    "typing.assert_type": 0,
+    "typing.cast": 1,
+    "typing_extensions.assert_type": 0,
+    "typing_extensions.cast": 1,
+    "weakref.proxy": 0,
+}
+"""Functions of libraries that return one of their arguments, or what stands for it: the argument's place."""
 _MAPPING = frozenset({"items", "keys", "pop", "update", "values"})
 """Methods of a `ModuleDict`, whose items are attributes as well."""
 _TAKES_OUT = frozenset({"get", "pop", "popleft", "setdefault"})
@@ -162,9 +171,9 @@ class Ways:
             yield from self._values.origins(tree, call.func.value)
             return
         library = self._program.symbols.dotted(tree, call.func)
-        place = _GIVE_BACK.get(library or "")
-        if place is not None and len(call.args) > place:
-            yield from self._values.origins(tree, call.args[place].value)
+        given_back = _GIVES_BACK.get(library) if library else None
+        if given_back is not None and given_back < len(call.args):
+            yield from self._values.origins(tree, call.args[given_back].value)
             return
         called, decisive = self._values.solver.both(lambda: self._called(tree, call))
         if decisive == []:
@@ -194,10 +203,17 @@ class Ways:
             for part in self._values.containers.turns(tree, values[0]):
                 yield from self._values.of_part(part)
         elif isinstance(call.func, cst.Name) and call.func.value == "getattr" and len(values) > 1:
-            name = constant(values[1])
-            if isinstance(name, str):
-                yield from (origin for origin in self._read(tree, values[0], name, call) if origin.node is not None)
+            yield from self._named(tree, values[0], constant(values[1]), call)
+        elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "get_submodule" and values:
+            yield from self._named(tree, call.func.value, constant(values[0]), call)
+        elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "enter_context" and values:
+            yield from self._entered(tree, values[0])
         yield Origin(tree, call)
+
+    def _named(self, tree: Tree, owner: cst.BaseExpression, name: object, call: cst.Call) -> Iterator[Origin]:
+        """An attribute that a call takes by its name."""
+        if isinstance(name, str):
+            yield from (origin for origin in self._read(tree, owner, name, call) if origin.node is not None)
 
     def _of_parameter(self, tree: Tree, parameter: cst.Param) -> Iterator[Origin]:
         function = tree.scope_of[parameter].node

@@ -12,11 +12,16 @@ from random import Random
 from textwrap import indent
 
 HEAD = """\
+import collections
 import contextlib
 import copy
 import dataclasses
 import functools
+import itertools
+import threading
 import types
+import typing
+import weakref
 
 import torch
 from options import args
@@ -286,6 +291,139 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "model_N",
     ),
     "tried": ("", "try:\n    model_N = $\nexcept RuntimeError:\n    model_N = None", "model_N"),
+    "cast": ("", "model_N = typing.cast(nn.Module, $)", "model_N"),
+    "compiled": ("", "model_N = torch.compile($)", "model_N"),
+    "copied itself": ("", "model_N = copy.copy($)", "model_N"),
+    "weak proxy": ("", "model_N = weakref.proxy($)", "model_N"),
+    "NamedTuple": (
+        "class Pair_N(typing.NamedTuple):\n    net: object\n    step: int = 0",
+        "pair_N = Pair_N($)",
+        "pair_N.net",
+    ),
+    "NamedTuple unpacked": (
+        "class Pair_N(typing.NamedTuple):\n    net: object\n    step: int = 0",
+        "model_N, step_N = Pair_N($)",
+        "model_N",
+    ),
+    "getattr with default": (_BOX, "box_N = Box_N()\nbox_N.net = $", 'getattr(box_N, "net", None)'),
+    "loop over zip": ("", "for net_N, step_N in zip([$], [1]):\n    pass", "net_N"),
+    "loop over enumerate": ("", "for step_N, net_N in enumerate([$]):\n    pass", "net_N"),
+    "loop over items": ("", 'for key_N, net_N in {"a": $}.items():\n    pass', "net_N"),
+    "loop over values": ("", 'for net_N in {"a": $}.values():\n    pass', "net_N"),
+    "reversed": ("", "nets_N = list(reversed([$]))", "nets_N[0]"),
+    "sorted": ("", "nets_N = sorted([$], key=id)", "nets_N[0]"),
+    "chained lists": ("", "nets_N = list(itertools.chain([$], []))", "nets_N[0]"),
+    "deque": ("", "nets_N = collections.deque([$])", "nets_N[0]"),
+    "deque append": ("", "nets_N = collections.deque()\nnets_N.append($)\nmodel_N = nets_N.popleft()", "model_N"),
+    "defaultdict": ("", 'nets_N = collections.defaultdict(list)\nnets_N["a"].append($)', 'nets_N["a"][0]'),
+    "nested list": ("", 'nets_N = {"a": []}\nnets_N["a"].append($)', 'nets_N["a"][0]'),
+    "nested dict": ("", 'nets_N = {"a": {}}\nnets_N["a"]["b"] = $', 'nets_N["a"]["b"]'),
+    "dict of a getter": (
+        "class Box_N:\n    def __init__(self):\n        self.nets = {}\n\n    def all(self):\n        return self.nets",
+        'box_N = Box_N()\nbox_N.nets["a"] = $',
+        'box_N.all()["a"]',
+    ),
+    "dict filled through a getter": (
+        "class Box_N:\n    def __init__(self):\n        self.nets = {}\n\n    def all(self):\n        return self.nets",
+        'box_N = Box_N()\nbox_N.all()["a"] = $',
+        'box_N.nets["a"]',
+    ),
+    "OrderedDict": ("", "nets_N = collections.OrderedDict(a=$)", 'nets_N["a"]'),
+    "OrderedDict of pairs": ("", 'nets_N = collections.OrderedDict([("a", $)])', 'nets_N["a"]'),
+    "dict of pairs": ("", 'nets_N = dict([("a", $)])', 'nets_N["a"]'),
+    "dict of zip": ("", 'nets_N = dict(zip(["a"], [$]))', 'nets_N["a"]'),
+    "dict fromkeys": ("", 'nets_N = dict.fromkeys(["a"], $)', 'nets_N["a"]'),
+    "dict in a loop": ("", 'nets_N = {}\nfor key_N in ("a", "b"):\n    nets_N[key_N] = $', 'nets_N["b"]'),
+    "set": ("", "nets_N = {$}\nmodel_N = nets_N.pop()", "model_N"),
+    "cached property": (
+        "class Box_N:\n    def __init__(self, net):\n        self._net = net\n\n    @functools.cached_property\n"
+        "    def net(self):\n        return self._net",
+        "box_N = Box_N($)",
+        "box_N.net",
+    ),
+    "decorated": (
+        "def loud_N(function):\n    @functools.wraps(function)\n    def inner(*a, **k):\n"
+        "        return function(*a, **k)\n    return inner\n\n\n@loud_N\ndef same_N(net):\n    return net",
+        "model_N = same_N($)",
+        "model_N",
+    ),
+    "iterated object": (
+        "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n    def __iter__(self):\n"
+        "        yield self.net",
+        "for model_N in Box_N($):\n    pass",
+        "model_N",
+    ),
+    "yield from": (
+        "def inner_N(net):\n    yield net\n\n\ndef each_N(net):\n    yield from inner_N(net)",
+        "for model_N in each_N($):\n    pass",
+        "model_N",
+    ),
+    "thread": (
+        "def work_N(box, net):\n    box.append(net)",
+        "nets_N = []\nthread_N = threading.Thread(target=work_N, args=(nets_N, $))\nthread_N.start()\nthread_N.join()",
+        "nets_N[0]",
+    ),
+    "sequential": ("", "nets_N = nn.Sequential($)", "nets_N[0]"),
+    "module list append": ("", "nets_N = nn.ModuleList()\nnets_N.append($)", "nets_N[0]"),
+    "module dict set": ("", 'nets_N = nn.ModuleDict()\nnets_N["a"] = $', 'nets_N["a"]'),
+    "part of a module": (
+        "class Outer_N(nn.Module):\n    def __init__(self, net):\n        super().__init__()\n        self.net = net",
+        "outer_N = Outer_N($)",
+        "outer_N.net",
+    ),
+    "add_module": (
+        "class Outer_N(nn.Module):\n    pass",
+        'outer_N = Outer_N()\nouter_N.add_module("net", $)',
+        "outer_N.net",
+    ),
+    "get_submodule": (
+        "class Outer_N(nn.Module):\n    def __init__(self, net):\n        super().__init__()\n        self.net = net",
+        "outer_N = Outer_N($)",
+        'outer_N.get_submodule("net")',
+    ),
+    "closure by nonlocal": (
+        "",
+        "def outer_N(net):\n    held = None\n    def put():\n        nonlocal held\n        held = net\n    put()\n"
+        "    return held\nmodel_N = outer_N($)",
+        "model_N",
+    ),
+    "exit stack": (
+        "@contextlib.contextmanager\ndef hold_N(net):\n    yield net",
+        "with contextlib.ExitStack() as stack_N:\n    model_N = stack_N.enter_context(hold_N($))",
+        "model_N",
+    ),
+    "nullcontext": ("", "with contextlib.nullcontext($) as model_N:\n    pass", "model_N"),
+    "class with a registry": (
+        "class Registry_N:\n    _items = {}\n\n    @classmethod\n    def register(cls, name, net):\n"
+        "        cls._items[name] = net\n\n    @classmethod\n    def get(cls, name):\n"
+        "        return cls._items[name]",
+        'Registry_N.register("a", $)',
+        'Registry_N.get("a")',
+    ),
+    "singleton": (
+        "class Store_N:\n    _one = None\n\n    def __new__(cls):\n        if cls._one is None:\n"
+        "            cls._one = super().__new__(cls)\n        return cls._one",
+        "Store_N().net = $",
+        "Store_N().net",
+    ),
+    "method bound": (
+        f"{_BOX}\n\n    def get(self):\n        return self.net",
+        "box_N = Box_N()\nbox_N.net = $\nget_N = box_N.get",
+        "get_N()",
+    ),
+    "data class factory": (
+        "@dataclasses.dataclass\nclass State_N:\n    nets: dict = dataclasses.field(default_factory=dict)",
+        'state_N = State_N()\nstate_N.nets["a"] = $',
+        'state_N.nets["a"]',
+    ),
+    "attributes as a dict": (_BOX, "box_N = Box_N()\nbox_N.net = $\nnets_N = dict(vars(box_N))", 'nets_N["net"]'),
+    "while": ("", "model_N = None\nwhile model_N is None:\n    model_N = $", "model_N"),
+    "swap": ("", "a_N, b_N = None, $\na_N, b_N = b_N, a_N", "a_N"),
+    "function table": (
+        'def same_N(net):\n    return net\n\n\nTABLE_N = {"a": same_N}',
+        'model_N = TABLE_N["a"]($)',
+        "model_N",
+    ),
     "matched": ("", "match 1:\n    case 1:\n        model_N = $", "model_N"),
 }
 for _name, (_top, _lines, _expression) in _SIMPLE.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -66,8 +66,10 @@ def torch_modules(log: Log) -> dict[str, ModuleType]:
         if "." in name:
             parent, _, last = name.rpartition(".")
             setattr(found[parent], last, module)
-    vars(found["torch"]).update(save=lambda *_: None, load=lambda *_, **__: {})
-    vars(found["torch.nn"]).update(Module=classes["Module"])
+    vars(found["torch"]).update(save=lambda *_: None, load=lambda *_, **__: {}, compile=lambda net: net)
+    vars(found["torch.nn"]).update(
+        {name: classes[name] for name in ("Module", "ModuleList", "ModuleDict", "Sequential")}
+    )
     vars(found["torch.nn.parallel"]).update(DistributedDataParallel=classes["DDP"])
     vars(found["torch.optim"]).update(AdamW=_Optimizer)
     vars(found["torch.distributed.fsdp"]).update(
@@ -102,6 +104,41 @@ def _classes(log: Log) -> dict[str, Any]:
 
         def train(self) -> Any:
             return self
+
+        def add_module(self, name: str, module: Any) -> None:
+            setattr(self, name, module)
+
+        register_module = add_module
+
+        def get_submodule(self, name: str) -> Any:
+            return getattr(self, name)
+
+    class ModuleList(Module):
+        def __init__(self, modules: Iterable[Any] = ()) -> None:
+            self._items = list(modules)
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self._items)
+
+        def __getitem__(self, index: int) -> Any:
+            return self._items[index]
+
+        def append(self, module: Any) -> None:
+            self._items.append(module)
+
+    class Sequential(ModuleList):
+        def __init__(self, *modules: Any) -> None:
+            super().__init__(modules)
+
+    class ModuleDict(Module):
+        def __init__(self, modules: Mapping[str, Any] | None = None) -> None:
+            self._items = dict(modules or {})
+
+        def __getitem__(self, key: str) -> Any:
+            return self._items[key]
+
+        def __setitem__(self, key: str, module: Any) -> None:
+            self._items[key] = module
 
     class Wrapper(Module):
         def __init__(self, module: Any, **_: Any) -> None:
@@ -166,4 +203,5 @@ def _classes(log: Log) -> dict[str, Any]:
             log.add(model._kind)
             return [model] if isinstance(model, FullyShardedDataParallel) else []
 
-    return {"Module": Module, "DDP": DistributedDataParallel, "FSDP": FullyShardedDataParallel}
+    made = {"DDP": DistributedDataParallel, "FSDP": FullyShardedDataParallel}
+    return made | {each.__name__: each for each in (Module, ModuleList, ModuleDict, Sequential)}
