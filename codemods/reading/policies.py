@@ -47,17 +47,18 @@ def class_elements(classes: cst.BaseExpression) -> list[cst.BaseExpression] | No
 
 def class_tuple(ctx: Context, classes: cst.BaseExpression) -> str:
     """The classes as a tuple, which `isinstance` takes."""
-    elements = class_elements(classes)
-    if elements is None:
+    if not isinstance(classes, (cst.Set, cst.Tuple, cst.List)):
         return f"tuple({ctx.quote(classes)})"
-    texts = [ctx.quote(element) for element in elements]
+    texts = [_element(ctx, element) for element in classes.elements]
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
     """The classes as `isinstance` takes them: a single one is no tuple."""
     elements = class_elements(classes)
-    if elements is None:
-        return f"tuple({ctx.quote(classes)})"
-    texts = [ctx.quote(element) for element in elements]
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return ctx.quote(elements[0]) if elements is not None and len(elements) == 1 else class_tuple(ctx, classes)
+
+
+def _element(ctx: Context, element: cst.BaseElement) -> str:
+    star = "*" if isinstance(element, cst.StarredElement) else ""
+    return f"{star}{ctx.quote(element.value)}"

@@ -43,12 +43,3 @@ def sets_attribute(ctx: Context, name: str) -> bool:
 
 def _is_target(holder: cst.CSTNode | None, node: cst.Attribute) -> bool:
     return isinstance(holder, cst.AssignTarget) or (isinstance(holder, cst.AnnAssign) and holder.target is node)
-
-
-def _given(ctx: Context, text: str) -> Iterator[tuple[Context, cst.Arg, cst.Call]]:
-    for where in ctx.files(text):
-        for node in where.nodes(cst.SimpleString):
-            argument = where.parent(node)
-            call = where.parent(argument) if isinstance(argument, cst.Arg) else None
-            if node.raw_value == text and isinstance(argument, cst.Arg) and isinstance(call, cst.Call):
-                yield where, argument, call

@@ -303,6 +303,11 @@ def test_an_expression_is_asked_once_before_the_loop() -> None:
     assert "isinstance(module, unit_classes):" in rewritten
 
 
+def test_classes_of_which_some_are_unpacked_stay_one_tuple() -> None:
+    source = "\n\ndef wrap(model, more):\n    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block, *more}))\n"
+    assert "isinstance(module, (Block, *more)):" in rewrite(imports("") + source).text
+
+
 def test_policies_that_only_an_or_policy_used_go_with_it() -> None:
     text = rewrite(
         IMPORTS
