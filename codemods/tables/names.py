@@ -66,6 +66,9 @@ FSDP2 = frozenset(
 )
 """What FSDP2 exports from the same package. Everything else in it is FSDP1, private helpers and old names included."""
 
+_FORMER_PACKAGE = "torch.distributed._composable.fsdp"
+"""Where FSDP2 was imported from before torch 2.6; on 2.13 it exports the very same objects."""
+
 _METHODS = """
 check_is_root clip_grad_norm_ fsdp_modules full_optim_state_dict get_state_dict_type optim_state_dict
 set_state_dict_type sharded_optim_state_dict state_dict_type summon_full_params
@@ -84,6 +87,16 @@ SILENT_ON_FSDP2 = frozenset(
     }
 )
 """Called on a `fully_shard`-ed model these do nothing, and say nothing (measured on torch 2.13)."""
+
+
+def present_name(dotted: str) -> str:
+    """What a name of FSDP2 is called since torch 2.6.
+
+    >>> present_name("torch.distributed._composable.fsdp.fully_shard")
+    'torch.distributed.fsdp.fully_shard'
+    """
+    is_former = dotted.startswith(_FORMER_PACKAGE + ".")
+    return PACKAGE + dotted.removeprefix(_FORMER_PACKAGE) if is_former else dotted
 
 
 def fsdp1_name(dotted: str) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Import
-from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, fsdp1_name
+from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, fsdp1_name, present_name
 
 from .. import support
 from ..pyanalysis.depth import parse_safely
@@ -191,7 +191,7 @@ def is_bound(tree: Tree, item: Import) -> bool:
         if tree.scope_of[statement] is not tree.scope:
             continue
         is_plain = isinstance(statement, cst.Import)
-        imported = dotted_name(alias.name) if is_plain else _imported(statement, alias)
+        imported = dotted_name(alias.name) if is_plain else present_name(_imported(statement, alias))
         local = imported if is_plain and alias.asname is None else _bound(alias)
         # `import torch.nn` binds `torch` as well.
         if (imported == wanted and local == item.local) or (is_plain and _bound(alias) == wanted == item.local):

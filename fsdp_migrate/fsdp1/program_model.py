@@ -15,7 +15,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.reading.plain_objects import is_plain_self
-from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name
+from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
 from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
@@ -309,7 +309,7 @@ class FileContext(ParsedSource):
         wanted = f"{item.module}.{item.name}" if item.name else item.module
         symbol = self._program.symbols.of_binding(self.tree, binding)
         if isinstance(symbol, Outside):
-            return symbol.dotted == wanted
+            return present_name(symbol.dotted) == wanted
         return item.module == SUPPORT
 
     def same_meaning(self, expression: cst.BaseExpression, at: cst.CSTNode) -> bool:

@@ -679,3 +679,32 @@ def test_a_choice_of_settings_goes_with_the_call_that_took_it() -> None:
     assert "CPUOffloadPolicy() if config['on'] else OffloadPolicy()" in result.text
     assert "offload = CPUOffload(" in rewrite(text.replace("print(1)", "print(offload)")).text
     assert "offload = CPUOffload(" in rewrite(text.replace("config['on']", "config.ask()")).text
+
+
+def test_a_mesh_is_laid_out_for_the_line_that_it_moves_to() -> None:
+    before = """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+        def wrap(make):
+            model = FSDP(
+                make(),
+                sharding_strategy=ShardingStrategy.HYBRID_SHARD,
+                device_mesh=init_device_mesh("cuda", (2, 2)),  # two nodes
+            )
+            return model
+        """
+    after = """
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+
+        def wrap(make):
+            # device_mesh: two nodes
+            model = make()
+            mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+            fully_shard(model, mesh=mesh)
+            return model
+        """
+    check_transformed(before, after)

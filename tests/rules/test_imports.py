@@ -653,3 +653,17 @@ def test_two_ways_to_import_one_thing_are_one() -> None:
     before, after = (Tree(Path("train.py"), f"import torch\n\nx = {value}\n") for value in ("torch.nn", "nn"))
     written = tidy(before, after, [Import("torch.nn", alias="nn"), Import("torch", "nn")]).text()
     assert written == "from torch import nn\n\nx = nn\n"
+
+
+def test_fully_shard_by_its_former_name_is_the_same() -> None:
+    text = """
+        from torch.distributed._composable.fsdp import fully_shard
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def wrap(model, other):
+            {}
+            return fully_shard(other)
+        """
+    expected = text.replace("        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n", "")
+    check_transformed(text.format("FSDP(model)"), expected.format("fully_shard(model)"))

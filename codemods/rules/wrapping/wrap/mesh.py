@@ -129,8 +129,11 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
         call = cst.ensure_type(origin.node, cst.Call)
         ctx, added = origin.file, f", mesh_dim_names={_NAMES}"
         start, end = ctx.span(call.args[0])[0], ctx.span(call.args[-1].value)[1]
-        first, last = ctx.whole_lines(call)
+        moves = ctx.path == draft.file.path and any(outer is draft.call for outer in ctx.ancestors(call))
+        first, last = ctx.whole_lines(draft.call if moves else call)
         line = ctx.text[first:last].rstrip()
+        if moves:  # to a line of its own, above the loop
+            line = f"{line[: len(line) - len(line.lstrip())]}mesh = {ctx.code(call)}"
         if len(line.splitlines()) == 1 and len(line) + len(added) > ctx.width:
             indent = ctx.newline + line[: len(line) - len(line.lstrip())]
             draft.edits.append((ctx, Edit(start, start, indent + ctx.indent)))
