@@ -8,6 +8,9 @@ import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+CONTINUED = "#   "
+"""What the further lines of a comment begin with."""
+
 
 @dataclass(frozen=True, slots=True)
 class Comment:
@@ -31,8 +34,12 @@ def comments(text: str, verb: str) -> Iterator[Comment]:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError):
         return  # the file is reported as one that does not parse
-    for token in tokens:
-        match = wanted.search(token.string) if token.type == tokenize.COMMENT else None
+    lines = {token.start[0]: token for token in tokens if token.type == tokenize.COMMENT}
+    for number, token in lines.items():
+        match = wanted.search(token.string)
         if match:
             codes = frozenset(code.strip() for code in (match[1] or "").split(",") if code.strip())
-            yield Comment(token.start[0], token.start[1] + match.start() + 1, codes, match[2].strip())
+            said = [match[2].strip()]
+            while (below := lines.get(number + len(said))) is not None and below.string.startswith(CONTINUED):
+                said.append(below.string.removeprefix(CONTINUED).strip())
+            yield Comment(number, token.start[1] + match.start() + 1, codes, " ".join(said))

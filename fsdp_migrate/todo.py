@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from textwrap import shorten
+from textwrap import wrap
+
+import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Level
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import gone_around, line_above
 from codemods.reading.layout import statement_start
 
-from .comments import Comment, comments
+from .comments import CONTINUED, Comment, comments
 from .findings import Report
 from .render.view import is_construct
 
@@ -27,6 +29,7 @@ def marks(file: PlannedContext, findings: Iterable[Finding]) -> Iterator[Edit]:
     """The comments for what is left to a person in one file; none where an earlier run has put one."""
     there = list(comments(file.text, VERB))
     made: set[tuple[int, str]] = set()
+    told: set[tuple[cst.CSTNode, str, str]] = set()
     for finding in sorted(findings, key=lambda each: (each.line, each.column, each.rule)):
         if finding.level is not Level.MANUAL or finding.about is None or not is_construct(finding):
             continue
@@ -34,12 +37,21 @@ def marks(file: PlannedContext, findings: Iterable[Finding]) -> Iterator[Edit]:
         if (first, finding.rule) in made or any(_is_about(comment, finding, file, first) for comment in there):
             continue
         made.add((first, finding.rule))
-        text = f"# fsdp-migrate: {VERB}[{finding.rule}] {finding.hint or finding.message}"
-        comment = shorten(text, file.width - (start - first), placeholder=" ...")
+        cause = (file.scope(finding.about), finding.rule, finding.hint or finding.message)
+        what = "as above" if cause in told else cause[-1]
+        told.add(cause)
+        indent = file.text[first:start]
+        lines = wrap(
+            f"# fsdp-migrate: {VERB}[{finding.rule}] {what}",
+            file.width - len(indent),
+            subsequent_indent=CONTINUED,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         if gone_around(finding.about, file):
-            yield line_above(file, finding.about, comment)
+            yield line_above(file, finding.about, *lines)
         else:
-            yield Edit(first, first, f"{file.text[first:start]}{comment}{file.newline}")
+            yield Edit(first, first, "".join(f"{indent}{line}{file.newline}" for line in lines))
 
 
 def _is_about(comment: Comment, finding: Finding, file: Context, first: int) -> bool:

@@ -75,7 +75,8 @@ def test_the_comment_stands_above_and_goes_when_it_is_done(project: Path) -> Non
 
         def main(net, args):
             model = fully_shard(net)
-            # fsdp-migrate: todo[FM205] ask isinstance(model, FSDPModule) instead, and call what ...
+            # fsdp-migrate: todo[FM205] ask isinstance(model, FSDPModule) instead, and call what replaces
+            #   the method
             raise NotImplementedError(
                 "fsdp-migrate FM205: a method of FSDP1 is looked up by its name, and an FSDP2 model does "
                 "not have it"
@@ -87,7 +88,9 @@ def test_the_comment_stands_above_and_goes_when_it_is_done(project: Path) -> Non
     result = CliRunner().invoke(app, ["check", "train.py"])
     assert result.exit_code == 1
     assert "train.py:7:5" in result.stdout
-    assert "left to a person: ask isinstance(model, FSDPModule) instead" in result.stdout
+    assert "left to a person: ask isinstance(model, FSDPModule) instead, and call what replaces the method" in (
+        " ".join(result.stdout.split())
+    )
     lines = script.read_text().splitlines(keepends=True)
     script.write_text("".join(lines[:6]) + "    return model\n")
     assert CliRunner().invoke(app, ["check", "train.py"]).exit_code == 0
@@ -121,3 +124,21 @@ def test_ignored_on_its_line(project: Path) -> None:
 def test_explained() -> None:
     shown = CliRunner().invoke(app, ["explain", "FM205"]).stdout
     assert "fsdp-migrate: todo[FM205]" in shown
+
+
+def test_the_same_in_one_function_is_said_once(project: Path) -> None:
+    script = project / "train.py"
+    script.write_text(HEAD + "    print(model._handle)\n    return model._handle\n\n\ndef other(m):\n    return m\n")
+    run("rewrite", "train.py")
+    comments = [line.strip() for line in script.read_text().splitlines() if "todo[FM401]" in line]
+    assert [comment.endswith("as above") for comment in comments] == [False, True]
+    assert {rule for rule, _, _ in run("check", "train.py")[1]} == {"FM401"}
+
+
+def test_what_keeps_a_file_as_it_is_needs_no_comment(project: Path) -> None:
+    other = "from fairscale.nn import FullyShardedDataParallel as FSDP\n\n\ndef wrap(net):\n    return FSDP(net)\n"
+    (project / "other.py").write_text(other)
+    (project / "train.py").write_text("import other\n" + HEAD)
+    assert run("rewrite", "train.py")[0] == 1
+    assert (project / "other.py").read_text() == other
+    assert run("check", "train.py") == (1, [("FM113", "manual", 5)])

@@ -61,14 +61,14 @@ def space_behind(ctx: PlannedContext, call: cst.Call, argument: cst.Arg) -> str:
     return ctx.newline + line[: len(line) - gone]
 
 
-def line_above(ctx: PlannedContext, node: cst.CSTNode, line: str) -> Edit:
-    """A line above the statement of a node, where that comes to stand once the block around it is taken away."""
+def line_above(ctx: PlannedContext, node: cst.CSTNode, *lines: str) -> Edit:
+    """Lines above the statement of a node, where that comes to stand once the block around it is taken away."""
     gone = gone_around(node, ctx)
     if not gone:
-        return insertion(ctx, node, [line])
+        return insertion(ctx, node, lines)
     start, first = statement_start(ctx, node)
     indent = ctx.text[first:start]
-    return Edit(start, start, f"{line}{ctx.newline}{indent[: len(indent) - gone]}")
+    return Edit(start, start, "".join(f"{line}{ctx.newline}{indent[: len(indent) - gone]}" for line in lines))
 
 
 def line_below(ctx: PlannedContext, node: cst.CSTNode, line: str) -> str:

@@ -1,14 +1,18 @@
-"""A comment above what a person has to do, save where FSDP1 is still named: that is found without one."""
+"""A comment above what a person has to do, save where the code still says it: that is found without one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from codemods import SKIPPED
 from codemods.api import Finding, Fix
 
 from ..plan.context import PlannedFile
 from ..todo import marks
 from .collect import Collected, is_left
+
+_OF_FILES = {check.code for check in SKIPPED}
+"""What keeps a file as it is: it stands there in the code."""
 
 
 def marked(file: PlannedFile, findings: Iterable[Finding], made: Collected) -> Iterator[Fix]:
@@ -17,5 +21,9 @@ def marked(file: PlannedFile, findings: Iterable[Finding], made: Collected) -> I
         return
     rendered = made.rendered(file)
     named = {file.span(node)[0] for node, _ in file.references() if is_left(file, node, rendered)}
-    lasting = [each for each in findings if each.about is None or file.span(each.about)[0] not in named]
+    lasting = [
+        each
+        for each in findings
+        if each.rule not in _OF_FILES and (each.about is None or file.span(each.about)[0] not in named)
+    ]
     yield Fix(edits=list(marks(file, lasting)))
