@@ -29,6 +29,8 @@ _MADE_BY = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList", "torch.nn.Se
 _SEQUENCES = frozenset({"filter", "iter", "list", "reversed", "set", "sorted", "tuple"})
 """Builtins that give the elements of their last argument."""
 _DICTS = frozenset({"collections.OrderedDict", "types.MappingProxyType"})
+_DEEPEST = 3
+"""Steps into the pairs of pairs: `nets = dict(nets.values())` has no end."""
 
 
 class Part(NamedTuple):
@@ -135,7 +137,7 @@ class Containers:
                 yield Part(where, value, path)
             for value in yields(where, function, delegated=True):
                 yield from self.turns(where, value, path)
-        if self._library_name(tree, call) != "torch.nn.ModuleDict" and name != "dict":
+        if not self._is_dict(tree, call) and self._library_name(tree, call) != "torch.nn.ModuleDict":
             yield from self._items_of(tree, call, None, path)
 
     def _results(self, tree: Tree, function: cst.BaseExpression, path: Path) -> Iterator[Part]:
@@ -199,7 +201,7 @@ class Containers:
 
     def _items_of_library(self, tree: Tree, call: cst.Call, key: object, path: Path) -> Iterator[Part]:
         library, values = self._library_name(tree, call), [argument.value for argument in call.args]
-        is_dict = library in _DICTS or (isinstance(call.func, cst.Name) and call.func.value == "dict")
+        is_dict = self._is_dict(tree, call)
         if is_dict or library in _MADE_BY:
             for argument in call.args:
                 if argument.keyword is not None:
@@ -207,7 +209,7 @@ class Containers:
                         yield Part(tree, argument.value, path)
                 elif argument.star or library != "torch.nn.Sequential":
                     yield from self.items(tree, argument.value, key, path)
-                    if is_dict:  # it may be a list of pairs
+                    if is_dict and len(path) < _DEEPEST:  # it may be a list of pairs
                         yield from self.turns(tree, argument.value, (1, *path))
                 else:
                     yield Part(tree, argument.value, path)
@@ -219,6 +221,10 @@ class Containers:
             yield from self.turns(tree, values[0], path)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "fromkeys" and len(values) == 2:
             yield Part(tree, values[1], path)
+
+    def _is_dict(self, tree: Tree, call: cst.Call) -> bool:
+        is_builtin = isinstance(call.func, cst.Name) and call.func.value == "dict"
+        return is_builtin or self._library_name(tree, call) in _DICTS
 
     def _stored(self, store: _Store, key: object, path: Path) -> Iterator[Part]:
         if store.adds is _Adds.VALUE:

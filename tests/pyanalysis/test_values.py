@@ -146,3 +146,8 @@ def test_two_files_that_import_each_other() -> None:
 def test_two_lists_that_extend_each_other() -> None:
     text = "a = [1]\nb = []\na.extend(b)\nb.extend(a)\nfor item in a:\n    ask(item)\n"
     assert "1" in origins(text)
+
+
+def test_a_dict_made_of_its_own_values_comes_to_an_end() -> None:
+    text = "nets = {'a': x}\nfor _ in y:\n    nets = dict(nets.values())\nask(nets['a'])\n"
+    assert "x" in origins({"train.py": text})
