@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
-from .definitions import last_name, yields
+from .definitions import last_name, returns, yields
 from .program import ANY_KEY
 from .scopes import EACH, Path
 from .stores import table_owner
@@ -132,7 +132,11 @@ class Containers:
         if (self._library_name(tree, call) or "").startswith("itertools.chain"):
             for value in values:
                 yield from self.turns(tree, value, path)
-        for where, function in self._values.functions(tree, call.func):
+        iterators = self._values.objects.methods_of(tree, call, "__iter__")
+        for where, iterator in iterators:
+            for value in returns(where, iterator):
+                yield from self.turns(where, value, path)
+        for where, function in [*self._values.functions(tree, call.func), *iterators]:
             for value in yields(where, function):
                 yield Part(where, value, path)
             for value in yields(where, function, delegated=True):
@@ -221,6 +225,8 @@ class Containers:
             yield from self.turns(tree, values[0], path)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "fromkeys" and len(values) == 2:
             yield Part(tree, values[1], path)
+        elif isinstance(key, int) and values:
+            yield from (Part(tree, value, path) for value in self._values.objects.element(tree, call, key))
 
     def _is_dict(self, tree: Tree, call: cst.Call) -> bool:
         is_builtin = isinstance(call.func, cst.Name) and call.func.value == "dict"

@@ -215,6 +215,15 @@ class Objects:
         is_given = not (seen.is_any or seen.is_unknown) and seen.sites <= given.keys()
         yield from ((part, is_given) for call, part in given.items() if seen.is_any or call in seen.sites)
 
+    def element(self, tree: Tree, call: cst.Call, index: int) -> Iterator[cst.BaseExpression]:
+        """What a call of a `NamedTuple` class gives for its field of this place."""
+        for where, owner in self._classes_made(tree, call):
+            if any(last_name(base.value) == "NamedTuple" for base in owner.bases):
+                order = [name for name, _ in _fields_of(where, owner)]
+                if -len(order) <= index < len(order):
+                    value = argument_for(call.args, order, order[index])
+                    yield from [] if value is None else [value]
+
     def _candidates(self, seen: Seen, name: str) -> list[AttributeStore]:
         """The stores that can be for an attribute of this name."""
         key = (name, seen.is_unknown, seen.classes)

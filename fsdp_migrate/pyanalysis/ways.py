@@ -141,6 +141,8 @@ class Ways:
         call = manager.node
         if not isinstance(call, cst.Call):
             return []
+        if self._program.symbols.dotted(manager.tree, call.func) == "contextlib.nullcontext":
+            return [(manager.tree, argument.value) for argument in call.args]
         makers = [made for made in self._values.functions(manager.tree, call.func) if is_context_manager(made[1])]
         entering = self._values.objects.methods_of(manager.tree, call, "__enter__")
         given = [(where, value) for where, function in makers for value in yields(where, function)]
