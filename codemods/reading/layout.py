@@ -15,8 +15,12 @@ from codemods.api import Context, Edit
 
 def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     """Take a statement away with its lines, and with the comment above that is about nothing else; `pass` where its
-    block would be left empty. Of the blank lines around it as many go as there were on one side.
+    block would be left empty, if that is not of an `if` that only looks at something and goes with it. Of the blank
+    lines around it as many go as there were on one side.
     """
+    choice = _emptied_choice(ctx, statement)
+    if choice is not None:
+        return removal(ctx, choice)
     holder = ctx.parent(statement)
     if isinstance(holder, cst.IndentedBlock) and len(holder.body) == 1 and not isinstance(ctx.parent(holder), cst.With):
         return Edit(*ctx.span(statement), "pass")
@@ -27,6 +31,21 @@ def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     if _is_apart(below):
         start -= sum(len(line) + 1 for line in comments_on_top(above))
     return Edit(start, end, "")
+
+
+def _emptied_choice(ctx: Context, statement: cst.CSTNode) -> cst.If | None:
+    """`if args.fsdp:` with nothing but the statement under it, and no other branch."""
+    block = ctx.parent(statement)
+    choice = ctx.parent(block) if isinstance(block, cst.IndentedBlock) and len(block.body) == 1 else None
+    if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
+        return None
+    asks = all(
+        isinstance(node, _ONLY_READ) or not isinstance(node, cst.BaseExpression) for node in ctx.inside(choice.test)
+    )
+    return choice if asks and not comments_in(ctx.code(choice)) else None
+
+
+_ONLY_READ = (cst.Name, cst.Attribute, cst.BooleanOperation, cst.UnaryOperation, cst.Comparison, cst.SimpleString)
 
 
 def lost_comments(ctx: Context, statement: cst.CSTNode) -> list[str]:

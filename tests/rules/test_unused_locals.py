@@ -76,3 +76,33 @@ def test_comment_about_it_goes_and_others_stay() -> None:
     text = rewrite(HEAD + function(body)).text
     assert "# LoRA freezes some" not in text
     assert "    # now shard\n    model = fully_shard(net)\n" in text
+
+
+KINDS = """\
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def load(net, path, cfg):
+    model = FSDP(net)
+    if {test}:
+        FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=False)){more}
+    return model
+"""
+
+
+@pytest.mark.parametrize("test", ["cfg.ddp and cfg.fsdp", "not cfg.plain", "cfg.mode == 'fsdp'"])
+def test_condition_with_nothing_left_under_it_goes(test: str) -> None:
+    assert rewrite(KINDS.format(test=test, more="")).text.endswith("    model = fully_shard(net)\n    return model\n")
+
+
+@pytest.mark.parametrize(
+    ("test", "more"),
+    [
+        ("ask(cfg)", ""),
+        ("cfg.fsdp", "\n    else:\n        print(model)"),
+        ("cfg.fsdp", "\n        print(model)"),
+        ("(kept := cfg.fsdp)", ""),
+    ],
+)
+def test_condition_that_does_more_stays(test: str, more: str) -> None:
+    assert f"    if {test}:\n" in rewrite(KINDS.format(test=test, more=more)).text

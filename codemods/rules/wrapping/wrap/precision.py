@@ -31,6 +31,9 @@ from codemods.tables.names import PACKAGE
 from .buffers import cast_loop, has_no_buffers
 from .draft import Draft, Entry, Note, Switch
 
+_SHORT = 24
+"""An attribute that is longer than this gets a name before it is read several times."""
+
 
 def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     """Set `mp_policy` of the units and of the root; raise NotStatic when the casts are not to be seen."""
@@ -47,7 +50,8 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
             raise unseen from None  # written in the call: what it says has no counterpart
         draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
         text = draft.file.quote(value)
-        if not isinstance(value, (cst.Name, cst.Attribute)):
+        is_short = isinstance(value, cst.Name) or len(draft.file.code(value)) <= _SHORT
+        if not is_short or not isinstance(value, (cst.Name, cst.Attribute)):
             name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
             draft.before.append(f"{name} = {text}")
             text = name
