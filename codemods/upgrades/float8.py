@@ -235,7 +235,7 @@ def _finding(sharding: Sharding, heads: Sequence[str] | None, recipe: str) -> Fi
     scales = "" if recipe == TENSORWISE else f" ({recipe})"
     gathered = " and are gathered in it" if recipe == TENSORWISE else ""
     message = f"the linear layers of `{model}` compute in float8{scales}{gathered}"
-    hint = "fast under torch.compile, and where layers are large; `check --expect` tells what the loss makes of it"
+    hint = "it needs torchao, and is fast under --compile; `check --expect` tells what the loss makes of it"
     if heads is None:
         message += "; which of them makes the output is not seen: those whose name ends in `head` stay as they are"
         return finding(CODE, Level.REVIEW, ctx, sharding.root, message, "name the output layer in module_filter_fn")
