@@ -29,6 +29,7 @@ from codemods.rules.checkpoints import (
 from codemods.rules.training import (
     assigned_data,
     autocast_cache,
+    broadcast_shards,
     clip_grad_norm,
     freed_parameters,
     grad_scaler,
@@ -80,6 +81,7 @@ RULES: tuple[Rule[Any], ...] = (
     method_by_name.RULE,
     grad_scaler.RULE,
     hand_written_norm.RULE,
+    broadcast_shards.RULE,
     summon_full_params.RULE,
     state_dict.RULE,
     model_state.RULE,

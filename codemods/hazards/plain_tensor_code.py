@@ -83,7 +83,8 @@ def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None
     if name in _COLLECTIVES:
         return next((value for value in given if is_sharded(value, ctx)), None)
     if name.startswith("torch.distributions."):
-        return next((value for value in given if is_sharded(_owner(value, _MAKERS), ctx)), None)
+        owners = ((value, _owner(value, _MAKERS)) for value in given)
+        return next((v for v, owner in owners if is_sharded(owner, ctx) or _is_optimized(owner, ctx)), None)
     if name == "torch.tensor" and given and isinstance(given[0], (cst.ListComp, cst.GeneratorExp)):
         element = given[0].elt
         owner = _owner(element, _NORMS)
@@ -91,6 +92,30 @@ def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "numpy":
         return call.func.value if is_sharded(call.func.value, ctx) else None
     return None
+
+
+def _is_optimized(value: cst.BaseExpression, ctx: Context) -> bool:
+    """`p.grad`, or what is bound to it, in the program's own optimizer: `for p in group["params"]:`."""
+    made = [value, *(each for _, each in ctx.bound(value) or ())] if isinstance(value, cst.Name) else [value]
+    grads = [_of_data(each) for each in made]
+    names = [g.value for g in grads if isinstance(g, cst.Attribute) and g.attr.value == "grad"]
+    loops = [loop for loop in ctx.ancestors(value) if isinstance(loop, cst.For)]
+    return any(
+        isinstance(name, cst.Name) and ctx.code(loop.target) == name.value and _is_of_group(loop.iter)
+        for name in names
+        for loop in loops
+    )
+
+
+def _is_of_group(iterated: cst.BaseExpression) -> bool:
+    """`group["params"]`."""
+    index = iterated.slice[0].slice if isinstance(iterated, cst.Subscript) and len(iterated.slice) == 1 else None
+    key = index.value if isinstance(index, cst.Index) else None
+    return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
+
+
+def _of_data(value: cst.BaseExpression) -> cst.BaseExpression:
+    return value.value if isinstance(value, cst.Attribute) and value.attr.value == "data" else value
 
 
 def _owner(value: cst.BaseExpression, methods: frozenset[str]) -> cst.BaseExpression:
@@ -106,4 +131,4 @@ def _is_told_already(call: cst.Call, ctx: Context) -> bool:
     return function is not None and call in collectives_on_gradients(function, ctx)
 
 
-CHECK = Check(CODE, "plain-tensor-code", __doc__, words=(*READERS, "weight", "bias"), find=find)
+CHECK = Check(CODE, "plain-tensor-code", __doc__, words=(*READERS, "weight", "bias", "params"), find=find)

@@ -504,3 +504,27 @@ def test_what_sharded_tensors_serve_as_well(text: str) -> None:
 def test_what_takes_the_tensors_themselves(text: str) -> None:
     lines = "".join(f"    {line}\n" for line in text.splitlines())
     check_marked("import torch\n" + UNSEEN + lines, "FM304", Level.MANUAL, "cannot be seen whether")
+
+
+FLAG = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def wrap(net):
+    return FSDP(net)
+
+
+def save(model, parts, {flag}):
+    if {flag}:
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            return model.state_dict()
+    else:
+        part_model = parts[0]
+        return part_model.state_dict()
+"""
+
+
+@pytest.mark.parametrize(("flag", "is_found"), [("use_fsdp", False), ("full", True)])
+def test_the_way_on_which_a_flag_says_that_there_is_no_fsdp(flag: str, is_found: bool) -> None:
+    found = [f.level for f in rewrite(FLAG.format(flag=flag)).findings if f.rule == "FM304"]
+    assert found == ([Level.MANUAL] if is_found else [])

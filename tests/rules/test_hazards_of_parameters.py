@@ -88,3 +88,29 @@ FOUND = [
 @pytest.mark.parametrize(("rule", "level", "statement"), FOUND)
 def test_found(rule: str, level: Level, statement: str) -> None:
     check_marked(HEAD + f"    {statement}\n", rule, level)
+
+
+OPTIMIZER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Masked(torch.optim.Optimizer):
+    def step(self):
+        for group in self.param_groups:
+            for p in group[{key}]:
+                grad = p.grad.data
+                grad *= torch.distributions.Bernoulli(grad.new_full(grad.size(), 0.5)).sample()
+
+
+def main(net):
+    model = FSDP(net)
+    return model, Masked(model.parameters(), {{}})
+"""
+
+
+@pytest.mark.parametrize(("key", "is_found"), [('"params"', True), ('"masks"', False)])
+def test_gradients_in_an_optimizer_of_the_programs_own(key: str, is_found: bool) -> None:
+    """`Bernoulli` asks whether its values are valid, for which DTensors have no rule (NotImplementedError)."""
+    rules = {finding.rule for finding in rewrite(OPTIMIZER.format(key=key)).findings}
+    assert ("FM427" in rules) is is_found

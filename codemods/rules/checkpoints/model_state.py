@@ -79,6 +79,7 @@ from codemods.reading.state_dict_setting import is_kept_at_run_time, set_above
 from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
 from codemods.reading.state_dict_uses import is_described, is_filled_in_place
 from codemods.reading.summoned import is_summoned_no_more
+from codemods.reading.words import last_name, words
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP
 
@@ -174,7 +175,8 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if ModelKind.FSDP not in held and not at_run_time:
-        return Fix() if _is_right_sharded(found.call, ctx) else _manual(found, ctx, _NOT_SEEN)
+        is_right = _is_right_sharded(found.call, ctx) or _is_way_without_fsdp(found.call, ctx)
+        return Fix() if is_right else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     if at_run_time:
@@ -190,6 +192,20 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
 def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
     """Whether a state dict serves as it is, whatever the model is."""
     return is_saved_by_dcp(read, ctx) or is_described(read, ctx) or is_filled_in_place(read, ctx)
+
+
+def _is_way_without_fsdp(read: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether this is the other way of `if args.use_fsdp:`, where the program gathers a sharded model itself."""
+    inner: cst.CSTNode = read
+    for outer in ctx.ancestors(read):
+        if isinstance(outer, cst.FunctionDef):
+            return False
+        if isinstance(outer, cst.If) and inner is outer.orelse and isinstance(outer.test, (cst.Name, cst.Attribute)):
+            calls = (node for node in ctx.inside(outer.body) if isinstance(node, cst.Call))
+            if "fsdp" in words(last_name(outer.test)) and any(ctx.fsdp1(call.func) == CONTEXT for call in calls):
+                return True
+        inner = outer
+    return False
 
 
 def _read(found: Match, ctx: PlannedContext) -> Fix:
