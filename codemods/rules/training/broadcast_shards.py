@@ -39,7 +39,7 @@ def share(net, group):
 ## Fix safety
 
 The piece shares its memory with the parameter. Only a broadcast over a named group is rewritten: the ranks that FSDP
-shards over hold different pieces. Where the model may be a plain one, or ignores parameters, each is asked for its type.
+shards over hold different pieces. Where the model may be a plain one, or ignores some, each is asked for its type.
 
 ## References
 
