@@ -39,6 +39,7 @@ from codemods.rules.training import (
     moved_shards,
     no_sync,
     parameters_after_forward,
+    prefixed_names,
     summon_full_params,
 )
 from codemods.rules.wrapping import (
@@ -82,6 +83,7 @@ RULES: tuple[Rule[Any], ...] = (
     grad_scaler.RULE,
     hand_written_norm.RULE,
     broadcast_shards.RULE,
+    prefixed_names.RULE,
     summon_full_params.RULE,
     state_dict.RULE,
     model_state.RULE,

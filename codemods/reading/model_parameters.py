@@ -10,6 +10,7 @@ from typing import get_args
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.accessors import is_put_in_wrapped
 from codemods.reading.just_made import is_just_made
 
 READERS = ("parameters", "named_parameters")
@@ -114,7 +115,8 @@ def _variable(made: cst.CSTNode, ctx: Context) -> str:
 def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
     """Whether an expression is a wrapped model's parameter: `model.out.weight`, or what a loop over them calls it."""
     if isinstance(value, cst.Attribute) and value.attr.value in _TENSORS:
-        return any(_is_sharded(owner, value, ctx) for owner in _owners(value))
+        is_put_in = is_put_in_wrapped(value.value, ctx) and not is_summoned(value, ctx)
+        return is_put_in or any(_is_sharded(owner, value, ctx) for owner in _owners(value))
     loops = (node for node in ctx.ancestors(value) if isinstance(node, Loop)) if isinstance(value, cst.Name) else ()
     return any(
         isinstance(call.func, cst.Attribute)

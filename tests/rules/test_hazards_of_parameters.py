@@ -114,3 +114,24 @@ def test_gradients_in_an_optimizer_of_the_programs_own(key: str, is_found: bool)
     """`Bernoulli` asks whether its values are valid, for which DTensors have no rule (NotImplementedError)."""
     rules = {finding.rule for finding in rewrite(OPTIMIZER.format(key=key)).findings}
     assert ("FM427" in rules) is is_found
+
+
+def test_an_index_of_what_a_setter_was_given_wrapped() -> None:
+    """The root is not wrapped itself, and the model travels through other functions."""
+    text = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Model:
+    def wrap(self):
+        self.net.set_input_embeddings(FSDP(self.net.get_input_embeddings()))
+
+
+def step(model, x):
+    grad = model.net.get_{name}_embeddings().weight.grad
+    mask = torch.zeros_like(grad)
+    mask[x] = 1
+"""
+    assert "FM421" in {finding.rule for finding in rewrite(text.format(name="input")).findings}
+    assert "FM421" not in {finding.rule for finding in rewrite(text.format(name="output")).findings}
