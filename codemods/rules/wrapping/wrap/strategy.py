@@ -462,7 +462,8 @@ def _assigned_once(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpressio
 def _checked(strategy: Strategy, draft: Draft) -> Strategy:
     """With the text of its keyword arguments."""
     if strategy.names < STRATEGIES.keys():
-        strategy = replace(strategy, key=strategy.name, keys={f'"{name}"': name for name in strategy.meshes})
+        keys = {f'"{name}"': name for name in STRATEGIES if name in strategy.meshes}  # in the order of the table
+        strategy = replace(strategy, key=strategy.name, keys=keys)
     if not _frees_late(strategy.names):
         return replace(strategy, kwargs="{}")
     if not strategy.meshes or strategy.keys:
