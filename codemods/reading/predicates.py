@@ -21,9 +21,14 @@ class Predicate:
     """One policy: how it is written as a function, and as a test of `{module}`."""
 
     origin: Origin
-    test: str
-    function: str
+    tests: tuple[str, ...]
+    """Any of them makes a module a unit."""
+    function: str = ""
     """A function that is there already, where that is all the policy asks."""
+
+    @property
+    def test(self) -> str:
+        return " or ".join(self.tests)
 
 
 def predicates(origins: Sequence[Origin]) -> list[Predicate]:
@@ -47,24 +52,24 @@ def predicate(origin: Origin) -> Predicate:
         if matchers.findall(classes, matchers.Call() | matchers.Attribute(attr=matchers.Name("__class__"))):
             raise NotStatic("the class of a module is another one once it is sharded")
         _assert_settled(ctx, classes)
-        return Predicate(origin, f"isinstance({{module}}, {isinstance_argument(ctx, classes)})", "")
+        return Predicate(origin, (f"isinstance({{module}}, {isinstance_argument(ctx, classes)})",))
     if made == "lambda_auto_wrap_policy":
         function = _argument(origin, arguments, "lambda_fn")
         if isinstance(function, (cst.Name, cst.Attribute)):
             _assert_settled(ctx, function)
-            return Predicate(origin, f"{ctx.quote(function)}({{module}})", ctx.quote(function))
+            return Predicate(origin, (f"{ctx.quote(function)}({{module}})",), ctx.quote(function))
         if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
-            return Predicate(origin, substituted(ctx, function), ctx.quote(function))
+            return Predicate(origin, (substituted(ctx, function),), ctx.quote(function))
     if made == "_or_policy":
         policies = _argument(origin, arguments, "policies")
         elements = class_elements(policies)
         if elements is None:
             _assert_settled(ctx, policies)
-            return Predicate(origin, f"any(policy({{module}}) for policy in {ctx.quote(policies)})", "")
+            return Predicate(origin, (f"any(policy({{module}}) for policy in {ctx.quote(policies)})",))
         for name in elements:
             if isinstance(name, cst.Name):
                 _assert_settled(ctx, name)
-        return Predicate(origin, " or ".join(_test_of(ctx, element) for element in elements), "")
+        return Predicate(origin, tuple(test for element in elements for test in _tests_of(ctx, element)))
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
 
 
@@ -77,10 +82,26 @@ def _collection(classes: cst.BaseExpression) -> cst.BaseExpression:
     return classes
 
 
-def _test_of(ctx: Context, element: cst.BaseExpression) -> str:
-    if isinstance(element, cst.Call):  # made on the spot
-        return predicate(Origin(ctx, element)).test
-    return f"{ctx.quote(element)}({{module}})"
+def _tests_of(ctx: Context, element: cst.BaseExpression) -> tuple[str, ...]:
+    made = said_in_list(ctx, element) or element
+    if isinstance(made, cst.Call):  # made on the spot, or for this alone
+        return predicate(Origin(ctx, made)).tests
+    return (f"{ctx.quote(element)}({{module}})",)
+
+
+def said_in_list(ctx: Context, element: cst.BaseExpression) -> cst.Call | None:
+    """The policy that has a name for nothing but this element of a list of policies: it is said there."""
+    bound = ctx.bound(element) if isinstance(element, cst.Name) else None
+    if bound is None or len(bound) != 1 or bound[0][0].path != ctx.path:
+        return None
+    made = bound[0][1]
+    assignment = ctx.parent(made)
+    line = ctx.parent(assignment) if isinstance(assignment, cst.Assign) and len(assignment.targets) == 1 else None
+    if not isinstance(made, cst.Call) or not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
+        return None
+    block, uses = ctx.parent(line), ctx.uses(cst.ensure_type(assignment, cst.Assign))
+    is_private = list(uses) == [element] and any(outer is block for outer in ctx.ancestors(element))
+    return made if is_private and ctx.scope(made) is ctx.scope(element) else None
 
 
 def _named_members(origin: Origin) -> Iterator[Origin]:

@@ -866,6 +866,51 @@ def test_classes_that_are_handed_over_as_a_list() -> None:
             return FSDP(model, auto_wrap_policy=get_policy(args.names, args.lora))
         """
     result = rewrite(IMPORTS + "\n\n" + code(text)).text
+    assert "    return lambda module: lora(module) or isinstance(module, tuple(names))\n" in result
+    assert "blocks" not in result
+
+
+def test_a_policy_that_only_a_list_reads_is_said_in_its_function() -> None:
+    text = """
+        def get_policy(names, lora):
+            # the adapters
+            adapters = partial(
+                lambda_auto_wrap_policy,
+                lambda_fn=lora,  # each by itself
+            )
+            blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls=(Block, *names))
+            policy = partial(_or_policy, policies=[adapters, blocks])
+            return policy
+
+
+        def wrap(model, args):
+            return FSDP(model, auto_wrap_policy=get_policy(args.names, args.lora))
+        """
+    function = """
+        def get_policy(names, lora):
+            # the adapters
+            def policy(module):
+                # each by itself
+                return lora(module) or isinstance(module, (Block, *names))
+
+            return policy
+        """
+    assert code(function) in rewrite(IMPORTS + "\n\n" + code(text)).text
+
+
+def test_a_policy_that_something_else_reads_stays() -> None:
+    text = """
+        def get_policy(names, lora):
+            blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls=set(names))
+            if lora is None:
+                return blocks
+            return partial(_or_policy, policies=[partial(lambda_auto_wrap_policy, lambda_fn=lora), blocks])
+
+
+        def wrap(model, args):
+            return FSDP(model, auto_wrap_policy=get_policy(args.names, args.lora))
+        """
+    result = rewrite(IMPORTS + "\n\n" + code(text)).text
     assert "    def blocks(module):\n        return isinstance(module, tuple(names))\n\n" in result
     assert "    return lambda module: lora(module) or blocks(module)\n" in result
 

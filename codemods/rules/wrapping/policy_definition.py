@@ -67,7 +67,7 @@ from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, fin
 from codemods.plan import PlannedContext
 from codemods.reading.layout import comments_in, insertion
 from codemods.reading.policies import class_tuple, policy_classes
-from codemods.reading.predicates import predicate
+from codemods.reading.predicates import predicate, said_in_list
 
 CODE = "FM102"
 
@@ -86,11 +86,26 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
 def edit(found: Origin, ctx: PlannedContext) -> Fix:
     assert found.node is not None
     if found.node in ctx.plan.predicates:
-        message = "auto-wrap policy becomes a function that says whether a module is a unit"
-        return Fix(_function(found, found.node, ctx), [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
+        line = _line_of_member(found.node, ctx)
+        if line is not None:
+            message = "auto-wrap policy becomes a part of the function that says whether a module is a unit"
+            edits = [Edit(*ctx.whole_lines(line), "")]
+        else:
+            message = "auto-wrap policy becomes a function that says whether a module is a unit"
+            edits = _function(found, found.node, ctx)
+        return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
     text = class_tuple(ctx, policy_classes(found))
     message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
     return Fix(_expression(text, found.node, ctx), [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
+
+
+def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStatementLine | None:
+    """The line of a policy that only a list of policies reads, whose function says it."""
+    _, line = _assigned(node, ctx)
+    uses = ctx.uses(cst.ensure_type(line.body[0], cst.Assign)) if line is not None else ()
+    if len(uses) != 1 or said_in_list(ctx, uses[0]) is not node:
+        return None
+    return line if any(outer in ctx.plan.predicates for outer in ctx.ancestors(uses[0])) else None
 
 
 def _expression(text: str, node: cst.CSTNode, ctx: Context) -> list[Edit]:
@@ -111,13 +126,44 @@ def _function(found: Origin, node: cst.CSTNode, ctx: PlannedContext) -> list[Edi
         return _expression(f"lambda {parameter}: {test}", node, ctx)
     start, end = ctx.whole_lines(line)
     indent = " " * (ctx.position(line)[1] - 1)
-    inner = [*comments_in(ctx.code(node)), f"return {test}"]
+    inner = [
+        *_comments(node, ctx),
+        *_returned([each.replace("{module}", parameter) for each in made.tests], indent, ctx),
+    ]
     lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
-    if not ctx.text[:start].rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
+    if not _text_above(line, ctx).rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
         lines.insert(0, "")
     if not ctx.text[end:].startswith(("\n", "\r\n")):
         lines.append("")
     return [Edit(start, end, "".join(each + ctx.newline for each in lines))]
+
+
+def _comments(node: cst.CSTNode, ctx: PlannedContext) -> list[str]:
+    """Those within a policy, and within those that it takes in."""
+    members = [said_in_list(ctx, each) for each in ctx.inside(node) if isinstance(each, cst.Name)]
+    return [comment for each in (*members, node) if each is not None for comment in comments_in(ctx.code(each))]
+
+
+def _returned(tests: list[str], indent: str, ctx: PlannedContext) -> list[str]:
+    line = f"return {' or '.join(tests)}"
+    if len(tests) == 1 or len(f"{indent}{ctx.indent}{ctx.plain(line)}") <= ctx.width:
+        return [line]
+    return ["return (", f"{ctx.indent}{tests[0]}", *(f"{ctx.indent}or {test}" for test in tests[1:]), ")"]
+
+
+def _text_above(line: cst.SimpleStatementLine, ctx: PlannedContext) -> str:
+    """The text above a statement, as the policies that go with it leave it: without their comments, too."""
+    statements = list(getattr(ctx.parent(line), "body", ()))
+    top = line
+    for above in reversed(statements[: statements.index(line)]):
+        made = ctx.plan.predicates & set(ctx.inside(above))
+        if not any(_line_of_member(each, ctx) is above for each in made):
+            break
+        top = above
+    lines = ctx.text[: ctx.whole_lines(top)[0]].splitlines(keepends=True)
+    while top is not line and lines and lines[-1].lstrip().startswith("#"):
+        lines.pop()
+    return "".join(lines)
 
 
 def _ends_blank(line: cst.SimpleStatementLine, ctx: PlannedContext) -> bool:
