@@ -62,7 +62,8 @@ def first_parameter(function: cst.FunctionDef | cst.Lambda) -> str | None:
 
 
 def is_super(expression: cst.BaseExpression) -> bool:
-    return isinstance(expression, cst.Call) and last_name(expression.func) == "super" and not expression.args
+    """`super()`, or `super(Owner, self)` as Python 2 had it."""
+    return isinstance(expression, cst.Call) and last_name(expression.func) == "super" and len(expression.args) in (0, 2)
 
 
 def last_name(expression: cst.BaseExpression) -> str | None:

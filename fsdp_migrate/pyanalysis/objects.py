@@ -139,12 +139,15 @@ class Objects:
         has_metaclass = any(argument.keyword is not None for each in lineage for argument in each.keywords)
         return _Is.CLASS if has_metaclass or self.methods(tree, owner, "__new__") else _Is.OBJECT
 
-    def parent_method(self, tree: Tree, at: cst.CSTNode, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
-        """`super().name` in a method."""
-        for owner in tree.ancestors(at):
-            if isinstance(owner, cst.ClassDef):
-                return next(filter(None, (self.methods(*base, name) for base in self.bases(tree, owner))), [])
-        return []
+    def parent_method(self, tree: Tree, parent: cst.Call, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
+        """`super().name` in a method; `super(Base, self).name` is that of a base of the class that it names."""
+        around = next((node for node in tree.ancestors(parent) if isinstance(node, cst.ClassDef)), None)
+        owners: list[Class] = [(tree, around)] if around is not None else []
+        if parent.args and not (around is not None and last_name(parent.args[0].value) == around.name.value):
+            made = self._values.origins(tree, parent.args[0].value)
+            owners = [(origin.tree, origin.node) for origin in made if isinstance(origin.node, cst.ClassDef)]
+        bases = (base for owner in owners for base in self.bases(*owner))
+        return next(filter(None, (self.methods(*base, name) for base in bases)), [])
 
     def stored_through(self, tree: Tree, setter: cst.FunctionDef) -> Iterator[Part]:
         """What assignments to a property pass to its setter."""

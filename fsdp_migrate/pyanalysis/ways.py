@@ -258,8 +258,9 @@ class Ways:
             return
         name = expression.attr.value
         if is_super(expression.value):
+            parent = cst.ensure_type(expression.value, cst.Call)
             found, decisive = self._values.solver.both(
-                lambda: self._values.objects.parent_method(tree, expression, name)
+                lambda: self._values.objects.parent_method(tree, parent, name)
             )
             yield from (Origin(where, method) for where, method in found)
             if decisive == []:

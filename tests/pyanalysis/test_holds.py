@@ -37,6 +37,20 @@ CASES = [
         id="attribute",
     ),
     pytest.param(
+        "class T:\n    def __init__(self, m):\n        self.m = m\n    def f(self):\n        ask(self.m)\n"
+        "class A(T):\n    def __init__(self):\n        super(A, self).__init__(FSDP(net))\n"
+        "class B(T):\n    def __init__(self):\n        super(B, self).__init__(DDP(net))\n",
+        {"FSDP", "DDP"},
+        id="attribute of a base, as Python 2 called it",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self, m):\n        self.m = m\n    def f(self):\n        ask(self.m)\n"
+        "class A(T):\n    def __init__(self, m):\n        pass\n"
+        "class B(A):\n    def __init__(self):\n        super(A, self).__init__(FSDP(net))\n",
+        {"FSDP"},
+        id="attribute of the base of a base",
+    ),
+    pytest.param(
         "class T:\n    def __init__(self):\n        self.n, self.m = net, FSDP(net)\n"
         "    def f(self):\n        ask(self.m)\n",
         {"FSDP"},

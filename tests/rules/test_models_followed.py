@@ -373,3 +373,48 @@ def test_function_for_fsdp2_models_of_its_own(annotation: str) -> None:
 def test_a_cast_for_the_type_checker_is_the_model() -> None:
     text = "from typing import cast\n" + HEAD + "\n\ndef use(net):\n    model = cast(torch.nn.Module, shard(net))\n"
     assert rewrite(text + USE.format("model")).text.endswith(USED.format("model"))
+
+
+def test_trainers_of_one_base_that_pass_it_models_of_several_kinds() -> None:
+    """`super(Own, self)` is `super()`: a base class that DDP's trainer shares with FSDP's has models of both."""
+    result = rewrite_files(
+        {
+            "base.py": code(
+                """
+                import torch
+
+
+                class Base:
+                    def __init__(self, model, kind):
+                        self.model = model
+                        self.kind = kind
+                        self.name = self.model.module.name if kind else self.model.name
+
+                    def save(self, path):
+                        torch.save(self.model.module.state_dict(), path)
+                """
+            ),
+            "train.py": code(
+                """
+                from base import Base
+                from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+                from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+                class Sharded(Base):
+                    def __init__(self, model):
+                        self.model = FSDP(model)
+                        super(Sharded, self).__init__(self.model, "fsdp")
+
+
+                class Replicated(Base):
+                    def __init__(self, model):
+                        self.model = DDP(model)
+                        super(Replicated, self).__init__(self.model, "ddp")
+                """
+            ),
+        }
+    )
+    base = result.after["base.py"]
+    assert "self.name = unwrap(self.model).name if kind else self.model.name" in base
+    assert "torch.save(whole_state_dict(unwrap(self.model)), path)" in base

@@ -26,7 +26,7 @@ def entered(ctx: Context, other: cst.Call, model: str) -> Iterator[tuple[Context
     if not passed and not results and not any(model.startswith(f"{owner}.") for owner in owners):
         return
     functions = [(where, function, receiver) for where, function in ctx.runs(other)]
-    own_base = ctx.code(other.func) == "super().__init__"
+    own_base = is_base_init(other)
     functions += [(where, function, "self" if own_base else made) for where, function in classes(ctx, other)]
     for where, function, owner in functions:
         names = [param.name.value for param in function.params.params]
@@ -79,9 +79,17 @@ def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, res
                         yield given
 
 
+def is_base_init(call: cst.Call) -> bool:
+    """`super().__init__(...)`, or `super(Own, self).__init__(...)`."""
+    method = call.func
+    if not isinstance(method, cst.Attribute) or method.attr.value != "__init__" or not isinstance(method.value, cst.Call):
+        return False
+    return isinstance(method.value.func, cst.Name) and method.value.func.value == "super"
+
+
 def classes(ctx: Context, call: cst.Call) -> list[tuple[Context, cst.FunctionDef]]:
     """The `__init__` of the program's class that a call makes an object of; `super().__init__` is that of a base."""
-    if ctx.code(call.func) == "super().__init__":
+    if is_base_init(call):
         around = enclosing(ctx, call, cst.ClassDef)
         return _inits_of_bases(ctx, around) if around is not None else []
     made = [origin for origin in ctx.origins(call.func) if isinstance(origin.node, cst.ClassDef)]
@@ -114,7 +122,7 @@ def aliases(ctx: Context, function: cst.FunctionDef, places: frozenset[str]) -> 
 
 def object_of(ctx: Context, function: cst.FunctionDef, other: cst.Call) -> str | None:
     """The place of the object that a called method has for `self`."""
-    if ctx.code(other.func) == "super().__init__":
+    if is_base_init(other):
         return "self"
     target = ctx.parent(other)
     if function.name.value == "__init__":
