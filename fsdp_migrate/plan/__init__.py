@@ -56,8 +56,9 @@ def _near(model: ProgramModel, graph: kept.Graph) -> frozenset[Path]:
 
 def _wrap_plan(proposal: Proposal, emission: Emission) -> WrapPlan:
     draft = proposal.draft if emission is Emission.NATIVE else None
-    reason = proposal.reason or "it shares a value with a call that only run time decides"
-    return WrapPlan(emission, draft, "" if emission is Emission.NATIVE else reason, proposal.relocations)
+    shared = "it shares a value with a call that only run time decides" if emission is Emission.SUPPORT else ""
+    reason = "" if emission is Emission.NATIVE else proposal.reason or shared
+    return WrapPlan(emission, draft, reason, proposal.relocations)
 
 
 def _sharded(model: ProgramModel, sites: Iterable[WrapSite]) -> set[cst.ClassDef]:

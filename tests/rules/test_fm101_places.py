@@ -771,3 +771,30 @@ def test_a_class_in_tabs_goes_on_in_tabs() -> None:
     assert (
         "\t\t\tif module is not model and isinstance(module, nn.Linear):\n\t\t\t\tfully_shard(module)\n" in result.text
     )
+
+
+UNKNOWN = [
+    pytest.param("FSDP(net, use_orig_params=True, post_param_init_fn=init)", id="a keyword"),
+    pytest.param("FSDP(net, post_param_init_fn=init, **settings(net))", id="a keyword beside what is not seen"),
+    pytest.param("FSDP(net, **dict(use_orig_params=True, post_param_init_fn=init))", id="of a dict"),
+]
+
+
+@pytest.mark.parametrize("call", UNKNOWN)
+def test_an_argument_that_is_none_of_fsdp1s_leaves_the_call(call: str) -> None:
+    """A changed FSDP takes it (SageMaker's does), and dropping it, or handing it on, would train otherwise or raise."""
+    text = BEFORE + f"def build(net, other, init, settings):\n    model = {call}\n    return model, FSDP(other)\n"
+    result = rewrite(text)
+    assert f"    model = {call}\n" in result.text
+    assert "fully_shard(other)" in result.text
+    found = [finding for finding in result.findings if finding.level is Level.MANUAL]
+    assert "post_param_init_fn, which torch's FSDP does not take" in found[0].message
+    assert [finding.line for finding in found] == [found[0].line]
+    assert result.text.index("raise NotImplementedError") < result.text.index(call)
+
+
+def test_the_former_name_of_an_argument_is_told() -> None:
+    result = rewrite(BEFORE + "def build(net, policy):\n    return FSDP(net, fsdp_auto_wrap_policy=policy)\n")
+    assert "FSDP(net, fsdp_auto_wrap_policy=policy)" in result.text
+    (found,) = result.findings
+    assert (found.level, found.hint) == (Level.MANUAL, "fsdp_auto_wrap_policy has been auto_wrap_policy since torch 1.12")

@@ -76,12 +76,12 @@ from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
 from codemods.reading.wrapped import wrapped_module
-from codemods.tables.arguments import DROPPED
+from codemods.tables.arguments import DROPPED, FORMER
 from codemods.tables.versions import exists
 
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
-from .plan import draft, draft_factory
+from .plan import NotFSDP1, draft, draft_factory
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
 
@@ -96,7 +96,7 @@ class Proposal:
 
     emission: Emission
     reason: str
-    """Why it is not idiomatic; empty when it is."""
+    """Why it is not idiomatic, or which arguments of a call that is left are none of FSDP1's."""
     reads: frozenset[cst.CSTNode]
     """Places where the argument values are made, all of which must stay as they are for the support form."""
     draft: Draft | None = None
@@ -140,9 +140,11 @@ def propose(
     )
     moved = relocations(ctx, call, kept)
     if not all(each.is_possible for each in moved):
-        return Proposal(Emission.SKIP, "an optimizer is built before it", reads)
+        return Proposal(Emission.SKIP, "", reads)
     try:
         made = _draft(ctx, call, asked, left)
+    except NotFSDP1 as unknown:
+        return Proposal(Emission.SKIP, str(unknown), reads)
     except NotStatic as undecided:
         return Proposal(Emission.SUPPORT, str(undecided), reads, relocations=moved)
     return Proposal(Emission.NATIVE, "", reads, made, moved)
@@ -288,8 +290,11 @@ def _through_support(call: cst.Call, ctx: Context, reason: str) -> Fix:
     )
 
 
-def _left(call: cst.Call, ctx: Context) -> Fix:
+def _left(call: cst.Call, ctx: PlannedContext) -> Fix:
     """Stays FSDP1; code that is FSDP2 now must not be reached with such a model."""
+    unknown = ctx.plan.wraps[call].reason
+    if unknown:
+        return _unknown(unknown, call, ctx)
     message = (
         "constructor call is left as it is, because an optimizer is built before it,"
         " or something else that holds the parameters"
@@ -300,6 +305,17 @@ def _left(call: cst.Call, ctx: Context) -> Fix:
     return Fix(
         findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
         raises=[Raise(call, CODE, "build the optimizer below the wrap, then migrate this call", certain=True)],
+    )
+
+
+def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
+    """A changed FSDP takes them, of which only the program's author knows what it does with them."""
+    message = f"constructor call is left as it is, because of {names}, which torch's FSDP does not take"
+    former = [f"{name} has been {FORMER[name]} since torch 1.12" for name in names.split(", ") if name in FORMER]
+    hint = "; ".join(former) or "take it away, or do what the changed class does with it beside the call; then run again"
+    return Fix(
+        findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
+        raises=[Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)],
     )
 
 

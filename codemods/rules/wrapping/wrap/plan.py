@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import libcst as cst
 
@@ -94,9 +94,6 @@ def draft(
 
 
 def _translate(given: Mapping[str, Value], made: Draft) -> None:
-    unknown = set(given) - {*POSITIONS, *ignored.NAMES}
-    if unknown:
-        raise NotStatic(f"argument {', '.join(sorted(unknown))} is not FSDP1's")
     made.given = frozenset(given)
     arguments = {name: value for name, value in given.items() if isinstance(value, cst.BaseExpression)}
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
@@ -168,8 +165,23 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     return made
 
 
+class NotFSDP1(NotStatic):
+    """An argument that torch's FSDP1 does not take: the class is a changed one, or the program does not run."""
+
+
+def _check_names(names: Iterable[str]) -> None:
+    unknown = sorted(set(names) - {*POSITIONS, *ignored.NAMES})
+    if unknown:
+        raise NotFSDP1(", ".join(unknown))
+
+
 def read_arguments(ctx: Context, call: cst.Call) -> Spread:
-    """The arguments by name. Raises NotStatic for `*args`, and for a `**kwargs` that the program does not spell out."""
+    """The arguments by name.
+
+    Raises NotFSDP1 for a name that is none of FSDP1's, and NotStatic for `*args`, and for a `**kwargs` that the program
+    does not spell out.
+    """
+    _check_names(argument.keyword.value for argument in passed_arguments(ctx, call) if argument.keyword is not None)
     found = Spread()
     for index, argument in enumerate(passed_arguments(ctx, call)):
         if _binds(argument.value):
@@ -182,6 +194,7 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
             found.values[argument.keyword.value] = argument.value
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
+    _check_names(found.values)
     return found
 
 
