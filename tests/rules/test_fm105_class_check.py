@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import pytest
 
 from codemods.api import Level
@@ -241,3 +243,107 @@ def test_loop_from_wrapper_to_wrapper_asks_once() -> None:
     result = rewrite(header + broken)
     assert "    while isinstance(mod, FSDP):\n" in result.text
     assert Level.MANUAL in {each.level for each in result.findings}
+
+
+BESIDE = [
+    pytest.param(
+        """
+        if isinstance(model, FSDPModule):
+            return model.one()
+        elif isinstance(model, FSDP):
+            return model.module.two()
+        else:
+            return model.three()
+        """,
+        """
+        if isinstance(model, FSDPModule):
+            return model.one()
+        else:
+            return model.three()
+        """,
+        id="elif",
+    ),
+    pytest.param(
+        """
+        if isinstance(model, FSDP):
+            return model.module.two()
+        elif isinstance(model, FSDPModule):
+            return model.one()
+        return model.three()
+        """,
+        """
+        if isinstance(model, FSDPModule):
+            return model.one()
+        return model.three()
+        """,
+        id="first",
+    ),
+    pytest.param(
+        """
+        if not model:
+            return None
+        elif isinstance(model, FSDPModule):
+            return model.one()
+        elif isinstance(model, FSDP):
+            return model.module.two()
+        """,
+        """
+        if not model:
+            return None
+        elif isinstance(model, FSDPModule):
+            return model.one()
+        """,
+        id="last",
+    ),
+    pytest.param(
+        """
+        match model:
+            case FSDPModule():
+                return model.one()
+            case FSDP():
+                return model.module.two()
+            case _:
+                return model.three()
+        """,
+        """
+        match model:
+            case FSDPModule():
+                return model.one()
+            case _:
+                return model.three()
+        """,
+        id="case",
+    ),
+    pytest.param(
+        "return isinstance(model, (FSDP, FSDPModule))\n", "return isinstance(model, FSDPModule)\n", id="tuple"
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), BESIDE)
+def test_a_way_of_fsdp1_beside_one_of_fsdp2_goes(before: str, after: str) -> None:
+    head = "from torch.distributed.fsdp import FSDPModule, {}\n\n\ndef use(model):\n"
+    wrap = "\n\n\ndef main(net):\n    return use({}(net))\n"
+    result = rewrite(
+        head.format("FullyShardedDataParallel as FSDP") + indent(code(before), "    ").rstrip() + wrap.format("FSDP")
+    )
+    assert result.text == head.format("fully_shard") + indent(code(after), "    ").rstrip() + wrap.format("fully_shard")
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_a_way_of_fsdp1_beside_one_of_another_model_stays() -> None:
+    text = """
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+        def use(model, other):
+            if isinstance(other, FSDPModule):
+                return other.one()
+            elif isinstance(model, FSDP):
+                return model.two()
+
+
+        def main(net):
+            return use(FSDP(net), None)
+        """
+    assert "    elif isinstance(model, FSDPModule):\n        return model.two()\n" in rewrite(code(text)).text

@@ -44,6 +44,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.beside_fsdp2 import without_own_branch
 from codemods.reading.layout import removal
 from codemods.reading.module_type import module_type, union_without
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -62,6 +63,10 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if excluded is not None:
         message = "the layer itself is sharded, there is no wrapper beside it to leave out"
         return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    beside = without_own_branch(found, ctx) if ctx.fsdp1(found) == WRAPPER else None
+    if beside is not None:
+        message = "what is asked of FSDP1's class goes: the program has a way of its own for FSDP2's beside it"
+        return Fix([beside], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     asking = _asking_alone(found, ctx)
     if asking is not None and _takes_off(asking, ctx):
         message = "an FSDP2 model has no wrapper to take off"
