@@ -1025,3 +1025,15 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert not result.support
     other = code(text).replace("self.mesh.ndim == 2", "full > 2")
     assert "shard_model" in rewrite(header + other).support
+
+
+def test_one_group_for_what_may_be_a_hybrid_strategy_is_left_to_run_time() -> None:
+    """FSDP1 refuses it, and a mesh of the group would shard over it without a word."""
+    text = f"""
+        def wrap(model, args):
+            group = dist.new_group([0, 1])
+            strategy = ShardingStrategy.HYBRID_SHARD if args.hybrid else ShardingStrategy.FULL_SHARD
+            return FSDP(model, process_group=group, sharding_strategy=strategy, {DEVICE})
+        """
+    head = "import torch.distributed as dist\n" + HEAD
+    assert rewrite(head + code(text)).support >= {"shard_model"}

@@ -90,6 +90,8 @@ def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None) -> Devic
     """What FSDP1 sharded over with a strategy of this name; None stands for all ranks."""
     if mesh is not None and strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         return replicate_mesh(mesh.device_type, mesh.get_group(0)) if strategy == "NO_SHARD" else first_dimension(mesh)
+    if mesh is not None and mesh.ndim != 2:
+        raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {mesh}")
     if mesh is not None or strategy not in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         return mesh
     # NO_SHARD kept the parameters whole, the hybrid strategies shard inside a node.
@@ -108,6 +110,8 @@ def group_mesh(
 
 def mesh_over_group(strategy: str | None, group: dist.ProcessGroup, device_type: str) -> DeviceMesh:
     """What FSDP1 sharded over with a strategy of this name and one group."""
+    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        raise ValueError("hybrid sharding needs process_group=(shard_group, replicate_group), or a device_mesh")
     if strategy != "NO_SHARD":
         return DeviceMesh.from_group(group, device_type)
     alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)  # a shard is the whole parameter

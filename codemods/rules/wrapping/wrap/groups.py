@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, NotStatic
+from codemods.api import SUPPORT, NotStatic, Origin
 from codemods.reading.process_groups import is_world
 
 from .draft import Draft
@@ -55,7 +55,15 @@ def _one_or_two(name: str, ranks: Ranks, strategy: Strategy, device: str, draft:
         return f'{function}({strategy.name}, {ranks.text}, "{device}")'
     if ranks.may_be_none or "NO_SHARD" in strategy.names:
         raise NotStatic("process_group may be None, or of a strategy that may be NO_SHARD")
+    if all(_is_one_group(origin) for origin in ranks.origins):
+        raise NotStatic("one process_group for a strategy that may be a hybrid one, which FSDP1 refuses")
     return f'{draft.imported(SUPPORT, "group_mesh")}({ranks.text}, "{device}")'
+
+
+def _is_one_group(origin: Origin) -> bool:
+    """Whether a group is seen to be made: `dist.new_group(...)`."""
+    node = origin.node
+    return isinstance(node, cst.Call) and (origin.file.dotted(node.func) or "").startswith("torch.distributed.")
 
 
 def _one(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> str:
