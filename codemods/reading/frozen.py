@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.wrapped import wrapped_module
 
 
 def ignores_only_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -19,6 +20,17 @@ def ignores_only_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
         if argument.keyword is not None and argument.keyword.value.startswith("ignored_")
     ]
     return bool(ignored) and all(_is_frozen(where, call, value) for where, call, value in ignored)
+
+
+def is_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether each constructor call that makes a model is seen to wrap a module with no parameter that is trained."""
+    calls = [(origin.file, origin.node) for origin in ctx.origins(model)]
+    return bool(calls) and all(isinstance(call, cst.Call) and _wraps_frozen(where, call) for where, call in calls)
+
+
+def _wraps_frozen(ctx: Context, call: cst.Call) -> bool:
+    module = wrapped_module(call)
+    return module is not None and ctx.code(module) in {ctx.code(frozen) for frozen in _frozen_in(ctx, call)}
 
 
 def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
@@ -54,11 +66,21 @@ def _frozen_in(ctx: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
         if ctx.span(node)[0] > ctx.span(call)[0]:
             continue
         if not blocks and isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-            yield node.func.value
+            yield _told(node.func.value)
         elif len(blocks) == 1 and isinstance(blocks[0], cst.For):
             read = _owner_of(blocks[0].iter, "parameters")
             if read is not None and _is_of(ctx, node, blocks[0].target):
                 yield read
+
+
+def _told(module: cst.BaseExpression) -> cst.BaseExpression:
+    """`net` of `net.eval().cuda()`, whose methods return what they are called on."""
+    while isinstance(module, cst.Call) and isinstance(module.func, cst.Attribute) and module.func.attr.value in _SAME:
+        module = module.func.value
+    return module
+
+
+_SAME = frozenset({"bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "to", "train"})
 
 
 def _flag(ctx: Context, node: cst.CSTNode) -> str | None:

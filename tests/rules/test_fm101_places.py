@@ -797,4 +797,5 @@ def test_the_former_name_of_an_argument_is_told() -> None:
     result = rewrite(BEFORE + "def build(net, policy):\n    return FSDP(net, fsdp_auto_wrap_policy=policy)\n")
     assert "FSDP(net, fsdp_auto_wrap_policy=policy)" in result.text
     (found,) = result.findings
-    assert (found.level, found.hint) == (Level.MANUAL, "fsdp_auto_wrap_policy has been auto_wrap_policy since torch 1.12")
+    assert found.level is Level.MANUAL
+    assert found.hint == "fsdp_auto_wrap_policy has been auto_wrap_policy since torch 1.12"

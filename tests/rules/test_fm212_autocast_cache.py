@@ -74,6 +74,33 @@ def test_low_precision_is_not_cast_again() -> None:
     assert "with torch.autocast('cuda'):\n" in result.text
 
 
+FROZEN = [
+    "net.requires_grad_(False)\n",
+    "net.eval().requires_grad_(False)\n",
+    "for p in net.parameters():\n    p.requires_grad = False\n",
+]
+
+
+@pytest.mark.parametrize("statement", FROZEN)
+def test_of_frozen_parameters_nothing_is_kept(statement: str) -> None:
+    """torch caches the casts of leaves that are trained (`cached_cast` of autocast_mode.cpp)."""
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def score(net, batches):
+        {}    teacher = FSDP(net)
+            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+                return [teacher(x) for x in batches]
+        """
+    )
+    given = "".join(f"    {line}\n" for line in statement.splitlines())
+    assert 'torch.autocast("cuda", torch.bfloat16):' in rewrite(text.format(given)).text
+    assert 'torch.autocast("cuda", torch.bfloat16, cache_enabled=False):' in rewrite(text.format("")).text
+
+
 LOOP = "    for x in batches:\n        model(x).sum().backward()\n        optimizer.step()"
 GETS = {
     "a loop": ("with torch.autocast('cuda', torch.bfloat16):\n" + LOOP, "torch.bfloat16, cache_enabled=False)"),

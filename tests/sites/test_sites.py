@@ -58,7 +58,10 @@ MISSES = {
     "strategy_dict_method_units": (1.31, "inputs are cast at the root only"),
     "strategy_dict_offload_flag": (2.05, "dict and function stay, and a second dict tells what FSDP2 makes of them"),
     "tuple_of_policies": (1.33, "the strategy stays a value, and is asked for where the mesh is made"),
-    "two_parts_two_groups": (1.6, "the strategy comes from the environment: a function takes any of them"),
+    "two_parts_two_groups": (
+        1.8,
+        "the strategy comes from the environment: a function takes any of them, and refuses what FSDP1 refused",
+    ),
 }
 """Where more lines are written, how many times a person's, and why."""
 

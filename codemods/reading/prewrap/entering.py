@@ -82,9 +82,8 @@ def _returned(ctx: Context, function: cst.FunctionDef, position: int | None, res
 def is_base_init(call: cst.Call) -> bool:
     """`super().__init__(...)`, or `super(Own, self).__init__(...)`."""
     method = call.func
-    if not isinstance(method, cst.Attribute) or method.attr.value != "__init__" or not isinstance(method.value, cst.Call):
-        return False
-    return isinstance(method.value.func, cst.Name) and method.value.func.value == "super"
+    parent = method.value if isinstance(method, cst.Attribute) and method.attr.value == "__init__" else None
+    return isinstance(parent, cst.Call) and isinstance(parent.func, cst.Name) and parent.func.value == "super"
 
 
 def classes(ctx: Context, call: cst.Call) -> list[tuple[Context, cst.FunctionDef]]:

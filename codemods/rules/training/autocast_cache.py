@@ -42,8 +42,9 @@ def train(net, optimizer, batches):
 ## Fix safety
 
 Losses, gradients and memory are those of FSDP1. A model whose `MixedPrecision` is a low precision already is left as it
-is: there is nothing to cast. Where the argument cannot be given, it is reported: for you to decide where the training
-would differ, to review where only memory does (one forward a block).
+is: there is nothing to cast; of a model that is seen to be frozen autocast keeps nothing. Where the argument cannot be
+given, it is reported: for you to decide where the training would differ, to review where only memory does (one forward
+a block).
 
 ## References
 
@@ -62,6 +63,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
+from codemods.reading.frozen import is_frozen
 from codemods.reading.precision import is_low
 
 CODE = "FM212"
@@ -177,7 +179,9 @@ def _is_autocast(function: cst.CSTNode | None, ctx: Context) -> bool:
 
 
 def _forwards_that_cast(code: cst.With | cst.FunctionDef, ctx: Context) -> list[_Forward]:
-    return [forward for forward in _forwards(code, ctx, {}, ()) if not is_low(forward.model, forward.file)]
+    """Of frozen parameters autocast keeps nothing."""
+    found = _forwards(code, ctx, {}, ())
+    return [each for each in found if not is_low(each.model, each.file) and not is_frozen(each.file, each.model)]
 
 
 def _use_kept_casts(forwards: Sequence[_Forward], code: cst.With | cst.FunctionDef, ctx: Context) -> bool:

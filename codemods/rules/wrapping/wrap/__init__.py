@@ -312,7 +312,7 @@ def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
     """A changed FSDP takes them, of which only the program's author knows what it does with them."""
     message = f"constructor call is left as it is, because of {names}, which torch's FSDP does not take"
     former = [f"{name} has been {FORMER[name]} since torch 1.12" for name in names.split(", ") if name in FORMER]
-    hint = "; ".join(former) or "take it away, or do what the changed class does with it beside the call; then run again"
+    hint = "; ".join(former) or "take it away, or do what the changed class does with it beside the call"
     return Fix(
         findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
         raises=[Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)],
