@@ -190,6 +190,9 @@ class Wrapping(Protocol):
     def is_several(self, path: Path) -> bool:
         """Whether a script that loads this file has more constructor calls: one can wrap a part of another's model."""
 
+    def calls(self, path: Path) -> Sequence[tuple[Context, cst.Call]]:
+        """The constructor calls of the scripts that load this file, and what makes them."""
+
     @property
     def is_in_sight(self) -> bool:
         """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""

@@ -122,11 +122,16 @@ def rewrite(text: str, options: Options | None = None) -> Result:
     return rewrite_files({"train.py": text}, options)
 
 
-def rewrite_files(files: Mapping[str, str], options: Options | None = None) -> Result:
-    """Rewrite a program of several files, and check what holds for every result."""
+def rewrite_files(files: Mapping[str, str], options: Options | None = None, settings: str = "") -> Result:
+    """Rewrite a program of several files, and check what holds for every result.
+
+    `settings` is the project's pyproject.toml.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / ".git").mkdir()  # the root of a project, so that nothing above is looked at
+        if settings:
+            (folder / "pyproject.toml").write_text(settings)
         first = _run(files, folder, options)
         second = _run(first.after, folder, replace(options or Options(), contract=True))
     assert first.report.errors == ()

@@ -82,6 +82,10 @@ class WrapFacts:
         # the calls of `wrap` in an `enable_wrap` are not all seen
         return len(sites) + any(class_given(site.file, site.call) is not None for site in sites) > 1
 
+    def calls(self, path: Path) -> Sequence[tuple[Context, cst.Call]]:
+        running = self._running(path)
+        return [(site.file, site.call) for site in self.sites if site.file.path in running]
+
     @cached_property
     def is_in_sight(self) -> bool:
         return self._program.mentions("enable_wrap") and all(

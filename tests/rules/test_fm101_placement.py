@@ -213,7 +213,7 @@ DEVICES = [
             """
                 torch.cuda.set_device(rank)
                 model.to(rank)
-                for tensor in chain(model.parameters(), model.buffers()):  # sync_module_states
+                for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
                     dist.broadcast(tensor.detach(), src=0)
                 return fully_shard(model)
             """
@@ -257,7 +257,6 @@ def test_sync_module_states() -> None:
             return FullyShardedDataParallel(net.cuda(), sync_module_states=True)
         """,
         """
-        from itertools import chain
 
         import torch.distributed as dist
         from torch.distributed.fsdp import fully_shard
@@ -265,7 +264,7 @@ def test_sync_module_states() -> None:
 
         def wrap(net):
             model = net.cuda()
-            for tensor in chain(model.parameters(), model.buffers()):  # sync_module_states
+            for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
                 dist.broadcast(tensor.detach(), src=0)
             return fully_shard(model)
         """,
@@ -288,7 +287,7 @@ def test_sync_module_states_that_run_time_switches(above: str, condition: str) -
             "torch.cuda.set_device(rank)",
             f"if {condition}:",
             "    model.to(rank)",
-            "    for tensor in chain(model.parameters(), model.buffers()):  # sync_module_states",
+            "    for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states",
             "        dist.broadcast(tensor.detach(), src=0)",
             "return fully_shard(model)",
         ]

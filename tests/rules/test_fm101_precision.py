@@ -364,9 +364,7 @@ def test_batch_norm_without_a_policy_or_in_full_precision_is_like_the_rest() -> 
     plain = "    mp_policy = MixedPrecisionPolicy(param_dtype=torch.float16)\n"
     text = wrapped("nn.BatchNorm2d(3)", "mixed_precision=MixedPrecision(torch.float16)")
     assert text == plain + "    return fully_shard(model, mp_policy=mp_policy)\n"
-    loop = (
-        "    for module in model.modules():\n        if isinstance(module, Block):\n            fully_shard(module)\n"
-    )
+    loop = "    for block in model.blocks:\n        fully_shard(block)\n"
     text = wrapped("nn.BatchNorm2d(3)", "auto_wrap_policy=ModuleWrapPolicy({Block})")
     assert text == loop + "    return fully_shard(model)\n"
 

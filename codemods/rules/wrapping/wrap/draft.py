@@ -177,6 +177,15 @@ class Draft:
             return f"{target} = {function}(\n    {', '.join(arguments)}\n)"
         return f"{target} = {function}(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
 
+    def displayed(self, target: str, entries: Sequence[str]) -> str | None:
+        """`target = {entries}`, an entry a line where it would be too long for one line; None where one is too long."""
+        line = f"{target} = {{{', '.join(entries)}}}"
+        if self.fits(line):
+            return line
+        if not all(self.fits(f"    {entry},") for entry in entries):
+            return None
+        return f"{target} = {{\n" + "".join(f"    {entry},\n" for entry in entries) + "}"
+
     def looked_up(self, target: str, entries: Sequence[str], key: str) -> str:
         """`target = {entries}[key]`, an entry a line where it would be too long for one line."""
         line = f"{target} = {{{', '.join(entries)}}}[{key}]"

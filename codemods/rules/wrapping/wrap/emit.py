@@ -113,6 +113,20 @@ def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     return lines
 
 
+def call_lines(made: Draft) -> int:
+    """How many lines the arguments of units and root take, where each is spelled out for both."""
+    width = len(_indent(made.file, _line(made)))
+    named, common = _named_values(made, width)
+    depth = 8 if made.selector is not None and not made.selector.units else 4
+    unit = _call(made, {**made.unit_kwargs, **common}, " " * depth, width, "module")
+    root = _call(made, {**made.root_kwargs, **common}, "", width)
+    return len(named) + len(unit.split("\n")) + len(root.split("\n"))
+
+
+def _line(made: Draft) -> cst.SimpleStatementLine:
+    return place_of(made.file, made.call).line
+
+
 def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     """The arguments that units and root share, computed once where a call with all of them is too long for a line."""
     if "\n" not in _call(made, {**made.unit_kwargs, **made.common_kwargs}, " " * 8, width):

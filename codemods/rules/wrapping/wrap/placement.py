@@ -203,7 +203,7 @@ def _synchronise(condition: str, draft: Draft) -> None:
     """Broadcast the first rank's values, where the condition holds, if there is one."""
     if draft.group is None and not draft.mesh:
         raise NotStatic("sync_module_states over more than one group")
-    chain, dist = draft.imported("itertools", "chain"), distributed(draft)
+    dist = distributed(draft)
     # What is ignored stays where it is.
     lines = [f"{draft.model}.to({draft.device})"] if draft.device and not draft.ignored else []
     source = "src=0"
@@ -212,7 +212,7 @@ def _synchronise(condition: str, draft: Draft) -> None:
         source = f"group={group}, group_src=0"
     tensor = draft.fresh("tensor", "state")
     loop = [
-        f"for {tensor} in {chain}({draft.model}.parameters(), {draft.model}.buffers()):  # sync_module_states",
+        f"for {tensor} in (*{draft.model}.parameters(), *{draft.model}.buffers()):  # sync_module_states",
         f"    {dist}.broadcast({tensor}.detach(), {source})",
     ]
     if draft.mesh:

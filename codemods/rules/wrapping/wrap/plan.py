@@ -18,6 +18,7 @@ from .draft import Draft, Entry, Note, Switch, Value
 from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
+from .one_dict import gather_arguments
 from .placement import (
     offload_of_entry,
     switch_offload,
@@ -90,6 +91,7 @@ def draft(
     made.freed |= given.freed
     made.keeps |= given.keeps
     _translate(arguments, made)
+    gather_arguments(made)
     return made
 
 

@@ -26,6 +26,7 @@ from codemods.reading.policies import (
 )
 from codemods.reading.policy_functions import are_by_module, uses
 from codemods.reading.predicates import predicates
+from codemods.reading.unit_lists import list_of_units
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
@@ -152,12 +153,29 @@ def _targets(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSele
             raise NotStatic("auto_wrap_policy: CustomPolicy, which may give units arguments of their own")
         return function_targets(origin, function, draft, as_test=as_test)
     classes = policy_classes(origin)
+    listed = _in_a_list(origin.file, classes, draft) if not as_test else None
+    if listed is not None:
+        return UnitSelector("", nested=False, may_be_root=False, units=f"{draft.model}.{listed}", item=_one_of(listed))
     return UnitSelector(
         f"isinstance({{module}}, {isinstance_argument(draft.file, classes)})",
         nested=_may_nest(origin.file, classes),
         may_be_root=_may_be_root(draft, origin.file, classes),
         may_be_container=_may_be_container(origin.file, classes),
     )
+
+
+def _in_a_list(ctx: Context, classes: cst.BaseExpression, draft: Draft) -> str | None:
+    """The attribute of the model that is the list of all modules of a class."""
+    elements = class_elements(classes)
+    if elements is None or len(elements) != 1 or draft.ignores or draft.float32_class:
+        return None
+    origins = ctx.origins(elements[0])
+    return list_of_units(draft.file, draft.call, draft.built, origins[0]) if len(origins) == 1 else None
+
+
+def _one_of(listed: str) -> str:
+    """`block` of `blocks`."""
+    return listed[:-1] if listed.endswith("s") and listed[:-1].isidentifier() else "block"
 
 
 def _any_of(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitSelector:

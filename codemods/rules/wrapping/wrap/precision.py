@@ -26,6 +26,7 @@ from codemods.reading.precision import (
     text_of,
 )
 from codemods.reading.program import others
+from codemods.reading.unit_inputs import are_cast
 from codemods.tables.names import PACKAGE
 
 from .buffers import cast_loop, has_no_buffers
@@ -299,7 +300,8 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
         raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
     if draft.selector is None and not cast_units and may_wrap_a_part(draft.file, draft.call):
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
-    if draft.selector is None or cast_units:
+    is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
+    if draft.selector is None or cast_units or is_same:
         draft.common_kwargs["mp_policy"] = policy
         return
     draft.root_kwargs["mp_policy"] = policy

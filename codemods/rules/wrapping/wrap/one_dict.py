@@ -1,0 +1,66 @@
+"""Arguments that units and root share, in one dict where they would be spelled out for both."""
+
+from __future__ import annotations
+
+import ast
+
+from codemods.reading.enclosing import names_around
+from codemods.tables.names import WRAPPER
+
+from .draft import Draft
+from .emit import call_lines
+
+
+def gather_arguments(draft: Draft) -> None:
+    """Put two or more arguments of every `fully_shard` into a dict, where that is not longer.
+
+    What the new code has named for them alone goes into the dict as it is.
+    """
+    named = {name: value for name, value in draft.common_kwargs.items() if name != "**"}
+    only_common = not (draft.unit_kwargs or draft.root_kwargs or draft.float32_class)
+    if draft.selector is None or len(named) < 2 or not only_common or len(_calls_here(draft)) > 1:
+        return
+    held = draft.common_kwargs.get("**")
+    if held is not None and not held.isidentifier():
+        return
+    made = {name: index for name, value in named.items() if (index := _made_for(value, draft)) is not None}
+    own = dict(zip(made, (draft.before[index].partition(" = ")[2] for index in made.values()), strict=True))
+    target = held or draft.fresh("fsdp_kwargs", "shard_kwargs")
+    entries = [f"**{held}"] if held is not None else []
+    entries += [f'"{name}": {own.get(name, value)}' for name, value in named.items()]
+    text = draft.displayed(target, entries)
+    if text is None:
+        return
+    if len(text.split("\n")) + 2 + (held is not None) > call_lines(draft) + len(made):
+        return
+    draft.before = [each for index, each in enumerate(draft.before) if index not in made.values()]
+    draft.before.append(text)
+    draft.common_kwargs = {"**": target}
+
+
+def _calls_here(draft: Draft) -> list[object]:
+    calls = draft.file.calls(draft.file.scope(draft.call))
+    return [call for call in calls if draft.file.fsdp1(call.func) == WRAPPER]
+
+
+def _made_for(name: str, draft: Draft) -> int | None:
+    """The statement that the new code has for a name alone: nothing else that is written reads it."""
+    if not name.isidentifier() or name in names_around(draft.file, draft.call):
+        return None
+    made = [index for index, text in enumerate(draft.before) if text.startswith(f"{name} = ") and "\n" not in text]
+    if len(made) != 1:
+        return None
+    others = [text for index, text in enumerate(draft.before) if index != made[0]]
+    chosen = draft.selector
+    loop = (chosen.guard, chosen.test, chosen.units) if chosen is not None else ()
+    read = [*others, *draft.after, *draft.unit_steps, *loop, draft.common_kwargs.get("**", "")]
+    return None if any(_says(draft.file.plain(text), name) for text in read if text) else made[0]
+
+
+def _says(text: str, name: str) -> bool:
+    """Whether a template holds a name."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return True
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
