@@ -429,6 +429,8 @@ class Upgrade:
     """Identifiers: only files that hold one of them are looked at."""
     edit: Callable[[Context, str], Iterable[Fix]]
     """What becomes of one file. The text is what was asked for: a number, the name of a recipe, or nothing."""
+    is_about_sharding: bool = True
+    """Whether it has to be seen how a model is sharded."""
 
 
 def finding(rule: str, level: Level, ctx: Context, node: cst.CSTNode, message: str, hint: str = "") -> Finding:

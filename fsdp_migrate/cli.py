@@ -111,6 +111,9 @@ def upgrade(
         ),
     ] = None,
     per_unit: Annotated[bool, typer.Option("--compile", help="Each unit is compiled by itself.")] = False,
+    async_checkpoint: Annotated[
+        bool, typer.Option("--async-checkpoint", help="Distributed checkpoints are written while training goes on.")
+    ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Print a diff that git apply takes; write nothing.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a copy of the program here instead.")] = None,
     exclude: Exclude = None,
@@ -130,7 +133,7 @@ def upgrade(
     if float8 is not None and float8 not in FLOAT8_RECIPES:
         raise typer.BadParameter(f"--float8 takes one of {', '.join(FLOAT8_RECIPES)}, not {float8!r}")
     units = {"reshard_after_forward": reshard_after_forward, "prefetch": prefetch}
-    given = {**units, "float8": float8, "compile": per_unit}
+    given = {**units, "float8": float8, "compile": per_unit, "async_checkpoint": async_checkpoint}
     asked = {name: str(value) for name, value in given.items() if value}
     _finish(lambda: command.run(script, asked, options, diff, output))
 

@@ -49,7 +49,7 @@ def upgrade(
             for tree in holding(program, UPGRADES[name].words):
                 file = model.file(tree)
                 made.take_all(file, ((fix, UPGRADES[name].code) for fix in UPGRADES[name].edit(file, value)))
-            for file, call in _by_support(model):
+            for file, call in _by_support(model) if UPGRADES[name].is_about_sharding else ():
                 made.take(file.path, Fix(findings=[_decided_there(UPGRADES[name].code, file, call)]))
     fixes = made.fixes()
     # Imports are mended in files that change; what else a file imports of FSDP1's settings is not ours.

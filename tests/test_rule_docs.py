@@ -17,7 +17,7 @@ from .helpers import contract, rewrite, rewrite_files
 from .upgrades.upgraded import upgraded
 
 CHECKS = [*HAZARDS, *SKIPPED, *FSDP2_LINT]
-ASKED = {"reshard_after_forward": "8", "prefetch": "True", "float8": "tensorwise", "compile": "True"}
+ASKED = dict.fromkeys(UPGRADES, "True") | {"reshard_after_forward": "8", "float8": "tensorwise"}
 DOCS = {rule.code: rule.docs for rule in RULES} | {leftover.CODE: leftover.__doc__ or ""}
 # Rewritten only where an option asks for it.
 ASKED_FOR = {"FM312": Options(checkpoint_format="dcp")}

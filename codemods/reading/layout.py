@@ -82,6 +82,14 @@ def insertion(ctx: Context, node: cst.CSTNode, lines: Sequence[str]) -> Edit:
     return Edit(colon, start, "".join(f"{indent}{line}" for line in (*lines, "")))
 
 
+def lines_below(ctx: Context, statement: cst.CSTNode, lines: Sequence[str]) -> Edit:
+    """Put lines below a statement that has its lines for itself."""
+    start, end = ctx.whole_lines(statement)
+    indent = ctx.text[start : ctx.span(statement)[0]]
+    first = "" if ctx.text[:end].endswith("\n") else ctx.newline
+    return Edit(end, end, first + "".join(f"{indent}{line}{ctx.newline}" for line in lines))
+
+
 def statement_start(ctx: Context, node: cst.CSTNode) -> tuple[int, int]:
     """Where the statement that holds a node starts, with its decorators and the comments on it, and its line."""
     statement = node

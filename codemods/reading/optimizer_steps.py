@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Origin
 from codemods.reading.enclosing import is_self
+from codemods.reading.layout import lines_below
 from codemods.reading.optimizers import is_named_optimizer, is_optimizer
 from codemods.reading.places import place
 from codemods.reading.words import last_name
@@ -58,10 +59,7 @@ class Step:
     def below(self, text: str) -> Edit:
         """Put a line below it. Only where there is a `statement`."""
         assert self.statement is not None
-        start, end = self.file.whole_lines(self.statement)
-        indent = self.file.text[start : self.file.span(self.statement)[0]]
-        first = "" if self.file.text[:end].endswith("\n") else self.file.newline
-        return Edit(end, end, f"{first}{indent}{text}{self.file.newline}")
+        return lines_below(self.file, self.statement, [text])
 
     def trains(self, model: Trained) -> bool:
         """Whether its optimizer is not seen to be made of other models."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, Edit
+from codemods.reading.layout import lines_below
 from codemods.reading.places import base, bound, place
 from codemods.reading.sharding import comes_before, known_as
 from codemods.reading.wrapped import looped_over, wrapped_module
@@ -71,14 +72,11 @@ class Sharding:
         """
         file, line = self.file, self.statement
         assert line is not None
-        start, end = file.whole_lines(line)
-        indent = file.text[start : file.span(line)[0]]
         small, edits = line.body[0], []
         if isinstance(small, cst.Return):
             edits.append(Edit(file.span(small)[0], file.span(self.root)[0], ""))
             lines = [*lines, f"return {self.model}"]
-        first = "" if file.text[:end].endswith("\n") else file.newline
-        return [*edits, Edit(end, end, first + "".join(f"{indent}{each}{file.newline}" for each in lines))]
+        return [*edits, lines_below(file, line, lines)]
 
     @property
     def known_as(self) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from codemods.api import Upgrade
 
-from . import compile, float8, prefetch, reshard_after_forward
+from . import async_checkpoint, compile, float8, prefetch, reshard_after_forward
 
 UPGRADES: dict[str, Upgrade] = {
     "reshard_after_forward": reshard_after_forward.UPGRADE,
     "prefetch": prefetch.UPGRADE,
     "float8": float8.UPGRADE,
     "compile": compile.UPGRADE,
+    "async_checkpoint": async_checkpoint.UPGRADE,
 }

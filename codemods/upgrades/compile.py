@@ -6,8 +6,8 @@ graph (FM510). FSDP1 compiled per block needed its units wrapped first, `use_ori
 of the flat parameters.
 
 `module.compile()` works in place: names, keys of state dicts and class tests stay as they were, where
-`torch.compile(module)` puts `_orig_mod.` in front of them. Checkpointed blocks are compiled inside of their wrapper:
-the order is checkpointing, compile, sharding.
+`torch.compile(module)` puts `_orig_mod.` in front of them. A checkpointed block is compiled
+with its wrapper: the order is checkpointing, compile, sharding.
 
 ## Example
 

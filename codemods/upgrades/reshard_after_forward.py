@@ -36,8 +36,8 @@ def shard(model: nn.Module):
 The same numbers, measured on 2 and 4 gloo ranks: every loss of 50 steps equal to the last bit; on 4 ranks with N = 2,
 299 of the 624 KB that a step gathers were gathered among two ranks. N has to divide the ranks that the model is
 sharded over, or `fully_shard` raises ValueError when it is called; N equal to them is what holds without. The root is
-left as it is: it stays whole between forward and backward. An argument that only run time knows is not replaced, and
-said.
+left as it is: it stays whole between forward and backward. In a dict that is passed on (`**kwargs`), the argument is
+replaced for the units alone. One that only run time knows is not replaced, and said.
 
 ## References
 
@@ -52,6 +52,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Fix, Level, Upgrade, finding
 from codemods.reading.call_layout import append_argument
+from codemods.reading.keyword_dicts import entries
 from codemods.reading.shardings import Sharding, argument, loops_without_root, shardings
 
 CODE = "FM601"
@@ -94,16 +95,33 @@ def _of_model(sharding: Sharding, ranks: str) -> Iterator[Fix]:
 
 def _is_chosen_elsewhere(ctx: Context, call: cst.Call) -> bool:
     given = argument(call, _NAME)
-    if given is None:
-        return any(each.star for each in call.args)
-    return not isinstance(given.value, cst.Integer) and ctx.code(given.value) not in _LITERALS
+    if given is not None:
+        return not _is_literal(ctx, given.value)
+    for each in call.args:
+        if each.star:
+            known = entries(ctx, each.value)
+            if known is None or not all(_is_literal(*value) for value in known.get(_NAME, ())):
+                return True
+    return False
+
+
+def _is_literal(ctx: Context, value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Integer) or ctx.code(value) in _LITERALS
 
 
 def _edit(ctx: Context, call: cst.Call, ranks: str) -> Edit | None:
     given = argument(call, _NAME)
-    if given is None:
-        return append_argument(ctx, call, f"{_NAME}={ranks}")
-    return Edit(*ctx.span(given.value), ranks) if ctx.code(given.value) != ranks else None
+    if given is not None:
+        return Edit(*ctx.span(given.value), ranks) if ctx.code(given.value) != ranks else None
+    for each in call.args:
+        values = (entries(ctx, each.value) or {}).get(_NAME, ()) if each.star else ()
+        if any(where.code(value) != ranks for where, value in values):
+            # The dict may be the root's as well, which is not resharded.
+            merged = f'{{**{ctx.quote(each.value)}, "{_NAME}": {ranks}}}'
+            return Edit(*ctx.span(each.value), merged)
+        if values:
+            return None
+    return append_argument(ctx, call, f"{_NAME}={ranks}")
 
 
 def _cannot(ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:

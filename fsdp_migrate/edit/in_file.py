@@ -89,7 +89,12 @@ def _is_annotated(tree: Tree) -> bool:
 
 
 def _is_function(text: str) -> bool:
-    return all(isinstance(node, ast.FunctionDef) for node in ast.parse(text).body)
+    """Whether it is a function, or a name with an underscore that only functions keep something in."""
+    return all(isinstance(node, ast.FunctionDef) or _is_kept(node) for node in ast.parse(text).body)
+
+
+def _is_kept(node: ast.stmt) -> bool:
+    return isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict) and not node.value.keys
 
 
 def _binds_otherwise(tree: Tree, names: Collection[str], imports: Collection[Import]) -> bool:

@@ -52,7 +52,7 @@ def passed(name: str, call: ast.Call) -> dict[str, ast.expr | None]:
     """What a call gives to each parameter; None for what cannot be told from the call."""
     known = defaults(name)
     found: dict[str, ast.expr | None] = dict(zip(known, call.args, strict=False))
-    found |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    found |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg in known}
     if any(isinstance(arg, ast.Starred) for arg in call.args) or any(not keyword.arg for keyword in call.keywords):
         return dict.fromkeys(known)
     return found

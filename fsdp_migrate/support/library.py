@@ -14,7 +14,7 @@ from pathlib import Path
 # In the order that the parts of a composed file have: a definition uses only what stands before it.
 MODULES = (
     *("units", "meshes", "precision", "states", "meta", "shard", "training", "summon"),
-    *("model_state", "local_state", "optimizer_state", "sharded_files", "state_dict_type"),
+    *("model_state", "local_state", "optimizer_state", "sharded_files", "state_dict_type", "background"),
 )
 
 

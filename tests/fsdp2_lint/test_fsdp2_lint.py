@@ -61,6 +61,20 @@ RIGHT = [
             self.future = dcp.async_save(state, checkpoint_id="last")
     """,
     """
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
+
+    def main(states):
+        saving = None
+        for state in states:
+            if saving is not None:
+                saving.result()
+            saving = dcp.async_save(state, checkpoint_id="last")
+        saving.result()
+        dist.destroy_process_group()
+    """,
+    """
     import re
 
 
@@ -259,6 +273,19 @@ WRONG = [
             future = async_save(state)
         """,
         ("FM511", 10),
+    ),
+    (
+        """
+        import torch.distributed as dist
+        import torch.distributed.checkpoint as dcp
+
+
+        def main(state):
+            future = dcp.async_save(state, checkpoint_id="last")
+            dist.destroy_process_group()
+            future.result()
+        """,
+        ("FM511", 11),
     ),
     (
         """

@@ -6,7 +6,6 @@ time are a GPU's; float8 is emulated, and `torch.compile` does nothing where CUD
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,9 +16,9 @@ from fsdp_migrate.project.source import read_source
 from fsdp_migrate.upgrade import upgrade
 from fsdp_migrate.verify import CheckRequest, Failure
 from fsdp_migrate.verify.observation import Observation
+from tests.upgrades.gpt import lay_out_gpt
 from tests.verify.together import observe_together
 
-GPT = Path(__file__).parent / "gpt"
 RANKS, STEPS, TAIL = 4, 50, 5
 VARIANTS: dict[str, Mapping[str, str] | None] = {
     "FSDP1": None,
@@ -33,8 +32,7 @@ VARIANTS: dict[str, Mapping[str, str] | None] = {
 
 def laid_out(asked: Mapping[str, str] | None, folder: Path) -> CheckRequest:
     """The program of one row."""
-    shutil.copytree(GPT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    script = folder / "train.py"
+    script = lay_out_gpt(folder)
     if asked is not None:
         _write(migrate([read_source(script)], Options()).changes)
         _write(upgrade([read_source(script)], asked).changes if asked else ())

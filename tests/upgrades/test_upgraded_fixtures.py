@@ -15,12 +15,16 @@ from codemods.upgrades import UPGRADES
 from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.imports import program_files
 from fsdp_migrate.project.source import read_source
+from fsdp_migrate.render.diff import unified
 from fsdp_migrate.upgrade import upgrade
 from fsdp_migrate.verify import CheckRequest, Failure, Mark, ParityReport, Verdict
 from fsdp_migrate.verify.expectation import expectation
+from tests.upgrades.gpt import lay_out_gpt
 from tests.verify.together import check_together
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+PROGRAMS = Path(__file__).parent / "programs"
+"""FSDP2 programs of shapes that the fixtures lack, named by their script."""
 DIFF_LINES = 15
 
 
@@ -43,16 +47,21 @@ class Case:
     caught_by: str = ""
     redirect: Literal["auto", "off"] = "auto"
     """Off: CUDA is not pretended, under which `torch.compile` does nothing."""
+    saves: int = 0
+    """How many checkpoints are compared; those of a fixture become distributed ones first."""
 
     @property
     def name(self) -> str:
         return "-".join((self.fixture, *self.asked, *filter(None, (self.caught_by,))))
 
+    @property
+    def script(self) -> str:
+        return f"{self.fixture}.py" if (PROGRAMS / f"{self.fixture}.py").exists() else "train.py"
+
 
 UNITS = {"reshard_after_forward": "2", "prefetch": "True"}
 PLAIN = ("quickstart", "accumulation", "batch_norm", "mixed_precision", "trainer_class", "checkpoint", "own_list")
-GPT = Path(__file__).parent / "gpt"
-"""An FSDP1 program in bf16, of sizes that float8 takes: it is migrated first."""
+ASYNC = {"async_checkpoint": "True"}
 SCALES = "        float8.precompute_float8_dynamic_scale_for_fsdp(model)\n"
 STEP = "        optimizer.step()\n"
 UNFUSED = (".compile()", '.compile(backend="aot_eager")')
@@ -79,6 +88,10 @@ CASES = [
         12,
         slip=UNFUSED,
     ),
+    *(Case(fixture, ASYNC, saves=saves) for fixture, saves in [("helpers_package", 2), ("resumable_trainer", 1)]),
+    *(Case(script, ASYNC, saves=saves) for script, saves in [("epochs", 3), ("rounds", 3), ("script", 6)]),
+    Case("trainer", UNITS | ASYNC, saves=3),
+    Case("epochs", {"float8": "tensorwise"}, "loss within 2%", linears=6),
     *(
         Case(fixture, {"float8": recipe}, "loss within 2%", sizes, linears)
         for recipe, fixture, sizes, linears in [
@@ -102,11 +115,14 @@ CASES = [
 def laid_out(case: Case, folder: Path) -> Path:
     """The fixture's FSDP2 program, with its sizes."""
     if case.fixture == "gpt":
-        shutil.copytree(GPT, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        for change in migrate([read_source(folder / "train.py")], Options()).changes:
-            change.path.write_text(change.after)
+        _migrate(lay_out_gpt(folder), Options())
+    elif case.script != "train.py":
+        shutil.copytree(PROGRAMS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    elif case.saves:
+        shutil.copytree(FIXTURES / case.fixture / "fsdp1", folder, ignore=shutil.ignore_patterns("__pycache__"))
+        _migrate(folder / "train.py", Options(checkpoint_format="dcp"))
     else:
-        shutil.copytree(FIXTURES / case.fixture / "fsdp2", folder)
+        shutil.copytree(FIXTURES / case.fixture / "fsdp2", folder, ignore=shutil.ignore_patterns("__pycache__"))
     texts = {path: path.read_text() for path in folder.rglob("*.py")}
     for old, new in case.sizes:
         assert any(old in text for text in texts.values()), old
@@ -116,13 +132,19 @@ def laid_out(case: Case, folder: Path) -> Path:
     return folder
 
 
+def _migrate(script: Path, options: Options) -> None:
+    for change in migrate([read_source(path) for path in program_files([script])], options).changes:
+        change.path.write_text(change.after)
+
+
 def upgraded_copy(case: Case, folder: Path) -> Path:
     """The same with its upgrades."""
     target = laid_out(case, folder)
-    report = upgrade([read_source(path) for path in program_files([target / "train.py"])], case.asked)
+    report = upgrade([read_source(path) for path in program_files([target / case.script])], case.asked)
+    assert report.errors == ()
     assert not [finding for finding in report.findings if finding.level.value == "manual"]
+    assert any(case.slip[0] in change.after for change in report.changes)
     for change in report.changes:
-        assert case.slip[0] in change.after
         change.path.write_text(change.after.replace(*case.slip) if case.slip[0] else change.after)
     return target
 
@@ -131,17 +153,18 @@ def upgraded_copy(case: Case, folder: Path) -> Path:
 def checked(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Mapping[int, ParityReport | Failure]:
-    """The comparisons that the selected tests ask for, by the number of the case; the first is always there."""
+    """The comparisons that the selected tests ask for, by the number of the case."""
     root = tmp_path_factory.mktemp("upgrades")
-    asked = {item.callspec.params.get("number", 0) for item in request.session.items if hasattr(item, "callspec")}
+    items = [item for item in request.session.items if "checked" in getattr(item, "fixturenames", ())]
+    asked = {item.callspec.params["number"] if hasattr(item, "callspec") else 0 for item in items}
     requests = {}
-    for number in sorted(asked | {0}):
+    for number in sorted(asked):
         case = CASES[number]
         before = laid_out(case, root / f"before{number}")
         after = upgraded_copy(case, root / f"after{number}")
         requests[root / f"runs{number}"] = CheckRequest(
-            original=before / "train.py",
-            rewritten=after / "train.py",
+            original=before / case.script,
+            rewritten=after / case.script,
             original_root=before,
             rewritten_root=after,
             world_size=2,
@@ -164,6 +187,8 @@ def test_upgraded_program_trains_as_stated(number: int, checked: Mapping[int, Pa
         return
     assert report.verdict is Verdict.PASS, f"{report.reason} {report.failed}"
     assert report.is_upgrade
+    (files,) = [row for row in report.rows if row.id == "F"] if case.saves else [None]
+    assert files is None or (files.mark, files.value) == (Mark.PASS, f"{case.saves} -> {case.saves}"), files
     seen = [row for row in report.rows if row.id == "X1"]
     assert bool(seen) is bool(case.linears)
     for row in seen:
@@ -182,13 +207,12 @@ def test_float8_layers_are_gathered_in_half_the_bytes(checked: Mapping[int, Pari
     assert before - after == in_bf16 // 2
 
 
-ASKED = {"reshard_after_forward": "2", "prefetch": "True", "float8": "tensorwise", "compile": "True"}
+ASKED = UNITS | {"float8": "tensorwise", "compile": "True"} | ASYNC
 
 
 @pytest.mark.parametrize("option", UPGRADES)
-def test_a_plain_program_changes_in_few_lines(option: str) -> None:
-    path = FIXTURES / "quickstart" / "fsdp2" / "train.py"
-    (change,) = upgrade([read_source(path)], {option: ASKED[option]}).changes
-    before, after = (change.before or "").splitlines(), change.after.splitlines()
-    assert len([line for line in after if line not in before]) <= DIFF_LINES
-    assert len([line for line in before if line not in after]) <= 2
+def test_the_diff_of_a_plain_program_is_short(option: str) -> None:
+    path = PROGRAMS / "script.py" if option in ASYNC else FIXTURES / "quickstart" / "fsdp2" / "train.py"
+    (change,) = upgrade([read_source(each) for each in program_files([path])], {option: ASKED[option]}).changes
+    shown = unified("train.py", (change.before or "").encode(), change.after.encode()).decode().splitlines()
+    assert len([line for line in shown[3:] if line[0] in "+-"]) <= DIFF_LINES

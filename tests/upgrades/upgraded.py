@@ -60,7 +60,7 @@ def upgraded_files(files: Mapping[str, str], **asked: str) -> Upgraded:
     assert found[1] <= found[0], "an upgrade that the lint finds fault with"
     for path, text in after.items():
         compile(text, path, "exec", dont_inherit=True)
-        assert undefined(text) <= undefined(files[path]), "a name lost its import"
+        assert undefined(text) <= undefined(files.get(path, "")), "a name lost its import"
     assert "\0" not in "".join([*after.values(), *(f"{f.message}{f.hint}" for f in first.findings)])
     return Upgraded(after, first.findings)
 

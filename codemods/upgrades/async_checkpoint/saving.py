@@ -1,0 +1,104 @@
+"""Where a program saves distributed checkpoints, in which order, and what has to wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.chains import Chain, Frame, can_follow, chains
+from codemods.reading.dcp_calls import dcp_reads, dcp_saves
+from codemods.reading.enclosing import enclosing
+from codemods.reading.shardings import shardings
+
+_DESTROY = "destroy_process_group"
+_DESTROYS = (f"torch.distributed.{_DESTROY}", f"torch.distributed.distributed_c10d.{_DESTROY}")
+
+
+@dataclass(frozen=True)
+class Save:
+    """One call of `save`, and the ways to it."""
+
+    file: Context
+    call: cst.Call
+    ways: tuple[Chain, ...]
+
+    @property
+    def frame(self) -> Frame:
+        """The function that it stands in."""
+        return self.ways[0][0]
+
+    @property
+    def outermost(self) -> cst.CSTNode | None:
+        """The loop around it in its function, or its own statement."""
+        return self.frame.loop or self.frame.statement
+
+
+class Saving:
+    """The saves of a program."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self.saves = [
+            Save(file, call, tuple(chains(file, call))) for file in ctx.files("save") for call in dcp_saves(file)
+        ]
+
+    @cached_property
+    def ways(self) -> list[Chain]:
+        return [way for save in self.saves for way in save.ways]
+
+    @cached_property
+    def ends(self) -> list[Frame]:
+        """Where the process group is destroyed: all of it."""
+        files = self._ctx.files(_DESTROY)
+        calls = [(file, call) for file in files for call in file.nodes(cst.Call) if not call.args]
+        return [Frame(file, call) for file, call in calls if file.dotted(call.func) in _DESTROYS]
+
+    @cached_property
+    def reads(self) -> list[Frame]:
+        """What reads a checkpoint, and may do so behind a save."""
+        calls = [(file, call) for file in self._ctx.files("checkpoint") for call in dcp_reads(file)]
+        return [
+            Frame(*each) for each in calls if any(can_follow(way, past) for way in chains(*each) for past in self.ways)
+        ]
+
+    @cached_property
+    def is_repeated(self) -> bool:
+        """Whether anything trains behind a save: it lies on a way through a loop, or not all of its ways are seen."""
+        return any(
+            frame.loop is not None or (frame is way[-1] and isinstance(frame.scope, cst.FunctionDef))
+            for way in self.ways
+            for frame in way
+        )
+
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether variables of one function can hold what is being written: that of the loop around all saves.
+
+        It must not run in a loop itself, which would wait in each turn, nor return from among the saves; and without
+        a process group, as where it is sharded under a condition, there is no group to be made.
+        """
+        first = self.saves[0].frame
+        together = all(frame.scope is first.scope for frame in (*(way[0] for way in self.ways), *self.reads))
+        blocks = {self.saves[0].file.parent(save.outermost) for save in self.saves if together and save.outermost}
+        loops = [loop for way in self.ways if (loop := way[0].loop) is not None]
+        if len(blocks) != 1 or not loops or any(frame.loop is not None for way in self.ways for frame in way[1:]):
+            return False
+        if any(isinstance(node, cst.Return) for loop in loops for node in first.file.inside(loop)):
+            return False
+        roots = [each for file in self._ctx.files("fully_shard") for each in shardings(file)]
+        return all(enclosing(each.file, each.root, cst.If) is None for each in roots)
+
+
+def last_place(way: Chain) -> tuple[Context, cst.CSTNode] | None:
+    """The outermost statement of a way, behind which nothing is saved; None where no loop is seen on it."""
+    if not any(frame.loop is not None for frame in way):
+        return None
+    for frame in reversed(way):
+        if frame.loop is not None:
+            return frame.file, frame.loop
+        if frame.statement is not None and not isinstance(frame.statement.body[0], cst.Return):
+            return frame.file, frame.statement
+    return None
