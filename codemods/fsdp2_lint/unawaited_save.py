@@ -1,8 +1,8 @@
 """**What it does.** Finds an asynchronous checkpoint that nobody waits for.
 
 **Why.** `torch.distributed.checkpoint.async_save` returns a future, and writes in a thread. Measured on torch 2.13 with
-2 gloo ranks: without a `result()`, an error in writing (a full disk) is never heard; a second save that starts while the
-first one still writes mixes up their collectives, and hangs or aborts; and a process group that is destroyed meanwhile
+2 gloo ranks: without a `result()`, an error in writing (a full disk) is never heard; a second save that starts while
+the first one still writes mixes up their collectives, and hangs or aborts; a process group that is destroyed meanwhile
 leaves a checkpoint without its `.metadata`, which does not load.
 
 ## Example
