@@ -143,23 +143,27 @@ def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | N
 
 
 def call_with(ctx: Context, call: cst.Call, function: str, more: str) -> Edit:
-    """A call by another name with one more argument, in a line, or with its arguments on a line of their own."""
+    """A call by another name with one more argument, laid out as it was."""
     start, end = ctx.span(call)
-    if "\n" in ctx.code(call):
-        added = append_argument(ctx, call, more)
-        inner = f"{ctx.quote_text(ctx.span(call.func)[1], added.start)}{added.text}"
-        return Edit(start, end, f"{function}{inner}{ctx.quote_text(added.end, end)}")
-    arguments = ctx.quote_text(ctx.span(call.args[0])[0], ctx.span(call.args[-1].value)[1])
-    text = f"{function}({arguments}, {more})"
+    if "\n" not in ctx.code(call):
+        return call_of(ctx, call, function, [*(quoted_argument(ctx, each) for each in call.args), more])
+    added = append_argument(ctx, call, more)
+    inner = f"{ctx.quote_text(ctx.span(call.func)[1], added.start)}{added.text}"
+    return Edit(start, end, f"{function}{inner}{ctx.quote_text(added.end, end)}")
+
+
+def call_of(ctx: Context, call: cst.Call, function: str, arguments: Sequence[str]) -> Edit:
+    """What a call of one line becomes: one line, its arguments on a line of their own, or each on its own."""
+    start, end = ctx.span(call)
+    joined = ", ".join(arguments)
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    if len(line) + len(ctx.plain(text)) <= ctx.width:
-        return Edit(start, end, text)
+    if len(line) + len(ctx.plain(f"{function}({joined})")) <= ctx.width:
+        return Edit(start, end, f"{function}({joined})")
     indent = ctx.newline + line[: len(line) - len(line.lstrip())]
     inner = f"{indent}{ctx.indent}"
-    if len(inner) - len(ctx.newline) + len(ctx.plain(f"{arguments}, {more}")) <= ctx.width:
-        return Edit(start, end, f"{function}({inner}{arguments}, {more}{indent})")
-    each = (ctx.quote_text(ctx.span(one)[0], ctx.span(one.value)[1]) for one in call.args)
-    return Edit(start, end, f"{function}({inner}{f',{inner}'.join((*each, more))},{indent})")
+    if len(inner) - len(ctx.newline) + len(ctx.plain(joined)) > ctx.width:
+        joined = "".join(f"{each},{inner}" for each in arguments)[: -len(inner)]
+    return Edit(start, end, f"{function}({inner}{joined}{indent})")
 
 
 def _is_hanging(ctx: Context, call: cst.Call) -> bool:

@@ -14,7 +14,7 @@ _READS = frozenset(
     {
         *("load", "state_dict_loader.load", "load_state_dict", "state_dict_loader.load_state_dict"),
         *("load_sharded_optimizer_state_dict", "optimizer.load_sharded_optimizer_state_dict"),
-        *("FileSystemReader", "filesystem.FileSystemReader", "format_utils.dcp_to_torch_save"),
+        "format_utils.dcp_to_torch_save",
     }
 )
 

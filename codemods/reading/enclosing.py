@@ -18,8 +18,10 @@ def contains(ctx: Context, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
 
 
 def is_self(node: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether it is the first parameter of the method that it stands in."""
+    """Whether it is the first parameter of the method that it stands in, be that in a lambda."""
     method = ctx.scope(node)
+    while isinstance(method, cst.Lambda):
+        method = ctx.scope(method)
     if not isinstance(node, cst.Name) or not isinstance(method, cst.FunctionDef):
         return False
     first = next(iter(method.params.params), None)

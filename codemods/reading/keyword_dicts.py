@@ -41,7 +41,7 @@ def _of_display(origin: Origin) -> Entries | None:
             else:
                 return None
         return found
-    if isinstance(node, cst.Call) and origin.file.dotted(node.func) in ("dict", "builtins.dict"):
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "dict":
         if all(each.keyword is not None for each in node.args):
             return {each.keyword.value: ((origin.file, each.value),) for each in node.args if each.keyword is not None}
     return None

@@ -12,17 +12,19 @@ from codemods.reading.enclosing import is_self
 from codemods.reading.layout import lines_below
 from codemods.reading.optimizers import is_named_optimizer, is_optimizer
 from codemods.reading.places import place
-from codemods.reading.words import last_name
+from codemods.reading.words import last_name, words
+from codemods.tables.optimizers import NOT_ONE
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, by the nodes that make it; and in the function that shards it, by its names there."""
+    """A model, by the nodes that make it; and in the function that shards it, by its names there: the one that the
+    program goes on with first."""
 
     made: frozenset[int]
     file: Context
     scope: cst.CSTNode
-    names: frozenset[str]
+    names: tuple[str, ...]
 
     def name_in(self, ctx: Context, node: cst.CSTNode) -> str | None:
         """The place that a node reads, if it can hold the model."""
@@ -70,8 +72,9 @@ class Step:
     def name_of(self, model: Trained) -> str | None:
         """What a model is called in the function of the step; None where nothing there stands for it."""
         around = self.file.inside(self.file.scope(self.call))
-        found = {text for node in around if (text := model.name_in(self.file, node)) is not None}
-        return min(found, key=lambda text: (len(text), text), default=None)
+        gone = {place(node.target) for node in around if isinstance(node, cst.Del)}
+        found = {text for node in around if (text := model.name_in(self.file, node)) is not None} - gone
+        return min(found, key=lambda text: (text != model.names[0], len(text), text), default=None)
 
 
 def optimizer_steps(ctx: Context) -> Iterator[Step]:
@@ -104,6 +107,8 @@ def _is_scaler(ctx: Context, node: cst.BaseExpression) -> bool:
 
 
 def _is_optimizer(ctx: Context, node: cst.BaseExpression) -> bool:
+    if words(last_name(node)) & NOT_ONE:  # a function may return both
+        return False
     made = [o for o in ctx.origins(node) if isinstance(o.node, cst.Call)]
     if made:
         return any(is_optimizer(o.file, o.node) for o in made if isinstance(o.node, cst.Call))

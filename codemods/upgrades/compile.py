@@ -39,7 +39,8 @@ def shard(model):
 Rounding differs, because kernels are fused: measured on torch 2.13 with 2 gloo ranks and inductor's CPU code, a small
 GPT under a bf16 policy has a loss of 0.98692 in the place of 0.98675 after 50 steps; with the backend `aot_eager`,
 which fuses nothing, all losses are equal, with checkpointed blocks too. As many all-gathers of as many bytes. A model
-whose units lie inside of other units, or that the program compiles itself, is left as it is, and said.
+whose units are seen to lie inside of other units, or that the program compiles itself, is left as it is, and said;
+units that may (a loop takes inner modules first, or several loops go over all modules) are a review.
 
 ## References
 
@@ -85,8 +86,18 @@ def _of_model(sharding: Sharding) -> Fix:
     if late is not None:
         hint = f"checkpointing (line {ctx.position(late)[0]}) belongs above it: checkpointing, compile, sharding"
         return Fix(edits, [finding(CODE, Level.REVIEW, ctx, sharding.root, message, hint)])
+    if _may_be_nested(sharding):
+        hint = "where one lies inside of another, its hooks end the other's graph: compile the inner ones alone"
+        return Fix(edits, [finding(CODE, Level.REVIEW, ctx, sharding.root, message, hint)])
     hint = "the first step compiles; losses are the same up to rounding: check --expect 'loss within 1%'"
     return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, sharding.root, message, hint)])
+
+
+def _may_be_nested(sharding: Sharding) -> bool:
+    """Whether a loop takes inner modules first, or several loops go over all modules."""
+    loops = {unit.loop for unit in sharding.units if unit.loop is not None}
+    called = [last_name(loop.iter.func) for loop in loops if isinstance(loop.iter, cst.Call)]
+    return len(called) > 1 or "reversed" in called
 
 
 def _obstacle(sharding: Sharding) -> str:

@@ -181,7 +181,7 @@ def _steps(sharding: Sharding) -> Iterator[tuple[Step, str | None]]:
     """Where this model is trained, with what it is called there."""
     ctx = sharding.file
     made = {id(origin.node) for origin in ctx.origins(sharding.root.args[0].value) if origin.node is not None}
-    names = frozenset({sharding.model, sharding.known_as})
+    names = (sharding.known_as, sharding.model)
     model = Trained(frozenset({*made, id(sharding.root)}), ctx, ctx.scope(sharding.root), names)
     for step in optimizer_steps(ctx):
         if step.trains(model):

@@ -50,7 +50,7 @@ memory than without.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
@@ -91,7 +91,8 @@ def _of_model(sharding: Sharding) -> Fix:
         kind = ctx.named(FSDP_MODULE, sharding.root)
         imports.append(kind)
         test = f"isinstance({unit}, {kind.local}) and {unit} is not {model}"
-        lines = _comprehension(sharding, f"{units} = [", f"{unit} for {unit} in {model}.modules() if {test}")
+        parts = (unit, f"for {unit} in {model}.modules()", f"if {test}")
+        lines = _comprehension(sharding, f"{units} = [", parts)
     lines += [
         f"for {unit}, {following} in {imports[0].local}({in_order or units}):",
         f"{ctx.indent}{unit}.{_METHODS[0]}([{following}])",
@@ -126,13 +127,14 @@ def _list_of(sharding: Sharding) -> str | None:
     return looped if is_whole and not list(tests_around(ctx, unit.call, unit.loop)) else None
 
 
-def _comprehension(sharding: Sharding, start: str, inner: str) -> list[str]:
-    """In one line, or in three where that is too long."""
-    ctx = sharding.file
-    column = ctx.position(sharding.root)[1] if sharding.statement is None else ctx.position(sharding.statement)[1]
+def _comprehension(sharding: Sharding, start: str, parts: Sequence[str]) -> list[str]:
+    """In one line, in three where that is too long, or with each part on a line of its own."""
+    ctx, inner = sharding.file, " ".join(parts)
+    column = ctx.position(sharding.root if sharding.statement is None else sharding.statement)[1]
     if column + len(start) + len(inner) <= ctx.width:
         return [f"{start}{inner}]"]
-    return [start, f"{ctx.indent}{inner}", "]"]
+    lines = [inner] if column - 1 + len(ctx.indent) + len(inner) <= ctx.width else parts
+    return [start, *(f"{ctx.indent}{line}" for line in lines), "]"]
 
 
 def _free(name: str, taken: frozenset[str]) -> str:

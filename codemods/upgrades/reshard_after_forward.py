@@ -51,7 +51,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Fix, Level, Upgrade, finding
-from codemods.reading.call_layout import append_argument
+from codemods.reading.call_layout import call_of, call_with, quoted_argument
 from codemods.reading.keyword_dicts import entries
 from codemods.reading.shardings import Sharding, argument, loops_without_root, shardings
 
@@ -117,11 +117,14 @@ def _edit(ctx: Context, call: cst.Call, ranks: str) -> Edit | None:
         values = (entries(ctx, each.value) or {}).get(_NAME, ()) if each.star else ()
         if any(where.code(value) != ranks for where, value in values):
             # The dict may be the root's as well, which is not resharded.
-            merged = f'{{**{ctx.quote(each.value)}, "{_NAME}": {ranks}}}'
-            return Edit(*ctx.span(each.value), merged)
+            merged = f'**{{**{ctx.quote(each.value)}, "{_NAME}": {ranks}}}'
+            if "\n" in ctx.code(call):
+                return Edit(ctx.span(each)[0], ctx.span(each.value)[1], merged)
+            arguments = [merged if other is each else quoted_argument(ctx, other) for other in call.args]
+            return call_of(ctx, call, ctx.quote(call.func), arguments)
         if values:
             return None
-    return append_argument(ctx, call, f"{_NAME}={ranks}")
+    return call_with(ctx, call, ctx.quote(call.func), f"{_NAME}={ranks}")
 
 
 def _cannot(ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:

@@ -40,6 +40,20 @@ def test_checkpointing_below_is_said() -> None:
     assert (found.level.value, "line 8" in found.hint) == ("review", True)
 
 
+NESTED = {
+    "inner ones first": "    for layer in reversed(list(model.modules())):\n        fully_shard(layer)\n",
+    "several loops": "    for norm in norms(model):\n        fully_shard(norm)\n"
+    "    for layer in model.modules():\n        fully_shard(layer)\n",
+}
+
+
+@pytest.mark.parametrize("loops", NESTED.values(), ids=NESTED)
+def test_units_that_may_lie_inside_of_one_another_are_said(loops: str) -> None:
+    text = HEAD + f"\n\ndef shard(model):\n{loops}    fully_shard(model)\n"
+    (found,) = upgraded(text, compile="True").findings
+    assert (found.level.value, "inside of another" in found.hint) == ("review", True)
+
+
 REFUSED = {
     "compiled as a whole": PLAIN.replace("    return ", "    model = torch.compile(model)\n    return "),
     "only the root": "def shard(model):\n    fully_shard(model)\n",

@@ -213,6 +213,78 @@ def test_a_step_in_another_file() -> None:
     assert "from torchao import float8\n" in result.files["loop.py"]
 
 
+def test_a_scheduler_that_comes_with_the_optimizer_steps_for_itself() -> None:
+    text = program(
+        """
+        def prepare(model):
+            optimizer = torch.optim.SGD(model.parameters())
+            return optimizer, torch.optim.lr_scheduler.LinearLR(optimizer)
+
+
+        def main(batches):
+            model = Net()
+            fully_shard(model)
+            optimizer, lr_scheduler = prepare(model)
+            for batch in batches:
+                model(batch).sum().backward()
+                optimizer.step()
+                lr_scheduler.step()
+        """
+    )
+    result = upgraded(text, float8="tensorwise")
+    assert result.text.count("precompute") == 1
+    assert "optimizer.step()\n        float8.precompute_float8_dynamic_scale_for_fsdp(model)\n" in result.text
+
+
+def test_a_name_that_is_deleted_is_not_taken() -> None:
+    text = program(
+        """
+        def main(batches, ddp):
+            model = Net()
+            if ddp:
+                parallel_model = nn.parallel.DistributedDataParallel(model)
+            else:
+                parallel_model = fully_shard(model)
+            del model
+            optimizer = torch.optim.SGD(parallel_model.parameters())
+            for batch in batches:
+                parallel_model(batch).sum().backward()
+                optimizer.step()
+        """
+    )
+    assert "precompute_float8_dynamic_scale_for_fsdp(parallel_model)\n" in upgraded(text, float8="tensorwise").text
+
+
+def test_the_trainer_is_not_its_model() -> None:
+    text = program(
+        """
+        class Trainer:
+            def __init__(self, policy, lr):
+                self.policy = fully_shard(policy)
+                self.lr = lr
+
+            def train(self, batches):
+                optimizer = torch.optim.SGD(self.policy.parameters())
+                scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.lr / step)
+                for batch in batches:
+                    self.policy(batch).sum().backward()
+                    optimizer.step()
+                    scheduler.step()
+
+
+        def main(name, batches):
+            TrainerClass = globals()[name]
+            model = Net()
+            trainer = TrainerClass(model, 0.1)
+            trainer.train(batches)
+
+
+        Trainer(Net(), 0.1).train([])
+        """
+    )
+    assert "precompute_float8_dynamic_scale_for_fsdp(self.policy)\n" in upgraded(text, float8="tensorwise").text
+
+
 PARTS = {
     "a loop in a helper": """
         def shard_parts(net):

@@ -127,6 +127,76 @@ def test_units_are_resharded_and_the_root_is_not(call: str, expected: str) -> No
     assert result.summary == [("FM601", "rewritten", 7)]
 
 
+IN_SIGHT = {
+    "without it": ("kwargs = {'mesh': mesh}", "**kwargs, reshard_after_forward=8"),
+    "with it": ("kwargs = {'reshard_after_forward': False}", '**{**kwargs, "reshard_after_forward": 8}'),
+    "with a call": ("kwargs = dict(reshard_after_forward=True)", '**{**kwargs, "reshard_after_forward": 8}'),
+    "chosen": (
+        "kwargs = {'a': {}, 'b': {'reshard_after_forward': False}}[mesh.kind]",
+        '**{**kwargs, "reshard_after_forward": 8}',
+    ),
+    "put in below": (
+        "kwargs = {}\n    kwargs['reshard_after_forward'] = False",
+        '**{**kwargs, "reshard_after_forward": 8}',
+    ),
+    "the same": ("kwargs = {'reshard_after_forward': 8}", "**kwargs"),
+}
+
+
+@pytest.mark.parametrize(("made", "passed"), IN_SIGHT.values(), ids=IN_SIGHT)
+def test_arguments_of_a_dict_in_sight(made: str, passed: str) -> None:
+    text = f"""
+        def shard(model, mesh):
+            {made.replace(chr(10), chr(10) + " " * 8)}
+            for layer in model.layers:
+                fully_shard(layer, **kwargs)
+            fully_shard(model, **kwargs)
+        """
+    before = program(text)
+    result = upgraded(before, reshard_after_forward="8")
+    assert result.text == before.replace("layer, **kwargs", f"layer, {passed}")
+    assert {finding.level.value for finding in result.findings} <= {"rewritten"}
+
+
+OUT_OF_SIGHT = {
+    "a parameter": ("", "model, kwargs"),
+    "a function": ("kwargs = settings()", "model"),
+    "updated": ("kwargs = {}\n    kwargs.update(settings)", "model"),
+    "by another name": ("kwargs = {name: value for name, value in settings}", "model"),
+    "a key of run time": ("kwargs = {}\n    kwargs[settings] = False", "model"),
+    "a value of run time": ("kwargs = {'reshard_after_forward': settings.keep}", "model"),
+}
+
+
+@pytest.mark.parametrize(("made", "parameters"), OUT_OF_SIGHT.values(), ids=OUT_OF_SIGHT)
+def test_arguments_of_a_dict_out_of_sight(made: str, parameters: str) -> None:
+    text = f"""
+        def shard({parameters}):
+            {(made or "pass").replace(chr(10), chr(10) + " " * 8)}
+            for layer in model.layers:
+                fully_shard(layer, **kwargs)
+            fully_shard(model, **kwargs)
+        """
+    before = program(text)
+    result = upgraded(before, reshard_after_forward="8")
+    assert (result.text, result.said) == (before, "not upgraded: whether a unit is resharded is decided at run time")
+
+
+def test_a_call_that_grows_too_long_is_broken() -> None:
+    before = program(
+        """
+        def shard(model, the_mesh_of_my_node, the_policy):
+            for layer in model.layers:
+                fully_shard(layer, mesh=the_mesh_of_my_node, mp_policy=the_policy)
+            fully_shard(model)
+        """
+    )
+    result = upgraded(before, reshard_after_forward="8")
+    arguments = "layer, mesh=the_mesh_of_my_node, mp_policy=the_policy"
+    broken = f"\n            {arguments}, reshard_after_forward=8\n        "
+    assert result.text == before.replace(arguments, broken)
+
+
 def test_arguments_below_one_another() -> None:
     before = program(
         """
@@ -168,6 +238,28 @@ def test_what_is_returned_is_returned_behind_the_loop() -> None:
         )
     )
     assert result.summary == [("FM602", "review", 6)]
+
+
+def test_a_comprehension_that_is_too_long_is_broken() -> None:
+    before = program(
+        """
+        def shard(the_model_that_is_trained, unit):
+            for module in the_model_that_is_trained.modules():
+                if isinstance(module, Block):
+                    fully_shard(module)
+            fully_shard(the_model_that_is_trained)
+        """
+    )
+    assert upgraded(before, prefetch="True").text.endswith(
+        "    units = [\n"
+        "        sharded_unit\n"
+        "        for sharded_unit in the_model_that_is_trained.modules()\n"
+        "        if isinstance(sharded_unit, FSDPModule) and sharded_unit is not the_model_that_is_trained\n"
+        "    ]\n"
+        "    for sharded_unit, following in pairwise(units):\n"
+        "        sharded_unit.set_modules_to_forward_prefetch([following])\n"
+        "        following.set_modules_to_backward_prefetch([sharded_unit])\n"
+    )
 
 
 def test_names_of_the_function_are_not_taken() -> None:

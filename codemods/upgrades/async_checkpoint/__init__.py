@@ -86,6 +86,7 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, Upgrade, finding
 from codemods.reading.shardings import shardings
+from codemods.reading.words import last_name
 
 from .obstacles import obstacle
 from .saving import Saving
@@ -116,7 +117,8 @@ def edit(ctx: Context, choice: str) -> Iterator[Fix]:
 
 def _nothing_to_save(ctx: Context) -> Iterator[Fix]:
     """What is said of a program without a distributed checkpoint: once, where it first saves, else where it shards."""
-    whole = [(file, call) for file in ctx.files("save") for call in file.nodes(cst.Call) if _is_torch_save(file, call)]
+    saved = [(file, call) for file in ctx.files("save") for call in file.nodes(cst.Call) if _is_torch_save(file, call)]
+    whole = [each for each in saved if _has_state(*each)] or saved
     sharded = [(file, each.root) for file in ctx.files("fully_shard") for each in shardings(file)]
     why, hint = "the program saves no checkpoint with torch.distributed.checkpoint", _BY_HAND
     if whole:
@@ -125,6 +127,11 @@ def _nothing_to_save(ctx: Context) -> Iterator[Fix]:
     for file, call in (whole or sharded)[:1]:
         if file.path == ctx.path:
             yield Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)])
+
+
+def _has_state(file: Context, call: cst.Call) -> bool:
+    """Whether the function of a save reads the state of a model."""
+    return any("state_dict" in last_name(each.func) for each in file.calls(file.scope(call)))
 
 
 def _is_torch_save(file: Context, call: cst.Call) -> bool:

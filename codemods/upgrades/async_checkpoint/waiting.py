@@ -68,7 +68,7 @@ def _said(save: Save, code: str) -> Finding:
     message = "the checkpoint is written while training goes on, and waited for before the next and at the end"
     early = next((other for other in file.calls(file.scope(call)) if _writes_behind(save, other)), None)
     if early is None:
-        hint = "each rank holds a copy in the CPU's memory until it is written"
+        hint = "until then each rank holds a copy in the CPU's memory, and what says that it is saved says so early"
         return finding(code, Level.REWRITTEN, file, call, message, hint)
     hint = f"line {file.position(early)[0]} writes a file before the checkpoint is whole: look whether it may"
     return finding(code, Level.REVIEW, file, call, message, hint)
