@@ -185,16 +185,16 @@ def test_arguments_of_a_dict_out_of_sight(made: str, parameters: str) -> None:
 def test_a_call_that_grows_too_long_is_broken() -> None:
     before = program(
         """
-        def shard(model, the_mesh_of_my_node, the_policy):
+        def shard(model, the_mesh_of_the_ranks_of_a_node, the_policy):
             for layer in model.layers:
-                fully_shard(layer, mesh=the_mesh_of_my_node, mp_policy=the_policy)
+                fully_shard(layer, mesh=the_mesh_of_the_ranks_of_a_node, mp_policy=the_policy)
             fully_shard(model)
         """
     )
     result = upgraded(before, reshard_after_forward="8")
-    arguments = "layer, mesh=the_mesh_of_my_node, mp_policy=the_policy"
-    broken = f"\n            {arguments}, reshard_after_forward=8\n        "
-    assert result.text == before.replace(arguments, broken)
+    arguments = ("layer", "mesh=the_mesh_of_the_ranks_of_a_node", "mp_policy=the_policy", "reshard_after_forward=8")
+    broken = "".join(f"\n            {each}," for each in arguments)
+    assert result.text == before.replace(", ".join(arguments[:-1]), f"{broken}\n        ")
 
 
 def test_arguments_below_one_another() -> None:
