@@ -51,7 +51,7 @@ def make_report(program: Program, plan: Plan, fixes: Fixes, written: Written, li
         written.changes,
         (*unparsed(program), *written.errors),
         len(program.texts),
-        frozenset(map(_by_place, fixes.through_support)),
+        frozenset(_by_place(each) for each in fixes.through_support if each.path in written.supported),
     )
 
 

@@ -55,6 +55,8 @@ class Written:
     errors: tuple[FileError, ...]
     failed: frozenset[Path]
     """The files of programs of which nothing is written."""
+    supported: frozenset[Path]
+    """The files that use a support module, and not functions of their own."""
 
 
 def write(
@@ -69,18 +71,23 @@ def write(
     errors: list[FileError] = []
     failed: set[Path] = set()
     supports: dict[Path, support.Asked] = {}
+    supported: set[Path] = set()
     asking = [{path.parent for path in group if _asks_for_support(pending.get(path))} for group in groups]
     beside = {path.parent for path in program.texts if support.is_support_file(path)}
     for index, group in enumerate(groups):
         others = beside.union(*asking[:index], *asking[index + 1 :])
         try:
-            changes += _of_group(program, pending, group, search, supports, not others.isdisjoint(asking[index]))
+            is_shared = not others.isdisjoint(asking[index])
+            made, users = _of_group(program, pending, group, search, supports, is_shared)
+            changes += made
+            supported.update(users)
         except Fault as fault:
             errors.append(FileError(fault.path, str(fault), _HINT))
             failed.update(group)
     written = (support_file.change(home, asked, program.texts) for home, asked in supports.items())
     changes += [change for change in written if change is not None]
-    return Written(tuple(sorted(changes, key=lambda change: change.path)), tuple(errors), frozenset(failed))
+    in_order = tuple(sorted(changes, key=lambda change: change.path))
+    return Written(in_order, tuple(errors), frozenset(failed), frozenset(supported))
 
 
 def _of_group(
@@ -90,7 +97,8 @@ def _of_group(
     search: SearchPath,
     supports: dict[Path, support.Asked],
     is_shared: bool,
-) -> list[Change]:
+) -> tuple[list[Change], list[Path]]:
+    """The changes, and the files that use the support module."""
     texts = program.texts
     wanted = {path: pending[path] for path in group if path in pending}
     touched = {path: each for path, each in wanted.items() if each.edits or PACKAGE in texts[path]}
@@ -125,7 +133,7 @@ def _of_group(
     for path in users:
         home = places[path].path
         supports[home] = support.joined(supports.get(home, {}), tidied[path].support)
-    return changes
+    return changes, users
 
 
 def _asks_for_support(wanted: Pending | None) -> bool:

@@ -259,9 +259,7 @@ class Ways:
         name = expression.attr.value
         if is_super(expression.value):
             parent = cst.ensure_type(expression.value, cst.Call)
-            found, decisive = self._values.solver.both(
-                lambda: self._values.objects.parent_method(tree, parent, name)
-            )
+            found, decisive = self._values.solver.both(lambda: self._values.objects.parent_method(tree, parent, name))
             yield from (Origin(where, method) for where, method in found)
             if decisive == []:
                 yield Origin(tree, None, f"`super().{name}` is not the program's own")

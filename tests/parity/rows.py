@@ -291,6 +291,25 @@ program(
     """,
 )
 program(
+    "by policy, through a partial",
+    """
+    def make(dtype):
+        mixed = MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32)
+        return partial(
+            FSDP,
+            auto_wrap_policy=ModuleWrapPolicy({Block}),
+            mixed_precision=mixed,
+            sync_module_states=True,
+            use_orig_params=True,
+        )
+
+
+    def build():
+        return make(torch.bfloat16)(Plain())
+    """,
+    seed_by_rank=True,
+)
+program(
     "by hand, through a partial",
     """
     wrapper = partial(FSDP, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)

@@ -580,22 +580,63 @@ def test_partial_of_the_class(arguments: str, after: str) -> None:
     assert "FSDP" not in result.text
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "auto_wrap_policy=policy",
-        "mixed_precision=precision",
-        "device_id=rank",
-        "sync_module_states=True",
-        "sharding_strategy=strategy",
-        "**kwargs",
-    ],
-)
-def test_partial_that_needs_more_than_arguments(arguments: str) -> None:
+@pytest.mark.parametrize("arguments", ["mixed_precision=precision", "sharding_strategy=strategy", "**kwargs"])
+def test_partial_of_what_only_run_time_knows(arguments: str) -> None:
     use = f"def make(policy, precision, rank, strategy, kwargs):\n    return partial(FSDP, {arguments})\n"
     result = rewrite("from functools import partial\n\n" + BEFORE + use)
     assert f"    return partial(shard_model, {arguments})\n" in result.text
     assert result.support == {"shard_model"}
+
+
+AS_FUNCTION = [
+    pytest.param("device_id=rank", ["torch.cuda.set_device(rank)", "return fully_shard(model)"], id="device"),
+    pytest.param(
+        "sync_module_states=True",
+        [
+            "for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states",
+            "    dist.broadcast(tensor.detach(), src=0)",
+            "return fully_shard(model)",
+        ],
+        id="ranks made equal",
+    ),
+    pytest.param(
+        "auto_wrap_policy=ModuleWrapPolicy({Block})",
+        [
+            "for module in model.modules():",
+            "    if module is not model and isinstance(module, Block):",
+            "        fully_shard(module)",
+            "return fully_shard(model)",
+        ],
+        id="policy",
+    ),
+]
+WITH_BLOCK = (
+    "from functools import partial\n\nfrom net import Block\nfrom torch.distributed.fsdp.wrap import ModuleWrapPolicy\n"
+)
+
+
+@pytest.mark.parametrize(("arguments", "lines"), AS_FUNCTION)
+def test_partial_that_needs_more_than_arguments_becomes_a_function(arguments: str, lines: list[str]) -> None:
+    use = f"def make(rank):\n    return partial(FSDP, {arguments})\n"
+    text = rewrite(WITH_BLOCK + BEFORE + use).text
+    body = "".join(f"        {line}\n" for line in lines)
+    assert text.endswith(f"def make(rank):\n    def shard(model):\n{body}\n    return shard\n")
+    named = f"def make(rank):\n    wrapper = partial(FSDP, {arguments})\n    return wrapper\n"
+    text = rewrite(WITH_BLOCK + BEFORE + named).text
+    assert text.endswith(f"def make(rank):\n    def wrapper(model):\n{body}\n    return wrapper\n")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "def make(rank):\n    wrapper = partial(FSDP, device_id=rank)\n    rank = 1\n    return wrapper\n",
+        "def make(ranks):\n    for rank in ranks:\n        use = partial(FSDP, device_id=rank)\n    return use\n",
+        "def make(rank):\n    return [partial(FSDP, device_id=rank)]\n",
+    ],
+    ids=["bound again", "loop", "expression"],
+)
+def test_partial_whose_arguments_a_function_would_read_too_late(use: str) -> None:
+    assert "partial(shard_model, device_id=rank)" in rewrite("from functools import partial\n\n" + BEFORE + use).text
 
 
 @pytest.mark.parametrize(

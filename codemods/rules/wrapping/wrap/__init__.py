@@ -79,6 +79,7 @@ from codemods.reading.wrapped import wrapped_module
 from codemods.tables.arguments import DROPPED, FORMER
 from codemods.tables.versions import exists
 
+from .as_function import function_edit
 from .draft import Draft
 from .emit import edits, factory, is_repeatable, place_of, root_call
 from .plan import NotFSDP1, draft, draft_factory
@@ -201,7 +202,9 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     if planned.draft is None:
         return _through_support(call, ctx, planned.reason)
     made = planned.draft.copy()  # writing it adds imports
-    if is_constructor(ctx, call) and _needs_place(made, ctx, call):
+    if made.is_function:
+        written = [function_edit(made)]
+    elif is_constructor(ctx, call) and _needs_place(made, ctx, call):
         written = edits(made, place_of(ctx, call))
     else:
         text = root_call(made) if is_constructor(ctx, call) else factory(made)
@@ -323,7 +326,7 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     """One finding a call, at the highest level that one of its arguments asks for."""
     gone = sorted(made.given & set(DROPPED))
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
-    if made.selector is None and not ctx.wrapping.is_several(ctx.path):
+    if made.selector is None and not made.is_function and not ctx.wrapping.is_several(ctx.path):
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")
     messages += [note.message for note in made.notes]
     hints = [note.hint for note in made.notes if note.hint]

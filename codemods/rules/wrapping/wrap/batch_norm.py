@@ -35,7 +35,7 @@ def find_batch_norm(draft: Draft) -> None:
     elif classes:
         draft.float32_class = f"{draft.imported('torch.nn', alias='nn')}.{classes.pop().rsplit('.', 1)[-1]}"
     elif not made.is_whole and _is_named(draft.file):
-        text = draft.file.code(draft.module)
+        text = draft.model if draft.is_function else draft.file.code(draft.module)
         draft.notes.append(
             Note(f"`{text}` is taken to hold no BatchNorm, which FSDP1 kept in float32", "check proves it")
         )

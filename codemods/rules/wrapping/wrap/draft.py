@@ -85,6 +85,8 @@ class Draft:
     """What the constructor wraps, as the user wrote it."""
     model: str
     """The text that names the model once `before` has run."""
+    is_function: bool = False
+    """Whether all of it becomes a function of the model, in the place of `partial(FSDP, …)`."""
     built: Makeup = field(default_factory=Makeup)
     """What the model is seen to be made of."""
     present: frozenset[str] = frozenset()
@@ -197,6 +199,7 @@ class Draft:
         """Whether a line is short enough at the place of the call."""
         start = self.file.whole_lines(self.call)[0]
         indent = len(self.file.text[start:]) - len(self.file.text[start:].lstrip(" \t"))
+        indent += 4 * self.is_function
         return indent + len(self.file.plain(line)) <= self.file.width
 
     def imported(self, module: str, name: str = "", alias: str = "") -> str:

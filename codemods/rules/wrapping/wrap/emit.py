@@ -77,10 +77,10 @@ def is_repeatable(module: cst.BaseExpression) -> bool:
 
 def edits(made: Draft, place: Place) -> list[Edit]:
     """Replace the statement by the loop over the units and the call for the root."""
-    indent = _indent(made.file, place.line)
+    indent = line_indent(made.file, place.line)
     lines = _lines(made, place, indent)
     start, end = made.file.span(place.line.body[0])
-    return [Edit(start, end, _joined(lines, indent, made.file))]
+    return [Edit(start, end, joined_lines(lines, indent, made.file))]
 
 
 def root_call(made: Draft) -> str:
@@ -89,7 +89,7 @@ def root_call(made: Draft) -> str:
     start = ctx.span(made.call)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
     text = _call(made, {**made.root_kwargs, **made.common_kwargs}, "", len(line))
-    return _joined(text.split("\n"), line[: len(line) - len(line.lstrip())], ctx)
+    return joined_lines(text.split("\n"), line[: len(line) - len(line.lstrip())], ctx)
 
 
 def factory(made: Draft) -> str:
@@ -98,24 +98,39 @@ def factory(made: Draft) -> str:
     return f"{made.file.quote(made.call.func)}({', '.join(arguments)})" if made.common_kwargs else arguments[0]
 
 
+def body_of_function(made: Draft, indent: str) -> list[str]:
+    """The lines of a function of the model."""
+    width = len(indent) + 4
+    lines, root = _above_root(made, width)
+    call = _call(made, root, "", width)
+    if not made.after:
+        return [*lines, *f"return {call}".split("\n")]
+    return [*lines, *"\n".join([call, *made.after, f"return {made.model}"]).split("\n")]
+
+
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
+    width = len(indent)
+    lines, root = _above_root(made, width)
+    return [*lines, *_final(made, place, root, width).split("\n")]
+
+
+def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
+    """What stands above the call of `fully_shard` for the root, and its arguments."""
     lines = kept_comments(made)
     for block in made.before:
         lines.extend(block.split("\n"))
-    width = len(indent)
     named, common = _named_values(made, width) if made.selector is not None else ([], made.common_kwargs)
     lines.extend(named)
     unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
         lines.extend([*made.unit_comments, *_loop(made, made.selector, unit, width)])
     lines.extend(_steps(made, made.model, ""))
-    lines.extend(_final(made, place, root, width).split("\n"))
-    return lines
+    return lines, root
 
 
 def call_lines(made: Draft) -> int:
     """How many lines the arguments of units and root take, where each is spelled out for both."""
-    width = len(_indent(made.file, _line(made)))
+    width = len(line_indent(made.file, _line(made)))
     named, common = _named_values(made, width)
     depth = 8 if made.selector is not None and not made.selector.units else 4
     unit = _call(made, {**made.unit_kwargs, **common}, " " * depth, width, "module")
@@ -124,7 +139,10 @@ def call_lines(made: Draft) -> int:
 
 
 def _line(made: Draft) -> cst.SimpleStatementLine:
-    return place_of(made.file, made.call).line
+    line = enclosing(made.file, made.call, cst.SimpleStatementLine)
+    if line is None:
+        raise NotStatic("the call stands in no statement")
+    return line
 
 
 def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
@@ -286,12 +304,12 @@ def _keywords(keywords: dict[str, str]) -> list[str]:
     return [*named, *(f"**{value}" for name, value in keywords.items() if name == "**")]
 
 
-def _indent(ctx: Context, line: cst.SimpleStatementLine) -> str:
+def line_indent(ctx: Context, line: cst.SimpleStatementLine) -> str:
     start = ctx.span(line)[0]
     return ctx.text[ctx.whole_lines(line)[0] : start]
 
 
-def _joined(lines: list[str], indent: str, ctx: Context) -> str:
+def joined_lines(lines: list[str], indent: str, ctx: Context) -> str:
     # A class in tabs, in a file that otherwise has spaces, goes on in tabs.
     unit = "\t" if indent and not indent.strip("\t") else ctx.indent
     written = []
@@ -299,4 +317,5 @@ def _joined(lines: list[str], indent: str, ctx: Context) -> str:
         body = line.lstrip(" ")
         depth = (len(line) - len(body)) // 4
         written.append(unit * depth + body)
-    return (ctx.newline + indent).join(written)
+    first, *rest = written
+    return first + "".join(ctx.newline + (indent + line if line else "") for line in rest)

@@ -32,7 +32,8 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
     init = arguments["param_init_fn"] if "param_init_fn" in draft.present else None
     if init is None and not _is_on_meta(draft.file, draft.call, draft.module, draft.built):
         if not draft.built.is_whole and _names_meta(draft.file):
-            said = f"`{draft.file.code(draft.module)}` is taken to have its values: FSDP1 initialised one on meta"
+            text = draft.model if draft.is_function else draft.file.code(draft.module)
+            said = f"`{text}` is taken to have its values: FSDP1 initialised one on meta"
             draft.notes.append(Note(said, "check proves it"))
         return arguments
     if draft.ignores:

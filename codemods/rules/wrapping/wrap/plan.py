@@ -12,6 +12,7 @@ from codemods.reading.manual import arguments as passed_arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
+from .as_function import refuse_rebound
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
@@ -150,20 +151,52 @@ def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:
 
 
 def draft_factory(ctx: Context, call: cst.Call) -> Draft:
-    """Translate `partial(FSDP, ...)`. Raises NotStatic for what needs a statement, or differs from unit to unit."""
+    """Translate `partial(FSDP, ...)`: to `partial(fully_shard, ...)`, or to a function where that needs statements.
+
+    Raises NotStatic where neither says what it said.
+    """
     if any(argument.keyword is None for argument in call.args[1:]):
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
-    arguments = read_arguments(ctx, call).values
-    constructor = arguments.pop("module")
-    assert isinstance(constructor, cst.BaseExpression)
+    constructor = call.args[0].value
     made = Draft(ctx, call, constructor, ctx.quote(constructor))
-    for name in ("auto_wrap_policy", "mixed_precision"):
-        value = arguments.pop(name, None)
-        if isinstance(value, cst.BaseExpression):
-            translate_absent(name, value, made)
-    _translate(arguments, made)
-    if made.before or made.after or made.unit_steps:
-        raise NotStatic("the constructor is passed on as a value, and more than one statement replaces it")
+    arguments = _arguments_of_factory(made)
+    try:
+        for name in ("auto_wrap_policy", "mixed_precision"):
+            value = arguments.get(name)
+            if isinstance(value, cst.BaseExpression):
+                translate_absent(name, value, made)
+        _translate({name: value for name, value in arguments.items() if name not in _POSSIBLY_ABSENT}, made)
+        if made.before or made.after or made.unit_steps:
+            raise NotStatic("the constructor is passed on as a value, and more than one statement replaces it")
+    except NotStatic:
+        return _as_function(ctx, call)
+    return made
+
+
+_POSSIBLY_ABSENT = frozenset({"auto_wrap_policy", "mixed_precision"})
+
+
+def _arguments_of_factory(made: Draft) -> dict[str, Value]:
+    given = read_arguments(made.file, made.call)
+    made.dead += given.dead
+    made.inlined |= given.made
+    made.spread = given.entries
+    made.freed |= given.freed
+    made.keeps |= given.keeps
+    return {name: value for name, value in given.values.items() if name != "module"}
+
+
+def _as_function(ctx: Context, call: cst.Call) -> Draft:
+    """The same for a function of the model, which is made where the partial was, and has the same name."""
+    refuse_rebound(ctx, call)
+    constructor = call.args[0].value
+    made = Draft(ctx, call, constructor, "", is_function=True)
+    made.model = made.fresh("model", "net", "sharded_model")
+    made.quoted.add(made.model)
+    _translate(_arguments_of_factory(made), made)
+    if made.selector is None and "mp_policy" in made.common_kwargs:
+        raise NotStatic("mixed_precision without a policy: the function may be called for a part of a model")
+    gather_arguments(made)
     return made
 
 
