@@ -42,7 +42,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     planned = PlannedModel(model, plan)
     fixes = make_fixes(planned)
     if obstacle(program, plan):
-        written = Written((), (), frozenset())
+        written = Written((), (), frozenset(), frozenset())
     else:
         wanted = {path: each for path, each in fixes.wanted.items() if not plan.is_kept(path)}
         written = write(program, wanted, programs(graph) or (tuple(texts),), graph)
