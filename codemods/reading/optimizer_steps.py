@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Origin
+from codemods.api import Context
 from codemods.reading.enclosing import is_self
-from codemods.reading.layout import lines_below
 from codemods.reading.optimizers import is_named_optimizer, is_optimizer
-from codemods.reading.places import place
+from codemods.reading.places import bound, place
 from codemods.reading.words import last_name, words
 from codemods.tables.optimizers import NOT_ONE
 
@@ -44,6 +43,28 @@ class Trained:
 
 
 @dataclass(frozen=True)
+class Made:
+    """One call that makes an optimizer."""
+
+    file: Context
+    call: cst.Call
+
+    @property
+    def given(self) -> Iterator[cst.BaseExpression]:
+        """What stands for models in its arguments."""
+        for argument in self.call.args:
+            for node in self.file.inside(argument.value):
+                if isinstance(node, cst.Attribute) and node.attr.value in ("parameters", "named_parameters"):
+                    yield node.value
+
+    def name_of(self, model: Trained) -> str | None:
+        """What a model is called in its arguments, if that name lasts; None where it is not for this model."""
+        gone = _deleted(self.file, self.call)
+        names = (model.name_in(self.file, each) for each in self.given)
+        return next((name for name in names if name is not None and name not in gone), None)
+
+
+@dataclass(frozen=True)
 class Step:
     """One call of `optimizer.step()`, or of `scaler.step(optimizer)`."""
 
@@ -58,22 +79,32 @@ class Step:
         line = self.file.parent(small) if isinstance(small, (cst.Expr, cst.Assign)) else None
         return line if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
 
-    def below(self, text: str) -> Edit:
-        """Put a line below it. Only where there is a `statement`."""
-        assert self.statement is not None
-        return lines_below(self.file, self.statement, [text])
-
     def trains(self, model: Trained) -> bool:
         """Whether its optimizer is not seen to be made of other models."""
-        known = [o for o in self.file.origins(self.optimizer) if isinstance(o.node, cst.Call)]
-        given = [argument for origin in known for argument in _first_argument(origin)]
+        known = [Made(o.file, o.node) for o in self.file.origins(self.optimizer) if isinstance(o.node, cst.Call)]
+        given = [(each.file, value) for each in known for value in each.given]
         return not given or any(model.name_in(where, value) for where, value in given)
+
+    @property
+    def is_never_made(self) -> bool:
+        """Whether it stands in a function, not a method, that is named nowhere in the program."""
+        function = self.file.scope(self.call)
+        if not isinstance(function, cst.FunctionDef) or isinstance(self.file.scope(function), cst.ClassDef):
+            return False
+        return not function.decorators and next(iter(self.file.references_to(function)), None) is None
+
+    @property
+    def made(self) -> list[Made]:
+        """The calls that make its optimizer; none where it may be made in another way."""
+        origins = self.file.origins(self.optimizer)
+        found = [Made(o.file, o.node) for o in origins if isinstance(o.node, cst.Call) and is_optimizer(o.file, o.node)]
+        return found if len(found) == len(origins) else []
 
     def name_of(self, model: Trained) -> str | None:
         """What a model is called in the function of the step; None where nothing there stands for it."""
         around = self.file.inside(self.file.scope(self.call))
-        gone = {place(node.target) for node in around if isinstance(node, cst.Del)}
-        found = {text for node in around if (text := model.name_in(self.file, node)) is not None} - gone
+        found = {text for node in around if (text := model.name_in(self.file, node)) is not None}
+        found -= _deleted(self.file, self.call)
         return min(found, key=lambda text: (text != model.names[0], len(text), text), default=None)
 
 
@@ -89,14 +120,10 @@ def optimizer_steps(ctx: Context) -> Iterator[Step]:
             yield Step(where, call, attribute.value)
 
 
-def _first_argument(origin: Origin) -> Iterator[tuple[Context, cst.CSTNode]]:
-    """What stands for a model in the arguments of a call that makes an optimizer."""
-    call = origin.node
-    assert isinstance(call, cst.Call)
-    for argument in call.args:
-        for node in origin.file.inside(argument.value):
-            if isinstance(node, cst.Attribute) and node.attr.value in ("parameters", "named_parameters"):
-                yield origin.file, node.value
+def _deleted(ctx: Context, at: cst.CSTNode) -> set[str]:
+    """The places that are deleted somewhere in the function of a node."""
+    deleted = (node.target for node in ctx.inside(ctx.scope(at)) if isinstance(node, cst.Del))
+    return {each for target in deleted for each in bound(target)}
 
 
 def _is_scaler(ctx: Context, node: cst.BaseExpression) -> bool:

@@ -138,12 +138,20 @@ REFUSED = {
             fully_shard(model)
             train(torch.optim.SGD(model.parameters()), losses)
         """,
-    "the step has no line of its own": """
+    "the optimizer has no name": """
         def main(batch):
             model = Net()
             fully_shard(model)
-            optimizer = torch.optim.SGD(model.parameters())
-            model(batch).sum().backward(); optimizer.step()
+            Updater(torch.optim.SGD(model.parameters())).update(model(batch).sum())
+
+
+        class Updater:
+            def __init__(self, optimizer):
+                self.optimizer = optimizer
+
+            def update(self, loss):
+                loss.backward()
+                self.optimizer.step()
         """,
 }
 
@@ -283,6 +291,61 @@ def test_the_trainer_is_not_its_model() -> None:
         """
     )
     assert "precompute_float8_dynamic_scale_for_fsdp(self.policy)\n" in upgraded(text, float8="tensorwise").text
+
+
+UPDATER = """
+    class Updater:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def update(self, loss):
+            loss.backward()
+            self.optimizer.step()
+
+
+    def main(batches):
+        model = Net()
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        updater = Updater(optimizer)
+        for batch in batches:
+            updater.update(model(batch).sum())
+    """
+
+
+def test_a_step_that_does_not_know_its_model_has_a_hook() -> None:
+    result = upgraded(program(UPDATER), float8="tensorwise")
+    assert result.summary == [("FM603", "rewritten", 27)]
+    hook = "optimizer.register_step_post_hook(lambda *_: float8.precompute_float8_dynamic_scale_for_fsdp(model))\n"
+    assert f"lr=1e-3)\n    {hook}    updater = " in result.text
+    assert result.text.count("precompute") == 1
+
+
+def test_a_step_of_a_longer_line_has_a_hook() -> None:
+    before = program(MAIN).replace("            optimizer.step()\n", "            loss = 1; optimizer.step()\n")
+    result = upgraded(before, float8="tensorwise")
+    assert "optimizer.register_step_post_hook(lambda *_: " in result.text
+    assert result.text.count("precompute") == 1
+
+
+def test_a_model_that_is_deleted_has_no_hook() -> None:
+    before = program(UPDATER.replace("        for batch", "        del model\n        for batch"))
+    result = upgraded(before, float8="tensorwise")
+    assert (result.text, [level for _, level, _ in result.summary]) == (before, ["manual"])
+
+
+def test_scales_are_computed_behind_weights_that_are_loaded_into_a_model_that_has_trained() -> None:
+    load = "model.load_state_dict(torch.load('best.pt'))\n"
+    before = program(MAIN).replace("    for index", f"    {load}    for index") + f"    {load}"
+    result = upgraded(before, float8="tensorwise")
+    behind = "    float8.precompute_float8_dynamic_scale_for_fsdp(model)\n"
+    assert result.text.endswith(f"    {load}{behind}")
+    assert f"    {load}    for index" in result.text
+    again = "        if index == 9:\n            set_model_state_dict(model, {})\n"
+    before = program(MAIN).replace("        model(batch)", f"{again}        model(batch)")
+    before = "from torch.distributed.checkpoint.state_dict import set_model_state_dict\n" + before
+    result = upgraded(before, float8="tensorwise")
+    assert f"set_model_state_dict(model, {{}})\n        {behind}" in result.text
 
 
 PARTS = {

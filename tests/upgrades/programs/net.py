@@ -47,3 +47,9 @@ def batches(seed, count):
     for _ in range(count):
         x = torch.randn(16, WIDTH, generator=generator)
         yield x.cuda(), x[:, :CLASSES].argmax(1).cuda()
+
+
+def update(loss, optimizer):
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()

@@ -95,9 +95,10 @@ def main(batches):
 The training is not the same to the bit: state how much may differ, and check it (`check --expect 'loss within 2%'`).
 The layer that makes the output stays as it is, and layers with sizes that are no multiples of 16, which the kernels
 refuse. Layers are converted above the first `fully_shard` of their model; the scales of all weights are computed
-together behind each step of an optimizer, which saves an all-reduce a weight. A model of which no step is seen, or
-not seen in the function of the step, is left as it is, and said. Weights that are loaded into a model that has
-trained keep the scales from before until the next step: compute them behind the loading, too.
+together behind each step of an optimizer, which saves an all-reduce a weight. Where the function
+of the step does not know the model, a hook of the optimizer computes them (`register_step_post_hook`). They are
+computed behind a `load_state_dict`, too, that may come behind a step. A model of which no step is seen is left as it
+is, and said.
 
 ## References
 
@@ -113,25 +114,23 @@ import libcst as cst
 
 from codemods.api import Context, Finding, Fix, Import, Level, Upgrade, finding
 from codemods.reading.layout import insertion
-from codemods.reading.optimizer_steps import Step, Trained, optimizer_steps
 from codemods.reading.output_head import output_heads
 from codemods.reading.shardings import Sharding, helpers, loops_without_root, shardings
 
-CODE = "FM603"
-TENSORWISE = "tensorwise"
-RECIPES = (TENSORWISE, "rowwise", "rowwise_with_gw_hp")
+from .conversion import CONVERT, conversion
+from .recipes import FLOAT8, RECIPES, TENSORWISE
+from .scales import Scales, scales
 
-_FLOAT8 = Import("torchao", "float8")
+__all__ = ["RECIPES", "UPGRADE"]
+
+CODE = "FM603"
+
 _BY_HAND = "convert its layers above the first fully_shard"
-_CAPABILITY = {TENSORWISE: "8.9"}
-_ROWWISE_CAPABILITY = "9.0"
-_CONVERT = "convert_to_float8_training"
-_PRECOMPUTE = "precompute_float8_dynamic_scale_for_fsdp"
 
 
 def edit(ctx: Context, recipe: str) -> Iterator[Fix]:
     """One fix for each model; none where the program converts its layers itself."""
-    if ctx.mentions(_CONVERT):
+    if ctx.mentions(CONVERT):
         return
     unseen = [where for where in ctx.files("fully_shard") if loops_without_root(where)]
     for call in loops_without_root(ctx):
@@ -146,88 +145,25 @@ def edit(ctx: Context, recipe: str) -> Iterator[Fix]:
 
 
 def _of_model(sharding: Sharding, recipe: str) -> Fix:
-    ctx = sharding.file
-    first = sharding.first
-    steps = list(_steps(sharding)) if recipe == TENSORWISE else []
-    why, hint = _obstacle(sharding, steps, recipe)
-    if why or first is None:
-        return Fix(findings=[_cannot(ctx, sharding.root, why or "its parts are sharded elsewhere", hint)])
-    library = ctx.named(_FLOAT8, first)
+    ctx, first = sharding.file, sharding.first
+    computed = scales(sharding) if recipe == TENSORWISE else Scales()
+    why, hint = _obstacle(sharding)
+    if why or computed.why or first is None:
+        why, hint = (why, hint) if why else (computed.why or "its parts are sharded elsewhere", computed.hint or hint)
+        return Fix(findings=[_cannot(ctx, sharding.root, why, hint)])
+    library = ctx.named(FLOAT8, first)
     heads = output_heads(ctx, sharding.root.args[0].value)
-    edits = [insertion(ctx, first, _conversion(sharding, library.local, heads, recipe))]
-    elsewhere = [_after(step, where) for step, where in steps if where is not None]
+    edits = [insertion(ctx, first, conversion(sharding, library.local, heads, recipe))]
     said = _finding(sharding, heads, recipe)
-    return Fix(edits, [said], [library, Import("torch"), Import("warnings")], elsewhere=elsewhere)
+    return Fix(edits, [said], [library, Import("torch"), Import("warnings")], elsewhere=computed.fixes)
 
 
-def _obstacle(sharding: Sharding, steps: Sequence[tuple[Step, str | None]], recipe: str) -> tuple[str, str]:
+def _obstacle(sharding: Sharding) -> tuple[str, str]:
     if not sharding.is_named:
         return "the model has no name before it is sharded", "give it one, and run again"
     if others := helpers(sharding):
         return f"`{others[0]}` shards, too: what it is called for may be a part of `{sharding.known_as}`", _BY_HAND
-    behind = f"call {_PRECOMPUTE}(model) behind the step, and convert the model by hand"
-    if recipe == TENSORWISE and not steps:
-        return f"no step of an optimizer is seen for `{sharding.known_as}`, behind which scales are computed", behind
-    for step, where in steps:
-        place = f"{step.file.path.name}:{step.file.position(step.call)[0]}"
-        if where is None:
-            return f"where the optimizer steps ({place}), nothing stands for `{sharding.known_as}`", behind
-        if step.statement is None:
-            return f"the optimizer's step ({place}) is a part of a longer line", "give it a line of its own"
     return "", _BY_HAND
-
-
-def _steps(sharding: Sharding) -> Iterator[tuple[Step, str | None]]:
-    """Where this model is trained, with what it is called there."""
-    ctx = sharding.file
-    made = {id(origin.node) for origin in ctx.origins(sharding.root.args[0].value) if origin.node is not None}
-    names = (sharding.known_as, sharding.model)
-    model = Trained(frozenset({*made, id(sharding.root)}), ctx, ctx.scope(sharding.root), names)
-    for step in optimizer_steps(ctx):
-        if step.trains(model):
-            yield step, step.name_of(model)
-
-
-def _after(step: Step, model: str) -> tuple[Context, Fix]:
-    library = step.file.named(_FLOAT8, step.call)
-    return step.file, Fix([step.below(f"{library.local}.{_PRECOMPUTE}({model})")], imports=[library])
-
-
-def _conversion(sharding: Sharding, library: str, heads: Sequence[str] | None, recipe: str) -> list[str]:
-    ctx = sharding.file
-    config = f"{library}.Float8LinearConfig"
-    if recipe == TENSORWISE:
-        config += "(enable_fsdp_float8_all_gather=True)"
-    else:
-        config += f'.from_recipe_name("{recipe}")'
-    capability = _CAPABILITY.get(recipe, _ROWWISE_CAPABILITY)
-    one, two = ctx.indent, ctx.indent * 2
-    return [
-        f"if torch.cuda.is_available() and torch.cuda.get_device_capability() >= ({capability.replace('.', ', ')}):",
-        f"{one}{library}.{_CONVERT}(",
-        f"{two}{sharding.model},",
-        f"{two}config={config},",
-        *_filter(sharding, heads),
-        f"{one})",
-        "else:",
-        f'{one}warnings.warn("no float8: it needs a GPU of compute capability {capability}")',
-    ]
-
-
-def _filter(sharding: Sharding, heads: Sequence[str] | None) -> list[str]:
-    ctx = sharding.file
-    if heads is None:
-        stays = 'not name.endswith("head")'
-    elif len(heads) == 1:
-        stays = f'name != "{heads[0]}"'
-    else:
-        stays = f"name not in ({', '.join(f'{head!r}'.replace(chr(39), chr(34)) for head in heads)})"
-    test = f"{stays} and not any(size % 16 for size in linear.weight.shape)"
-    start = f"{ctx.indent * 2}module_filter_fn=lambda linear, name: "
-    column = ctx.position(sharding.first or sharding.root)[1] - 1
-    if column + len(start) + len(test) + 1 <= ctx.width:
-        return [f"{start}{test},"]
-    return [f"{start}(", f"{ctx.indent * 3}{test}", f"{ctx.indent * 2}),"]
 
 
 def _finding(sharding: Sharding, heads: Sequence[str] | None, recipe: str) -> Finding:
