@@ -82,7 +82,30 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "a module is told by its class's name or identity, and a sharded module has a class of its own",
                 "use isinstance with the class, or with FSDPModule for what is sharded",
             )
+    yield from _looked_up(ctx)
     yield from _names_used(ctx)
+
+
+def _looked_up(ctx: Context) -> Iterator[Finding]:
+    """`COSTS[type(m)]` and `heads.get(m.__class__.__name__)`: what a table has for the class of a module."""
+    for node in (*ctx.nodes(cst.Call), *ctx.nodes(cst.Attribute)):
+        module = _class_of(node)
+        if module is not None and _is_key(node, ctx) and _is_in_model(ctx, module):
+            message = "a table is asked for the class of a module, and a sharded module has a class of its own"
+            hint = "look through `type(m).__mro__`, or ask with isinstance"
+            yield finding(CODE, Level.MANUAL, ctx, node, message, hint)
+
+
+def _is_key(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether what it gives is looked up: an index that is read, or the first argument of `get` or `pop`."""
+    holder = ctx.parent(node)
+    if isinstance(holder, cst.Index):
+        subscript = ctx.parent(ctx.parent(holder) or holder)
+        return not isinstance(subscript and ctx.parent(subscript), (cst.AssignTarget, cst.AugAssign))
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if not isinstance(call, cst.Call) or call.args[0] is not holder or not isinstance(call.func, cst.Attribute):
+        return False
+    return call.func.attr.value in {"get", "pop"}
 
 
 def _names_used(ctx: Context) -> Iterator[Finding]:
@@ -92,7 +115,7 @@ def _names_used(ctx: Context) -> Iterator[Finding]:
         if not isinstance(module, cst.Attribute) or module.attr.value not in {"module", "_fsdp_wrapped_module"}:
             continue
         is_compared = any(isinstance(outer, cst.Comparison) for outer in ctx.ancestors(node))
-        if not is_compared and ModelKind.FSDP in ctx.kinds(module.value):
+        if not is_compared and not _is_key(node, ctx) and ModelKind.FSDP in ctx.kinds(module.value):
             message = "a sharded model's class has a name of its own, FSDP and the old one, which this name was"
             hint = f"where the name matters take {ctx.code(module.value)}.__class__.__bases__[1].__name__"
             yield finding(CODE, Level.REVIEW, ctx, node, message, hint)
@@ -182,4 +205,4 @@ def _is_applied(ctx: Context, module: cst.Name) -> bool:
     return False
 
 
-CHECK = Check(CODE, "module-by-class-name", __doc__, words=("__name__", "type"), find=find)
+CHECK = Check(CODE, "module-by-class-name", __doc__, words=("__class__", "__name__", "type"), find=find)

@@ -37,7 +37,6 @@ size of one named parameter is not reported: FSDP1 gave that of a shard, so that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -47,14 +46,14 @@ from codemods.reading.model_parameters import READERS, readings
 
 CODE = "FM422"
 
-_SIZE = r"(\.data|\.detach\(\))?\.(numel\(\)|nelement\(\)|shape\b|size\(\))"
+_SIZES = frozenset({"nelement", "numel", "shape", "size"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop over parameters."""
     for reading in readings(ctx):
         in_loop = isinstance(reading.node, cst.Call)
-        if in_loop and re.search(reading.param + _SIZE, ctx.code(reading.body)):
+        if in_loop and any(_is_measured(param, ctx) for param in reading.seen(ctx)):
             yield finding(
                 CODE,
                 Level.REVIEW,
@@ -63,6 +62,19 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "sizes of parameters: FSDP1 counted this rank's shards, FSDP2 counts whole parameters",
                 "take a factor of the number of ranks, or an all-reduce of the count, away",
             )
+
+
+def _is_measured(param: cst.BaseExpression, ctx: Context) -> bool:
+    """`p.numel()`, `p.data.shape`, `p.detach().size()`, and not one size of it: `p.size(0)`."""
+    outer = ctx.parent(param)
+    while isinstance(outer, (cst.Attribute, cst.Call)):
+        if isinstance(outer, cst.Attribute) and outer.attr.value in _SIZES:
+            call = ctx.parent(outer)
+            return not isinstance(call, cst.Call) or call.func is not outer or not call.args
+        if isinstance(outer, cst.Attribute) and outer.attr.value not in {"data", "detach"}:
+            return False
+        outer = ctx.parent(outer)
+    return False
 
 
 CHECK = Check(CODE, "parameter-count", __doc__, words=READERS, find=find)

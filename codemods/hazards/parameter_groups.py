@@ -1,5 +1,5 @@
 """**What it does.** Finds loops over a wrapped model's parameters that ask for their number of dimensions: parameter
-groups for weight decay, mostly.
+groups for weight decay, mostly, and optimizers of the program's own that treat matrices in another way.
 
 **Why.** Under FSDP1 a parameter outside forward is a flat slice: every one has one dimension, so `p.ndim < 2` was
 true of all of them and one group took everything. An FSDP2 parameter has its own shape. The rewritten program does
@@ -50,6 +50,8 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.model_parameters import READERS, loops_over
+from codemods.reading.sharded_values import is_sharded
+from codemods.reading.stepped import stepped
 
 CODE = "FM404"
 
@@ -57,7 +59,12 @@ _MESSAGE = (
     "`{test}` tells a wrapped model's parameters apart by their dimensions: FSDP1's were flat, FSDP2's have their own"
     " shapes"
 )
+_STEPPED = (
+    "`{test}` of the optimizer asks for the dimensions of parameters: FSDP1's were flat, FSDP2's have their own shapes"
+)
 _HINT = "it trains as it was meant now: to go on as it was, put all parameters into the group that FSDP1 put them into"
+_HINT_OF_STEP = "compare the losses: what the optimizer does for matrices it does for them now"
+_TENSOR = (cst.Name, cst.Attribute)
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -70,6 +77,14 @@ def find(ctx: Context) -> Iterator[Finding]:
         if asked is not None and ModelKind.FSDP in ctx.kinds(call.func.value):
             test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
             yield finding(CODE, Level.REVIEW, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
+    for reading in stepped(ctx):
+        asked = next((node for node in ctx.inside(reading.body) if _is_dimension(node, ctx)), None)
+        around = ctx.ancestors(asked) if asked is not None else ()
+        compared = next((outer for outer in around if isinstance(outer, cst.Comparison)), None)
+        tensors = [node for node in ctx.inside(compared) if isinstance(node, _TENSOR)] if compared is not None else []
+        if compared is not None and any(is_sharded(tensor, ctx) for tensor in tensors):
+            message = _STEPPED.format(test=ctx.code(compared))
+            yield finding(CODE, Level.REVIEW, ctx, compared, message, _HINT_OF_STEP)
 
 
 def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
@@ -85,4 +100,4 @@ def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:
     return isinstance(shape, cst.Attribute) and shape.attr.value in {"shape", "size"}
 
 
-CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=READERS, find=find)
+CHECK = Check(CODE, "parameters-by-dimension", __doc__, words=(*READERS, "params"), find=find)

@@ -42,7 +42,6 @@ before, the run trains otherwise.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -65,7 +64,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop, or named parameter."""
     sharded = set()
     for reading in readings(ctx):
-        hook = _hook(reading.param, ctx.code(reading.body))
+        hook = next((hook for param in reading.seen(ctx) if (hook := _hook(param, ctx))), None)
         if hook is None:
             continue
         sharded.add(reading.node)
@@ -97,12 +96,17 @@ def _before(ctx: Context) -> Iterator[cst.Call]:
 
 def _loop_hooks(ctx: Context, parameters: cst.Call) -> bool:
     loop = enclosing(ctx, parameters, cst.For)
-    return loop is not None and _hook(r"\w", ctx.code(loop.body)) is not None
+    inside = ctx.inside(loop.body) if loop is not None else ()
+    return any(isinstance(node, cst.Attribute) and node.attr.value in {_SINGLE, _ACCUMULATED} for node in inside)
 
 
-def _hook(param: str, text: str) -> str | None:
-    found = re.search(rf"{param}\.({_SINGLE}|{_ACCUMULATED})\(", text)
-    return found.group(1) if found else None
+def _hook(param: cst.BaseExpression, ctx: Context) -> str | None:
+    """The method of `p.register_hook(...)`."""
+    method = ctx.parent(param)
+    if not isinstance(method, cst.Attribute) or method.attr.value not in {_SINGLE, _ACCUMULATED}:
+        return None
+    call = ctx.parent(method)
+    return method.attr.value if isinstance(call, cst.Call) and call.func is method else None
 
 
 CHECK = Check(CODE, "hook-on-parameter", __doc__, words=(_SINGLE, _ACCUMULATED), find=find)

@@ -1,8 +1,10 @@
 """**What it does.** Finds sharded parameters and gradients in code that takes plain tensors alone: a collective of
-`torch.distributed`, a distribution of `torch.distributions`, `torch.tensor([...])` of norms, `.numpy()`.
+`torch.distributed`, a distribution of `torch.distributions`, `torch.tensor([...])` of norms, `.numpy()`, a flat vector
+of them, `torch.allclose`, and sums with tensors that are made by their sizes (`torch.randn(p.shape)`).
 
 **Why.** FSDP1's parameters were plain tensors, pieces of flat ones. FSDP2's are DTensors, and such code raises: "does
-not have a sharding strategy registered", "its data is not allocated yet" (torch 2.13).
+not have a sharding strategy registered", "its data is not allocated yet", "Cannot flatten unevenly sharded tensor",
+"got mixed torch.Tensor and DTensor" (torch 2.13).
 
 ## Example
 
@@ -48,8 +50,9 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.gradients import collectives_on_gradients
-from codemods.reading.model_parameters import READERS
+from codemods.reading.model_parameters import READERS, gives_parameters
 from codemods.reading.sharded_values import is_sharded
+from codemods.reading.stepped import is_in_step
 
 CODE = "FM427"
 
@@ -59,6 +62,13 @@ _COLLECTIVES = frozenset(
 )
 _MAKERS = frozenset({"new_empty", "new_full", "new_ones", "new_zeros"})
 _NORMS = frozenset({"max", "mean", "min", "norm", "std", "sum", "var"})
+_VECTORS = frozenset({"torch.nn.utils.parameters_to_vector", "torch.nn.utils.convert_parameters.parameters_to_vector"})
+_COMPARED = frozenset({"torch.allclose", "torch.equal"})
+_FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
+_OF_SIZES = frozenset(
+    f"torch.{name}" for name in ("empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros")
+)
+_IN_PLACE = frozenset({"add_", "copy_", "div_", "lerp_", "mul_", "sub_"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -80,42 +90,59 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     name = ctx.dotted(call.func) or ""
     given = [argument.value for argument in call.args]
-    if name in _COLLECTIVES:
+    if name in _COLLECTIVES | _COMPARED:
         return next((value for value in given if is_sharded(value, ctx)), None)
     if name.startswith("torch.distributions."):
         owners = ((value, _owner(value, _MAKERS)) for value in given)
-        return next((v for v, owner in owners if is_sharded(owner, ctx) or _is_optimized(owner, ctx)), None)
+        return next((v for v, owner in owners if is_sharded(owner, ctx)), None)
     if name == "torch.tensor" and given and isinstance(given[0], (cst.ListComp, cst.GeneratorExp)):
         element = given[0].elt
         owner = _owner(element, _NORMS)
         return element if owner is not element and is_sharded(owner, ctx) else None
-    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "numpy":
-        return call.func.value if is_sharded(call.func.value, ctx) else None
+    if name in _VECTORS and given:
+        return given[0] if gives_parameters(given[0], ctx) else None
+    if name in _OF_SIZES and _meets_sharded(call, ctx):
+        return next((value for value in given if _is_size_of_sharded(value, ctx)), None)
+    if not isinstance(call.func, cst.Attribute):
+        return None
+    method, owner = call.func.attr.value, call.func.value
+    if method == "numpy" or (method in _FLAT and _is_flat(call)):
+        return owner if is_sharded(owner, ctx) else None
     return None
 
 
-def _is_optimized(value: cst.BaseExpression, ctx: Context) -> bool:
-    """`p.grad`, or what is bound to it, in the program's own optimizer: `for p in group["params"]:`."""
-    made = [value, *(each for _, each in ctx.bound(value) or ())] if isinstance(value, cst.Name) else [value]
-    grads = [_of_data(each) for each in made]
-    names = [g.value for g in grads if isinstance(g, cst.Attribute) and g.attr.value == "grad"]
-    loops = [loop for loop in ctx.ancestors(value) if isinstance(loop, cst.For)]
-    return any(
-        isinstance(name, cst.Name) and ctx.code(loop.target) == name.value and _is_of_group(loop.iter)
-        for name in names
-        for loop in loops
+def _is_flat(call: cst.Call) -> bool:
+    """`flatten()`, `ravel()`, `view(-1)` and `reshape(1, -1)`: all dimensions become one."""
+    sizes = [argument.value for argument in call.args]
+    numbers = [size.expression if isinstance(size, cst.UnaryOperation) else size for size in sizes]
+    if not sizes:
+        return True
+    return isinstance(sizes[-1], cst.UnaryOperation) and all(
+        isinstance(number, cst.Integer) and number.value == "1" for number in numbers
     )
 
 
-def _is_of_group(iterated: cst.BaseExpression) -> bool:
-    """`group["params"]`."""
-    index = iterated.slice[0].slice if isinstance(iterated, cst.Subscript) and len(iterated.slice) == 1 else None
-    key = index.value if isinstance(index, cst.Index) else None
-    return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
+def _is_size_of_sharded(value: cst.BaseExpression, ctx: Context) -> bool:
+    """`p.shape` and `p.grad.size()`."""
+    size = value.func if isinstance(value, cst.Call) and not value.args else value
+    return isinstance(size, cst.Attribute) and size.attr.value in {"shape", "size"} and is_sharded(size.value, ctx)
 
 
-def _of_data(value: cst.BaseExpression) -> cst.BaseExpression:
-    return value.value if isinstance(value, cst.Attribute) and value.attr.value == "data" else value
+def _meets_sharded(made: cst.Call, ctx: Context) -> bool:
+    """Whether a new tensor is added to a sharded one, multiplied or copied, or is kept in the state of an optimizer."""
+    for outer in ctx.ancestors(made):
+        if isinstance(outer, cst.BinaryOperation):
+            if any(is_sharded(side, ctx) for side in (outer.left, outer.right)):
+                return True
+        elif isinstance(outer, cst.Call) and isinstance(outer.func, cst.Attribute):
+            if outer.func.attr.value in _IN_PLACE and is_sharded(outer.func.value, ctx):
+                return True
+        elif isinstance(outer, cst.Assign):
+            kept = outer.targets[0].target
+            return isinstance(kept, cst.Subscript) and is_in_step(outer, ctx)
+        elif isinstance(outer, cst.BaseSmallStatement):
+            return False
+    return False
 
 
 def _owner(value: cst.BaseExpression, methods: frozenset[str]) -> cst.BaseExpression:

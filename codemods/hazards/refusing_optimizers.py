@@ -1,8 +1,8 @@
 """**What it does.** Finds optimizers that raise on DTensor parameters, or that compute with whole tensors where
 FSDP1 handed them flat shards.
 
-**Why.** `Adafactor`, `Rprop` and `Muon` of torch raise on the DTensors of FSDP2 (torch 2.13); the first two ran
-under FSDP1, on flat shards. The kernels of bitsandbytes and apex take plain tensors. LAMB, LARS and Shampoo use
+**Why.** `Adafactor`, `LBFGS`, `Rprop` and `Muon` of torch raise on the DTensors of FSDP2 (torch 2.13); all but the last
+ran under FSDP1, on flat shards. The kernels of bitsandbytes and apex take plain tensors. LAMB, LARS and Shampoo use
 norms and shapes of whole parameters: on FSDP1's flat shards they computed something else.
 
 ## Example
@@ -49,7 +49,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 
 CODE = "FM407"
 
-_REFUSES = frozenset({"Adafactor", "Rprop", "Muon"})
+_REFUSES = frozenset({"Adafactor", "LBFGS", "Muon", "Rprop"})
 _WHOLE = frozenset({"lamb", "lars", "shampoo", "fusedlamb", "distributedshampoo", "lans"})
 _KERNELS = ("bitsandbytes.", "apex.")
 
@@ -77,8 +77,9 @@ CHECK = Check(
     __doc__,
     words=(
         "Adafactor",
-        "Rprop",
+        "LBFGS",
         "Muon",
+        "Rprop",
         "bitsandbytes",
         "bnb",
         "apex",

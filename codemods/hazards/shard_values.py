@@ -3,7 +3,8 @@ gathering them.
 
 **Why.** On a DTensor `p.norm().item()` is the value of this rank's piece, without an error: 1.02491 and 1.26580 on two
 ranks where the norm is 1.62871 (torch 2.13). Under FSDP1 it was the value of this rank's flat shard, which was another
-piece. Some of these values (`std`, a norm to a power) are reduced over the ranks: on one rank alone they wait for ever.
+piece. Added to a loss it raises ("got mixed torch.Tensor and DTensor"). Some of these values (`std`, a norm to a power)
+are reduced over the ranks: on one rank alone they wait for ever.
 
 ## Example
 
@@ -30,8 +31,9 @@ def log(net):
 
 ## Fix safety
 
-Nothing is changed: a value that is only logged was this rank's before, and is this rank's now. Under `if rank == 0:` it
-needs a person, because it can hang. After the rewrite `p.full_tensor()` gives the whole, on all ranks together.
+Nothing is changed: a value that is only logged was this rank's before, and is this rank's now. In a loss, and under `if
+rank == 0:`, where it can hang, it needs a person. After the rewrite `p.full_tensor()` gives the whole, on all ranks
+together.
 
 ## References
 
@@ -40,7 +42,6 @@ needs a person, because it can hang. After the rewrite `p.full_tensor()` gives t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -49,29 +50,81 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.gradients import added_up_by_hand
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
+from codemods.reading.reduced import reduction_of
+from codemods.reading.stepped import stepped
+from codemods.reading.words import last_name
 
 CODE = "FM420"
 
-_REDUCTIONS = r"(norm|sum|mean|std|var|max|min|any|all|count_nonzero|abs|square|pow)\("
-_METHOD = r"(\.grad|\.data|\.detach\(\)|\.float\(\)|\.abs\(\)|\.square\(\))*\." + _REDUCTIONS
-_FUNCTION = r"(norm|vector_norm|isnan|isinf|isfinite|sum|mean|std|max|min|histogram|histc)\("
+_WHOLE = frozenset({"full_tensor", "to_local"})
+_ENDS_GRADIENTS = frozenset({"bool", "detach", "float", "int", "item", "print", "tolist"})
+
+_LOGGED = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
+_ON_ONE_RANK = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
+_IN_LOSS = "a value of sharded parameters goes into a loss, where FSDP1 added this rank's piece and FSDP2 raises"
+_TRAINED = "the optimizer computes with norms or means of whole parameters now, where FSDP1 gave it flat pieces"
+_HINT = "take p.full_tensor() first, on all ranks, outside of any test for the rank"
+_HINT_OF_LOSS = "give it to the optimizer (weight_decay for squares), or add what it adds to p.grad behind the backward"
+_HINT_OF_TRAINED = "compare the losses; with float() or .item() each rank goes by the piece that it has"
 
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop, or named parameter."""
     for reading in readings(ctx):
-        text = ctx.code(reading.body)
-        if not re.search(reading.param + _METHOD, text) and not re.search(_FUNCTION + reading.param, text):
+        values = _values(reading, ctx)
+        if not values or _is_added_up(reading, ctx):
             continue
-        if "full_tensor" in text or _is_added_up(reading, ctx):
+        if _reaches_backward(values, ctx):
+            yield finding(CODE, Level.MANUAL, ctx, reading.node, _IN_LOSS, _HINT_OF_LOSS)
+        elif is_guarded(reading.node, ctx):
+            yield finding(CODE, Level.MANUAL, ctx, reading.node, _ON_ONE_RANK, _HINT)
+        else:
+            yield finding(CODE, Level.REVIEW, ctx, reading.node, _LOGGED, _HINT)
+    for reading in stepped(ctx):
+        if _values(reading, ctx):
+            yield finding(CODE, Level.REVIEW, ctx, reading.node, _TRAINED, _HINT_OF_TRAINED)
+
+
+def _values(reading: Reading, ctx: Context) -> list[cst.Call]:
+    """What is computed of the parameter, unless it is gathered first."""
+    inside = ctx.inside(reading.body)
+    if any(isinstance(node, cst.Attribute) and node.attr.value in _WHOLE for node in inside):
+        return []
+    found = (reduction_of(param, ctx) for param in reading.seen(ctx))
+    return [call for call in found if call is not None]
+
+
+def _reaches_backward(values: list[cst.Call], ctx: Context) -> bool:
+    """Whether one of the values goes, by variables of its function, into what `backward` is called of."""
+    function = enclosing(ctx, values[0], cst.FunctionDef) or ctx.top
+    carried: set[str] = set()
+    for statement in ctx.inside(function):
+        if not isinstance(statement, (cst.Assign, cst.AugAssign, cst.Expr)):
             continue
-        message = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
-        level = Level.REVIEW
-        if is_guarded(reading.node, ctx):
-            level = Level.MANUAL
-            message = "a value of a sharded parameter on one rank alone: on a DTensor it can wait for the others"
-        hint = "take p.full_tensor() first, on all ranks, outside of any test for the rank"
-        yield finding(CODE, level, ctx, reading.node, message, hint)
+        if not any(_carries(node, statement, values, carried, ctx) for node in ctx.inside(statement.value)):
+            continue
+        if isinstance(statement, cst.Expr):
+            value = statement.value
+            if isinstance(value, cst.Call) and last_name(value.func) == "backward":
+                return True
+        else:
+            assigned = [statement] if isinstance(statement, cst.AugAssign) else statement.targets
+            carried |= {each.target.value for each in assigned if isinstance(each.target, cst.Name)}
+    return False
+
+
+def _carries(
+    node: cst.CSTNode, statement: cst.CSTNode, values: list[cst.Call], carried: set[str], ctx: Context
+) -> bool:
+    """Whether a part of a statement is one of the values, or a variable that carries one, with its gradient."""
+    if node not in values and not (isinstance(node, cst.Name) and node.value in carried):
+        return False
+    for outer in ctx.ancestors(node):
+        if outer is statement:
+            return True
+        if isinstance(outer, cst.Call) and last_name(outer.func) in _ENDS_GRADIENTS:
+            return False
+    return True
 
 
 def _is_added_up(reading: Reading, ctx: Context) -> bool:
@@ -80,4 +133,4 @@ def _is_added_up(reading: Reading, ctx: Context) -> bool:
     return function is not None and bool(added_up_by_hand(function, ctx))
 
 
-CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, "weight", "bias"), find=find)
+CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, "weight", "bias", "params"), find=find)

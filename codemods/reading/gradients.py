@@ -134,7 +134,7 @@ def _read_around(param: cst.BaseExpression, ctx: Context) -> Iterator[Reading]:
     start, end = ctx.span(param)
     for reading in readings(ctx):
         first, last = ctx.span(reading.body)
-        if first <= start and end <= last and re.fullmatch(reading.param, text):
+        if first <= start and end <= last and ctx.code(reading.param) == text:
             yield reading
 
 

@@ -32,8 +32,21 @@ class Reading:
     """What to point at."""
     body: cst.CSTNode
     """The loop or comprehension, or the statement that the parameter stands in."""
-    param: str
-    """A regular expression of the parameter's text."""
+    param: cst.BaseExpression
+    """What the parameter is called there: the loop's variable, or `model.out.weight` itself."""
+
+    def seen(self, ctx: Context) -> Iterator[cst.BaseExpression]:
+        """Where the body speaks of the parameter."""
+        text = ctx.code(self.param)
+        for node in (self.body, *ctx.inside(self.body)):
+            if not isinstance(node, type(self.param)) or ctx.code(node) != text:
+                continue
+            around = ctx.parent(node)
+            is_a_name_only = (isinstance(around, cst.Attribute) and around.attr is node) or (
+                isinstance(around, cst.Arg) and around.keyword is node
+            )
+            if not is_a_name_only:
+                yield node
 
 
 def readings(ctx: Context) -> Iterator[Reading]:
@@ -43,11 +56,11 @@ def readings(ctx: Context) -> Iterator[Reading]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
             loop = _loop(call, ctx)
             if loop is not None and _is_sharded(call.func.value, call, ctx):
-                yield Reading(call, loop, rf"\b{re.escape(ctx.code(parameter_of(call, loop)))}")
+                yield Reading(call, loop, parameter_of(call, loop))
     for attribute in ctx.nodes(cst.Attribute):
         if attribute.attr.value in _TENSORS and any(_is_sharded(o, attribute, ctx) for o in _owners(attribute)):
             statement = next((n for n in ctx.ancestors(attribute) if isinstance(n, cst.BaseSmallStatement)), attribute)
-            yield Reading(attribute, statement, rf"(?<![\w.]){re.escape(ctx.code(attribute))}")
+            yield Reading(attribute, statement, attribute)
 
 
 def _handed_on(ctx: Context) -> Iterator[Reading]:
@@ -56,8 +69,8 @@ def _handed_on(ctx: Context) -> Iterator[Reading]:
     for loop in loops:
         over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
         for given in _given(over):
-            if any(_gives_parameters(origin.node, origin.file) for origin in ctx.origins(given)):
-                yield Reading(over, loop, rf"\b{re.escape(ctx.code(parameter_of(given, loop)))}")
+            if any(gives_parameters(origin.node, origin.file) for origin in ctx.origins(given)):
+                yield Reading(over, loop, parameter_of(given, loop))
 
 
 def _given(over: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -69,12 +82,12 @@ def _given(over: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
             yield from _given(argument.value)
 
 
-def _gives_parameters(made: cst.CSTNode | None, ctx: Context) -> bool:
+def gives_parameters(made: cst.CSTNode | None, ctx: Context) -> bool:
     """Whether an expression is a wrapped model's parameters, all or some, as they are."""
     if isinstance(made, cst.Call):
         if isinstance(made.func, cst.Attribute) and made.func.attr.value in READERS:
             return _is_sharded(made.func.value, made, ctx)
-        return isinstance(made.func, cst.Name) and any(_gives_parameters(each.value, ctx) for each in made.args)
+        return isinstance(made.func, cst.Name) and any(gives_parameters(each.value, ctx) for each in made.args)
     if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
         return any(
             ctx.code(parameter_of(call, made)) == ctx.code(made.elt)

@@ -6,6 +6,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.model_parameters import is_shard
+from codemods.reading.stepped import is_stepped
 
 VIEWS = frozenset({"T", "data", "grad"})
 _KEEPING = frozenset({"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "to", "view_as"})
@@ -19,7 +20,7 @@ def is_sharded(value: cst.BaseExpression, ctx: Context, depth: int = _FARTHEST) 
     """Whether a value is a sharded parameter or gradient, or is made like one."""
     if depth == 0:
         return False
-    if is_shard(value, ctx):
+    if is_shard(value, ctx) or is_stepped(value, ctx):
         return True
     inner: list[cst.BaseExpression] = []
     if isinstance(value, cst.Attribute) and value.attr.value in VIEWS:

@@ -630,4 +630,18 @@ optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved[
         model.load_state_dict(torch.load(path)[1])
         """,
     ),
+    Row(
+        "loaded inside of summon_full_params",
+        """
+        with FSDP.summon_full_params(model, writeback=False):
+            state = {name: value.clone() for name, value in model.module.state_dict().items()}
+        if rank == 0:
+            torch.save(state, path)
+        """,
+        """
+        whole = torch.load(path)
+        with FSDP.summon_full_params(model):
+            model.module.load_state_dict(whole)
+        """,
+    ),
 ]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codemods.api import Level
-
-from ..helpers import check_marked, check_noop, one_line, rewrite
+from ..helpers import check_noop, rewrite
 
 HEAD = (
     "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef use(net, x):\n    model = FSDP(net)\n"
@@ -163,11 +161,10 @@ def test_around_nothing_it_goes() -> None:
     assert not result.support
 
 
-@pytest.mark.parametrize("load", ["model.load_state_dict(x)", "model.module.load_state_dict(x)"])
-def test_state_dict_that_is_loaded_inside_raises(load: str) -> None:
-    text = HEAD + f"    with FSDP.summon_full_params(model):\n        {load}\n"
-    result = check_marked(text, "FM203", Level.MANUAL, "load_state_dict")
-    assert '    raise NotImplementedError("fsdp-migrate FM203: load_state_dict inside' in one_line(result.text)
+@pytest.mark.parametrize("load", ["model.load_state_dict(x)", "model.head.load_state_dict(x)"])
+def test_state_dict_that_is_loaded_inside(load: str) -> None:
+    result = rewrite(HEAD + f"    with FSDP.summon_full_params(model):\n        {load}\n")
+    assert f"    with summon_full_params(model):\n        {load}\n" in result.text
 
 
 def test_summoned_model_of_another_function() -> None:

@@ -664,6 +664,24 @@ def test_the_name_of_the_class_in_the_wrapper_is_another_one(name: str) -> None:
     assert found == [("FM411", Level.REVIEW)]
 
 
+@pytest.mark.parametrize(
+    ("use", "is_found"),
+    [
+        ("sum(costs.get(type(m), 0) for m in model.modules())", True),
+        ("[costs[m.__class__] for m in model.modules()]", True),
+        ("costs[type(model.module).__name__]", True),
+        ("[costs.get(type(m)) for m in net.modules()]", False),
+        ("{type(m) for m in model.modules()}", False),
+        ("[costs.append(type(m)) for m in model.modules()]", False),
+    ],
+)
+def test_a_table_by_the_classes_of_modules(use: str, is_found: bool) -> None:
+    """A count of 8 became 4: the sharded blocks were not found under their class."""
+    text = f"def use(net, other, costs):\n    model = FSDP(other)\n    return {use}\n"
+    found = {(f.rule, f.level) for f in rewrite(HEAD + text).findings if f.rule == "FM411"}
+    assert found == ({("FM411", Level.MANUAL)} if is_found else set())
+
+
 def test_the_shape_of_a_mock_is_no_attribute_of_a_parameter() -> None:
     text = "def use(net):\n    net.weight.shape = [1]\n    model = FSDP(net)\n    return model, net.weight.shape\n"
     assert "FM441" not in {finding.rule for finding in rewrite(HEAD + text).findings}

@@ -44,6 +44,11 @@ FINE = [
     "return torch.tensor([p.norm().item() for p in x])",
     "return torch.distributions.Bernoulli(x.new_full(model.out.weight.size(), 0.5))",
     "x.register_comm_hook(None, x)",
+    "for p in model.parameters():\n        p.grad = torch.where(p.grad.abs() < x, torch.zeros_like(p.grad), p.grad)",
+    "return x.cat([torch.zeros(p.size(0)) for p in model.parameters()])",
+    "for p in model.parameters():\n        p.view(p.size(0), -1)",
+    "return torch.nn.utils.parameters_to_vector(net.parameters())",
+    "return torch.allclose(x, x)",
 ]
 
 
@@ -60,6 +65,19 @@ FOUND = [
     ("FM420", Level.REVIEW, "return sum(p.data.sum() for p in model.parameters())"),
     ("FM420", Level.MANUAL, "if rank == 0:\n        print([p.std() for p in model.parameters()])"),
     ("FM420", Level.MANUAL, "if x.is_main_process:\n        print(model.blocks[0].weight.norm())"),
+    ("FM420", Level.REVIEW, "return sum((p**2).sum() for p in model.parameters())"),
+    ("FM420", Level.REVIEW, "for p in model.parameters():\n        x += (p**2).sum().item()\n    x.backward()"),
+    ("FM420", Level.MANUAL, "(x.loss + sum((p**2).sum() for p in model.parameters())).backward()"),
+    (
+        "FM420",
+        Level.MANUAL,
+        "for p, q in zip(model.parameters(), x):\n        rank += ((p - q)**2).sum()\n    rank.backward()",
+    ),
+    (
+        "FM420",
+        Level.MANUAL,
+        "l1 = 0\n    for p in model.parameters():\n        l1 = l1 + p.abs().sum()\n    x.backward(x + l1)",
+    ),
     ("FM421", Level.MANUAL, "model.out.weight[3].zero_()"),
     ("FM421", Level.MANUAL, "model.out.weight.data[3] = 0"),
     ("FM421", Level.MANUAL, "model.blocks[1].bias.data[x] *= 2"),
@@ -70,6 +88,16 @@ FOUND = [
     ("FM427", Level.MANUAL, "for p in model.parameters():\n        torch.distributed.broadcast(p.data, src=0)"),
     ("FM427", Level.MANUAL, "return torch.tensor([p.detach().norm() for p in model.parameters()])"),
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
+    ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
+    ("FM427", Level.MANUAL, "return torch.cat([p.detach().flatten() for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "return torch.cat([p.grad.view(-1) for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "return all(torch.allclose(p, q) for p, q in zip(model.parameters(), x))"),
+    ("FM427", Level.MANUAL, "for p in model.parameters():\n        p.grad.add_(torch.randn(p.grad.shape) * 0.1)"),
+    (
+        "FM427",
+        Level.MANUAL,
+        "for p in model.parameters():\n        p.grad *= 1 if x else 2 * (p * torch.rand(p.size()))",
+    ),
     (
         "FM427",
         Level.MANUAL,
@@ -114,6 +142,48 @@ def test_gradients_in_an_optimizer_of_the_programs_own(key: str, is_found: bool)
     """`Bernoulli` asks whether its values are valid, for which DTensors have no rule (NotImplementedError)."""
     rules = {finding.rule for finding in rewrite(OPTIMIZER.format(key=key)).findings}
     assert ("FM427" in rules) is is_found
+
+
+STEPPED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Own(torch.optim.Optimizer):
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                {statement}
+
+
+def main(net):
+    model = FSDP(net)
+    return model, {made}
+"""
+OF_STEP = [
+    ("FM404", "if p.grad.ndim == 2:\n                    p.grad.t()"),
+    ("FM404", "if len(p.shape) > 1:\n                    p.t()"),
+    ("FM420", "p.add_(p.grad, alpha=float(p.norm() / p.grad.norm()))"),
+    ("FM421", "p.data[0] = 0"),
+    ("FM427", 'state["m"] = torch.zeros(p.shape)'),
+    ("FM427", "p.data.copy_(torch.from_numpy(p.grad.numpy()))"),
+]
+
+
+@pytest.mark.parametrize(("rule", "statement"), OF_STEP)
+def test_an_optimizer_of_the_programs_own(rule: str, statement: str) -> None:
+    """FSDP1 handed it flat pieces, which are plain tensors of one dimension."""
+    found = {f.rule for f in rewrite(STEPPED.format(statement=statement, made="Own(model.parameters(), {})")).findings}
+    assert rule in found
+    found = {f.rule for f in rewrite(STEPPED.format(statement=statement, made="None")).findings}
+    assert rule not in found, "nobody makes one"
+
+
+@pytest.mark.parametrize("statement", ['state["m"] = torch.zeros_like(p)', "p.add_(p.grad.sign(), alpha=-0.1)"])
+def test_an_optimizer_that_goes_element_by_element(statement: str) -> None:
+    text = STEPPED.format(statement=statement, made="Own(model.parameters(), {})")
+    assert {f.rule for f in rewrite(text).findings} == {"FM101"}
 
 
 def test_an_index_of_what_a_setter_was_given_wrapped() -> None:

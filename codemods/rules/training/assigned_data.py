@@ -121,7 +121,7 @@ def _is_of_model(param: cst.BaseExpression, statement: cst.Assign, ctx: Context)
     start, end = ctx.span(statement)
     for reading in readings(ctx):
         first, last = ctx.span(reading.body)
-        if first <= start and end <= last and re.fullmatch(reading.param, text):
+        if first <= start and end <= last and ctx.code(reading.param) == text:
             return True
     # Whose parameters an optimizer has is often not seen: a file that names FSDP1 does not speak of another's.
     names_fsdp1 = _FSDP1.search(ctx.text) is not None

@@ -45,10 +45,10 @@ def sample(net, prompt):
 
 Where all that the body does with the model is to read its parameters in a loop, its state dict, or to copy values into
 parameters, on every rank, each is gathered by itself, and written as this rank's shard. Otherwise the support module's
-context reads and writes whole parameters and gradients and writes back as FSDP1 did, the model may
-be called in it, and `model.state_dict()` gives whole tensors there (torch 2.13, 2 ranks). A `load_state_dict` inside of
-it is reported and raises. Where the root's parameters are summoned to call the model or its `generate`, `unsharded` of
-the support module is enough, which gathers them as a forward does; other units gather by themselves.
+context reads and writes whole parameters and gradients and writes back as FSDP1 did, the model may be called in it, and
+`model.state_dict()` gives whole tensors there and `load_state_dict` takes them (torch 2.13, 2 ranks). Where the root's
+parameters are summoned to call the model or its `generate`, `unsharded` of the support module is enough, which gathers
+them as a forward does; other units gather by themselves.
 
 ## References
 
@@ -59,7 +59,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.reading.block_layout import replace_head
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
@@ -70,8 +70,6 @@ CODE = "FM203"
 
 _METHOD = SUMMON.rsplit(".")[-1]
 _UNSHARDED = "unsharded"
-_LOADS = "load_state_dict inside of summon_full_params fails on an FSDP2 model"
-_HINT = "load it in front of the context, with set_model_state_dict of torch.distributed.checkpoint.state_dict"
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
@@ -87,9 +85,6 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
 
 def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
     call = ctx.parent(found)
-    if isinstance(call, cst.Call) and _loads(call, ctx):
-        stopped = Raise(found, CODE, _LOADS, call.args[0].value)
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found, _LOADS, _HINT)], raises=[stopped])
     if isinstance(call, cst.Call) and _holds_nothing(call, ctx):
         message = f"{_METHOD} around nothing goes"
         block = cst.ensure_type(ctx.parent(ctx.parent(call) or call), cst.With)
@@ -208,17 +203,6 @@ def _is_run(model: cst.CSTNode, ctx: Context) -> bool:
     if isinstance(holder, cst.Attribute) and holder.attr.value == "generate":
         model, holder = holder, ctx.parent(holder)
     return isinstance(holder, cst.Call) and holder.func is model
-
-
-def _loads(call: cst.Call, ctx: Context) -> bool:
-    """Whether the block that the call opens loads a state dict into the same model."""
-    item = ctx.parent(call)
-    block = ctx.parent(item) if isinstance(item, cst.WithItem) else None
-    if not isinstance(block, cst.With) or not call.args:
-        return False
-    model = ctx.code(call.args[0].value)
-    loads = {f"{model}.load_state_dict", f"{model}.module.load_state_dict"}
-    return any(isinstance(node, cst.Call) and ctx.code(node.func) in loads for node in ctx.inside(block.body))
 
 
 RULE: Rule[cst.Attribute | cst.Name] = Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -54,6 +55,11 @@ def summon(param: nn.Parameter, device: str | None, with_grad: bool) -> nn.Param
     return whole
 
 
+def looks_for_shards(hook: Any) -> bool:
+    """Whether it is FSDP2's own, which takes over what a load put into a module."""
+    return getattr(hook, "__module__", "").startswith("torch.distributed.fsdp")
+
+
 class Summoned:
     """Whole parameters in the places of the shards of some modules."""
 
@@ -69,16 +75,21 @@ class Summoned:
         self.whole = {(owner, name): whole[param] for owner, name, param in self.places}
         self.writeback = writeback
         self.before: dict[nn.Parameter, torch.Tensor] = {}
+        self.hooks = {owner: owner._load_state_dict_post_hooks for owner, _, _ in self.places}
 
     def show(self) -> None:
         for owner, name, _ in self.places:
             setattr(owner, name, self.whole[owner, name])
+            owner._load_state_dict_post_hooks = OrderedDict(
+                (key, hook) for key, hook in self.hooks[owner].items() if not looks_for_shards(hook)
+            )
 
     def hide(self) -> None:
         """Put the shards back, with what was written to the whole parameters."""
         for owner, name, param in self.places:
             self.whole[owner, name] = getattr(owner, name)
             setattr(owner, name, param)
+            owner._load_state_dict_post_hooks = self.hooks[owner]
             if not self.writeback and param not in self.before:
                 self.before[param] = param.detach().clone()
             write_shard(param, self.whole[owner, name])

@@ -1,0 +1,42 @@
+"""What is computed of a tensor: numbers that tell of all of it, where a sharded one has a part on each rank."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.words import last_name
+
+_REDUCTIONS = frozenset({"all", "any", "count_nonzero", "max", "mean", "min", "norm", "std", "sum", "var"})
+_FUNCTIONS = _REDUCTIONS | {"histc", "histogram", "isfinite", "isinf", "isnan", "vector_norm"}
+_ELEMENTWISE = frozenset({"abs", "clone", "detach", "double", "exp", "float", "log", "pow", "sqrt", "square", "to"})
+_VIEWS = frozenset({"T", "data", "grad"})
+
+
+def reduction_of(tensor: cst.BaseExpression, ctx: Context) -> cst.Call | None:
+    """The call that makes one number, or a few, of a tensor: `p.norm()`, `(p ** 2).sum()`, `torch.isnan(p.grad)`."""
+    node: cst.CSTNode = tensor
+    while True:
+        holder = ctx.parent(node)
+        if isinstance(holder, cst.Attribute) and holder.value is node:
+            call, name = ctx.parent(holder), holder.attr.value
+            is_method = isinstance(call, cst.Call) and call.func is holder
+            if isinstance(call, cst.Call) and is_method and name in _REDUCTIONS:
+                return call
+            if name not in (_ELEMENTWISE if is_method else _VIEWS):
+                return None
+            node = call if isinstance(call, cst.Call) and is_method else holder
+        elif isinstance(holder, cst.Arg):
+            call = ctx.parent(holder)
+            if not isinstance(call, cst.Call) or call.args[0] is not holder:
+                return None
+            name = last_name(call.func)
+            if name in _FUNCTIONS:
+                return call
+            if name not in _ELEMENTWISE:
+                return None
+            node = call
+        elif isinstance(holder, (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.ComparisonTarget)):
+            node = holder
+        else:
+            return None

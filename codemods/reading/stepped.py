@@ -1,0 +1,57 @@
+"""The parameters that an optimizer goes over: `for p in group["params"]:`, in a class of its own or in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.model_parameters import Loop, Reading, parameter_of
+
+_OPTIMIZER = "torch.optim."
+
+
+def stepped(ctx: Context) -> Iterator[Reading]:
+    """Every loop over the parameters of a group, in an optimizer that a file writes itself and the program makes.
+
+    Which model's they are is for the caller to know: an optimizer is handed them where it is made.
+    """
+    loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind)]
+    for loop in loops:
+        group = _group(loop, ctx)
+        if group is not None:
+            yield Reading(group, loop, parameter_of(group, loop))
+
+
+def is_stepped(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a name is the variable of such a loop."""
+    loops = (outer for outer in ctx.ancestors(value) if isinstance(outer, Loop)) if isinstance(value, cst.Name) else ()
+    groups = ((loop, _group(loop, ctx)) for loop in loops)
+    return any(group is not None and ctx.code(parameter_of(group, loop)) == ctx.code(value) for loop, group in groups)
+
+
+def is_in_step(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a node stands in such a loop."""
+    return any(_group(loop, ctx) is not None for loop in ctx.ancestors(node) if isinstance(loop, Loop))
+
+
+def _group(loop: Loop, ctx: Context) -> cst.Subscript | None:
+    """`group["params"]` of the head of a loop."""
+    over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
+    found = next((each for each in ctx.inside(over) if isinstance(each, cst.Subscript) and _is_of_params(each)), None)
+    return found if found is not None and _is_in_optimizer(loop, ctx) else None
+
+
+def _is_of_params(subscript: cst.Subscript) -> bool:
+    index = subscript.slice[0].slice if len(subscript.slice) == 1 else None
+    key = index.value if isinstance(index, cst.Index) else None
+    return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
+
+
+def _is_in_optimizer(loop: cst.CSTNode, ctx: Context) -> bool:
+    around = next((outer for outer in ctx.ancestors(loop) if isinstance(outer, cst.ClassDef)), None)
+    if around is None or not any((ctx.dotted(b.value) or "").startswith(_OPTIMIZER) for b in around.bases):
+        return False
+    return any(isinstance(where.parent(used), cst.Call) for where, used in ctx.references_to(around))
