@@ -717,3 +717,39 @@ def test_a_module_that_is_wrapped_below_is_none_yet(above: str, below: str, is_f
     """The attribute that a caller puts the result into is what it gave, too."""
     rules = {finding.rule for finding in rewrite(HEAD + code(LOOKED_FOR.format(above=above, below=below))).findings}
     assert ("FM411" in rules) is is_found
+
+
+HANDED_ON = """
+class Engine:
+    def __init__(self, net):
+        self.model = {made}
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+{own}
+
+class Trainer:
+    def __init__(self, net):
+        self.engine = Engine(net)
+
+    def save(self):
+        return self.engine.state_dict()
+
+
+def main(net, other):
+    return Trainer(net).save(), FSDP(other)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "own", "is_found"),
+    [
+        ("FSDP(net)", "", True),
+        ("net", "", False),
+        ("FSDP(net)", "\n    def state_dict(self):\n        return {}\n", False),
+    ],
+)
+def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: bool) -> None:
+    """`get_model_state_dict` takes modules alone, and the object's own state dict was of shards, silently."""
+    rules = {finding.rule for finding in rewrite(HEAD + code(HANDED_ON.format(made=made, own=own))).findings}
+    assert ("FM445" in rules) is is_found
