@@ -63,7 +63,6 @@ _COLLECTIVES = frozenset(
 _MAKERS = frozenset({"new_empty", "new_full", "new_ones", "new_zeros"})
 _NORMS = frozenset({"max", "mean", "min", "norm", "std", "sum", "var"})
 _VECTORS = frozenset({"torch.nn.utils.parameters_to_vector", "torch.nn.utils.convert_parameters.parameters_to_vector"})
-_COMPARED = frozenset({"torch.allclose", "torch.equal"})
 _FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
 _OF_SIZES = frozenset(
     f"torch.{name}" for name in ("empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros")
@@ -90,7 +89,7 @@ def find(ctx: Context) -> Iterator[Finding]:
 def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
     name = ctx.dotted(call.func) or ""
     given = [argument.value for argument in call.args]
-    if name in _COLLECTIVES | _COMPARED:
+    if name in _COLLECTIVES or name == "torch.allclose":
         return next((value for value in given if is_sharded(value, ctx)), None)
     if name.startswith("torch.distributions."):
         owners = ((value, _owner(value, _MAKERS)) for value in given)

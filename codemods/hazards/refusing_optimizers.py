@@ -1,9 +1,10 @@
 """**What it does.** Finds optimizers that raise on DTensor parameters, or that compute with whole tensors where
 FSDP1 handed them flat shards.
 
-**Why.** `Adafactor`, `LBFGS`, `Rprop` and `Muon` of torch raise on the DTensors of FSDP2 (torch 2.13); all but the last
-ran under FSDP1, on flat shards. The kernels of bitsandbytes and apex take plain tensors. LAMB, LARS and Shampoo use
-norms and shapes of whole parameters: on FSDP1's flat shards they computed something else.
+**Why.** `Adafactor`, `Rprop` and `Muon` of torch raise on the DTensors of FSDP2 (torch 2.13); the first two ran
+under FSDP1, on flat shards. `LBFGS` makes one vector of all parameters: it raises where a size is not divided by the
+ranks, and trains otherwise where all are. The kernels of bitsandbytes and apex take plain tensors. LAMB, LARS and
+Shampoo use norms and shapes of whole parameters: on FSDP1's flat shards they computed something else.
 
 ## Example
 
@@ -60,7 +61,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         dotted = ctx.dotted(call.func) or ""
         name = dotted.rsplit(".", 1)[-1]
         if dotted.startswith(("torch.optim.", "transformers.")) and name in _REFUSES:
-            message = f"{name} raises on DTensor parameters"
+            message = "an optimizer for plain tensors: on DTensor parameters it raises, or trains otherwise"
         elif dotted.startswith(_KERNELS) and "optim" in dotted and name[:1].isupper():
             message = f"the kernels of {dotted.split('.')[0]} take plain tensors, and FSDP2's parameters are DTensors"
         elif name.lower() in _WHOLE:

@@ -557,6 +557,27 @@ for torch_only, kind in (("if x.sum() > 0:", "some batches"), ("if x is not None
         """,
     )
 
+for cut, kind in (
+    ("hidden = self.extra(x).detach()", "detached"),
+    ("with torch.no_grad(): hidden = self.extra(x)", "blind"),
+):
+    trained(
+        f"a layer that trains nowhere, {kind}",
+        "model = FSDP(Probing(), use_orig_params=True)",
+        "torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)",
+        above=f"""
+        class Probing(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.extra = torch.nn.Linear(8, 6)
+                self.out = torch.nn.Linear(6, 1)
+
+            def forward(self, x):
+                {cut}
+                return self.out(hidden)
+        """,
+    )
+
 # What is done with the wrapped model
 
 row(

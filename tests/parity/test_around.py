@@ -17,6 +17,8 @@ WITHOUT_GRADIENTS = {
     "ranks that use different parameters",  # the program itself says so: find_unused_parameters
     "a layer that some batches use",
     "a layer that all batches use",
+    "a layer that trains nowhere, detached",
+    "a layer that trains nowhere, blind",
 }
 
 

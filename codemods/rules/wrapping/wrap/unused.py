@@ -12,6 +12,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_layout import sharded_classes
+from codemods.reading.enclosing import is_without_gradients
 from codemods.reading.places import place
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.layers import BARE
@@ -28,10 +29,13 @@ UNUSED = "parameters may get no gradient, which only torch 2.13 can treat as FSD
 def may_lack_gradients(ctx: Context, call: cst.Call) -> bool:
     """Whether the program shows a sign of them: on its DDP way, or in the forward of the model.
 
-    There, a class of the model runs one of its layers under a condition on what forward is given.
+    There, a class of the model runs one of its layers under a condition on what forward is given, or cuts off the
+    gradient of one that it does not freeze.
     """
     said = any(_is_ddp_of(where, ddp, ctx, call) for where, ddp in ctx.passing("find_unused_parameters"))
-    return said or any(_is_chosen_by_input(where, owner) for where, owner in sharded_classes(ctx, call))
+    return said or any(
+        _is_chosen_by_input(where, owner) or _cuts_off(where, owner) for where, owner in sharded_classes(ctx, call)
+    )
 
 
 def reduce_unused(made: Draft) -> None:
@@ -76,6 +80,26 @@ def _is_chosen_by_input(ctx: Context, owner: cst.ClassDef) -> bool:
         if uses and not elsewhere and any(_is_only_under(ctx, uses, choice, given) for choice in choices):
             return True
     return False
+
+
+def _cuts_off(ctx: Context, owner: cst.ClassDef) -> bool:
+    """`self.embed(x).detach()`, and `self.embed(x)` under `torch.no_grad()`: a layer that trains nowhere else."""
+    methods = {node.name.value: node for node in owner.body.body if isinstance(node, cst.FunctionDef)}
+    if "forward" not in methods or "__init__" not in methods:
+        return False
+    named = [node for node in ctx.inside(owner.body) if isinstance(node, cst.Attribute)]
+    for layer in _layers(ctx, methods["__init__"]):
+        held = [ctx.parent(node) for node in named if place(node) == layer]
+        uses = [holder for holder in held if not isinstance(holder, cst.AssignTarget)]
+        if uses and all(isinstance(use, cst.Call) and _is_cut_off(use, ctx) for use in uses):
+            return True
+    return False
+
+
+def _is_cut_off(call: cst.Call, ctx: Context) -> bool:
+    holder = ctx.parent(call)
+    is_detached = isinstance(holder, cst.Attribute) and holder.attr.value == "detach"
+    return is_detached or is_without_gradients(call, ctx)
 
 
 def _layers(ctx: Context, init: cst.FunctionDef) -> Iterator[str]:
