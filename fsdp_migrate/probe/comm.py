@@ -37,7 +37,7 @@ class CommCounter:
         self._on_error = on_error
 
     def take(self) -> dict[str, list[int]]:
-        """{"all_gather": [count, bytes, largest call's bytes], …}, and start again from zero."""
+        """{"all_gather": [count, bytes, bytes among fewer ranks than there are], …}, and start again from zero."""
         counts, self._counts = self._counts, {}
         return counts
 
@@ -66,19 +66,20 @@ class CommCounter:
             finally:
                 self._inside = False
             operand = _operand(args, kwargs, position, keywords)
-            if _group_size(args, kwargs) > 1:
-                self._count(kind, operand)
+            ranks = _group_size(args, kwargs)
+            if ranks > 1:
+                self._count(kind, operand, ranks < dist.get_world_size())
             return result
 
         return counted
 
-    def _count(self, kind: str, operand: object) -> None:
+    def _count(self, kind: str, operand: object, among_fewer: bool) -> None:
         tensors = operand if isinstance(operand, (list, tuple)) else [operand]
         size = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, Tensor))
         entry = self._counts.setdefault(kind, [0, 0, 0])
         entry[0] += 1
         entry[1] += size
-        entry[2] = max(entry[2], size)
+        entry[2] += size * among_fewer
 
 
 def _operand(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, keywords: tuple[str, ...]) -> object:

@@ -136,6 +136,8 @@ class Observation:
     uses: frozenset[Use]
     evaluated_before_step: int | None
     """The first step before which a forward without gradients came between backward and step."""
+    gathered_among_fewer: tuple[int, ...] = ()
+    """The bytes that each step gathers among fewer ranks than there are."""
 
     @property
     def fsdp1(self) -> int:
@@ -168,6 +170,7 @@ def merge(ranks: list[RankRecords]) -> Observation:
         buffers={r["fqn"]: (r["sum"], r["sq"]) for r in lead.of("buffer")},
         carried=tuple(any(step["carried"] for step in group) for group in together),
         comm=tuple({kind: (c[0], c[1]) for kind, c in step["comm"].items()} for step in steps[0]),
+        gathered_among_fewer=tuple(step["comm"].get("all_gather", (0, 0, 0))[2] for step in steps[0]),
         forwards=sum(step["forwards"] for step in steps[0]),
         unit_forwards=max((step.get("unit_forwards", 0) for step in steps[0]), default=0),
         recomputed=max((step.get("recomputed", 0) for step in steps[0]), default=0),

@@ -1,7 +1,7 @@
 """`make gains`: a small GPT as FSDP1, as FSDP2, and with each upgrade, on 4 CPU processes; a table in Markdown.
 
 What a CPU can show: how much is gathered, how weights are split in between, and what training makes of it. Memory and
-time are a GPU's; float8 is emulated, and `torch.compile` does nothing where CUDA is only pretended.
+time are a GPU's; float8 is emulated, and what `torch.compile` makes is inductor's code for the CPU.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from fsdp_migrate.pipeline import Options, migrate
 from fsdp_migrate.project.source import read_source
@@ -27,6 +28,7 @@ VARIANTS: dict[str, Mapping[str, str] | None] = {
     "`--prefetch`": {"prefetch": "True"},
     "`--float8`": {"float8": "tensorwise"},
     "`--float8=rowwise`": {"float8": "rowwise"},
+    "`--compile`": {"compile": "True"},
 }
 
 
@@ -36,7 +38,11 @@ def laid_out(asked: Mapping[str, str] | None, folder: Path) -> CheckRequest:
     if asked is not None:
         _write(migrate([read_source(script)], Options()).changes)
         _write(upgrade([read_source(script)], asked).changes if asked else ())
-    return CheckRequest(script, script, RANKS, original_root=folder, rewritten_root=folder, steps=STEPS)
+    # Where CUDA is pretended `torch.compile` does nothing.
+    redirect: Literal["auto", "off"] = "off" if asked and "compile" in asked else "auto"
+    return CheckRequest(
+        script, script, RANKS, original_root=folder, rewritten_root=folder, steps=STEPS, redirect=redirect
+    )
 
 
 def _write(changes: object) -> None:
@@ -60,7 +66,9 @@ def table(seen: Mapping[str, Observation | Failure]) -> str:
         layers = run.float8.linears if run.float8 is not None else 0
         ratio = _loss(run) / _loss(plain) - 1
         against = "the same" if _losses(run) == _losses(plain) else f"{ratio:+.2%}"
-        lines.append(f"| {name} | {usual[0]} | {usual[1] / 1000:.0f} | {layers} | {_loss(run):.4f} | {against} |")
+        gathered, fewer = f"{usual[1] / 1000:.0f}", Counter(run.gathered_among_fewer[1:]).most_common(1)[0][0]
+        gathered += f", of which {fewer / 1000:.0f} among 2 ranks" if fewer else ""
+        lines.append(f"| {name} | {usual[0]} | {gathered} | {layers} | {_loss(run):.4f} | {against} |")
     return "\n".join(lines)
 
 

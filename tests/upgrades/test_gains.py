@@ -16,6 +16,7 @@ SAYS = {
     "`--prefetch`": "set_modules_to_forward_prefetch",
     "`--float8`": "enable_fsdp_float8_all_gather=True",
     "`--float8=rowwise`": 'from_recipe_name("rowwise")',
+    "`--compile`": ".compile()",
 }
 
 
