@@ -20,6 +20,8 @@ _READS = frozenset(
 
 
 _READ_BY_SUPPORT = ("load_dcp", "read_sharded", "load_sharded_optim_state_dict")
+READ_WORDS = ("checkpoint", *_READ_BY_SUPPORT)
+"""Identifiers: a file that reads a checkpoint holds one of them."""
 
 
 def dcp_saves(ctx: Context) -> list[cst.Call]:

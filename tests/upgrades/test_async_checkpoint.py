@@ -132,6 +132,31 @@ def test_a_return_out_of_the_loop_leaves_nothing_behind() -> None:
     assert result.text.endswith("main(Net(), data())\nwait_for_checkpoint()\n")
 
 
+LEFT = {
+    "with the process group": LOOP.replace(
+        "        dcp.save", "        if step == 8:\n            dist.destroy_process_group()\n        dcp.save"
+    ),
+    "by an error": LOOP.replace("    for step", "    try:\n      for step").replace("        ", "          ")
+    + "    finally:\n        dist.destroy_process_group()\n",
+}
+
+
+@pytest.mark.parametrize("text", LEFT.values(), ids=LEFT)
+def test_a_loop_that_is_left_otherwise_waits_where_the_group_ends(text: str) -> None:
+    result = upgraded(program(text), **ASKED)
+    assert "save_in_background(state" in result.text
+    (above, _) = result.text.split("dist.destroy_process_group()")
+    assert above.rstrip().endswith("wait_for_checkpoint()")
+
+
+def test_a_load_of_the_support_module_waits_too() -> None:
+    load = '    load_dcp("last", model)\n'
+    before = HEAD.replace("import os\n", "import os\n\nfrom fsdp2_support import load_dcp\n") + LOOP + load
+    support = "def load_dcp(path, model):\n    return {}\n"
+    result = upgraded_files({"train.py": before, "fsdp2_support.py": support}, **ASKED)
+    assert f"saving.result()\n{load}" in result.files["train.py"]
+
+
 def test_a_model_that_may_not_be_sharded_may_have_no_process_group() -> None:
     before = program(
         LOOP.replace("    fully_shard(model)", "    if dist.is_initialized():\n        fully_shard(model)")

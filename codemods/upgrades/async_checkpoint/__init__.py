@@ -1,8 +1,7 @@
 """**What it does.** With `--async-checkpoint`, `torch.distributed.checkpoint.save` becomes `async_save`: training waits
 for the copy to the CPU's memory only, and goes on while the copy is written.
 
-**Why.** Writing a checkpoint takes minutes where the storage is slow, and no rank trains meanwhile. FSDP1's full state
-dicts are written by one rank from one dict, and its sharded ones held tensors that `async_save` could not copy alone.
+**Why.** Writing a checkpoint takes minutes where the storage is slow, and no rank trains meanwhile.
 
 What has to be waited for, each measured on torch 2.13 with 2 gloo ranks:
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.chains import Chain, Frame, can_follow, chains
-from codemods.reading.dcp_calls import dcp_reads, dcp_saves
+from codemods.reading.dcp_calls import READ_WORDS, dcp_reads, dcp_saves
 from codemods.reading.enclosing import enclosing
 from codemods.reading.shardings import shardings
 
@@ -59,7 +59,8 @@ class Saving:
     @cached_property
     def reads(self) -> list[Frame]:
         """What reads a checkpoint, and may do so behind a save."""
-        calls = [(file, call) for file in self._ctx.files("checkpoint") for call in dcp_reads(file)]
+        files = {file.path: file for word in READ_WORDS for file in self._ctx.files(word)}
+        calls = [(file, call) for file in files.values() for call in dcp_reads(file)]
         return [
             Frame(*each) for each in calls if any(can_follow(way, past) for way in chains(*each) for past in self.ways)
         ]
@@ -77,8 +78,9 @@ class Saving:
     def is_local(self) -> bool:
         """Whether variables of one function can hold what is being written: that of the loop around all saves.
 
-        It must not run in a loop itself, which would wait in each turn, nor return from among the saves; and without
-        a process group, as where it is sharded under a condition, there is no group to be made.
+        It must not run in a loop itself, which would wait in each turn, nor be left from among the saves: by a return,
+        by an error that something cleans up behind, with the end of the process group. And without a process group, as
+        where it is sharded under a condition, there is no group to be made.
         """
         first = self.saves[0].frame
         together = all(frame.scope is first.scope for frame in (*(way[0] for way in self.ways), *self.reads))
@@ -86,7 +88,11 @@ class Saving:
         loops = [loop for way in self.ways if (loop := way[0].loop) is not None]
         if len(blocks) != 1 or not loops or any(frame.loop is not None for way in self.ways for frame in way[1:]):
             return False
-        if any(isinstance(node, cst.Return) for loop in loops for node in first.file.inside(loop)):
+        inside = {node for loop in loops for node in first.file.inside(loop)}
+        ends = {frame.call for end in self.ends for way in chains(end.file, end.call) for frame in way}
+        if any(isinstance(node, cst.Return) or node in ends for node in inside):
+            return False
+        if any(enclosing(frame.file, frame.call, cst.Try) for way in self.ways for frame in way):
             return False
         roots = [each for file in self._ctx.files("fully_shard") for each in shardings(file)]
         return all(enclosing(each.file, each.root, cst.If) is None for each in roots)
