@@ -348,6 +348,32 @@ def test_scales_are_computed_behind_weights_that_are_loaded_into_a_model_that_ha
     assert f"set_model_state_dict(model, {{}})\n        {behind}" in result.text
 
 
+STEPS = """
+    def train(net, optimizer, loss):
+        net.train()
+        optimizer.step()
+
+
+    def other(optimizer, loss):
+        loss.backward()
+        optimizer.step()
+
+
+    def main():
+        model = Net()
+        fully_shard(model)
+        train(model, torch.optim.SGD(model.parameters()), 1)
+        CALL
+    """
+
+
+def test_a_step_of_a_function_that_is_called_nowhere_steps_for_others() -> None:
+    unused = upgraded(program(STEPS.replace("CALL", "")), float8="tensorwise")
+    assert (unused.text.count("precompute"), unused.summary[0][1]) == (1, "rewritten")
+    by_name = upgraded(program(STEPS.replace("CALL", "recipes[0].other(1, 2)")), float8="tensorwise")
+    assert (by_name.text.count("precompute"), by_name.summary[0][1]) == (0, "manual")
+
+
 PARTS = {
     "a loop in a helper": """
         def shard_parts(net):
