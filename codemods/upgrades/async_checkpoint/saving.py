@@ -95,7 +95,19 @@ class Saving:
         if any(enclosing(frame.file, frame.call, cst.Try) for way in self.ways for frame in way):
             return False
         roots = [each for file in self._ctx.files("fully_shard") for each in shardings(file)]
-        return all(enclosing(each.file, each.root, cst.If) is None for each in roots)
+        ways = [way for each in roots for way in chains(each.file, each.root)]
+        return not any(_is_under_a_condition(frame) for way in ways for frame in way)
+
+
+def _is_under_a_condition(frame: Frame) -> bool:
+    """Whether a call is made on one way through its function; whether a file is the script is no question here."""
+    choices = [outer for outer in frame.file.ancestors(frame.call) if isinstance(outer, cst.If)]
+    return not all(_asks_for_the_script(choice.test) for choice in choices)
+
+
+def _asks_for_the_script(test: cst.BaseExpression) -> bool:
+    left = test.left if isinstance(test, cst.Comparison) else None
+    return isinstance(left, cst.Name) and left.value == "__name__"
 
 
 def last_place(way: Chain) -> tuple[Context, cst.CSTNode] | None:
