@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
-from libcst import matchers
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.policies import CLASS_POLICIES, class_elements, isinstance_argument, policy_call, policy_classes
@@ -49,7 +48,7 @@ def predicate(origin: Origin) -> Predicate:
     ctx = origin.file
     if made in CLASS_POLICIES:
         classes = _collection(policy_classes(origin))
-        if matchers.findall(classes, matchers.Call() | matchers.Attribute(attr=matchers.Name("__class__"))):
+        if any(isinstance(each, cst.Call) or _is_own_class(each) for each in ctx.inside(classes)):
             raise NotStatic("the class of a module is another one once it is sharded")
         _assert_settled(ctx, classes)
         return Predicate(origin, (f"isinstance({{module}}, {isinstance_argument(ctx, classes)})",))
@@ -80,6 +79,11 @@ def _collection(classes: cst.BaseExpression) -> cst.BaseExpression:
         if classes.func.value in {"frozenset", "list", "set", "tuple"} and not argument.star:
             return argument.value
     return classes
+
+
+def _is_own_class(node: cst.CSTNode) -> bool:
+    """`module.__class__`"""
+    return isinstance(node, cst.Attribute) and node.attr.value == "__class__"
 
 
 def _tests_of(ctx: Context, element: cst.BaseExpression) -> tuple[str, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import libcst as cst
 
 
+@cache
 def words(identifier: str) -> frozenset[str]:
     """In lower case: what underscores part, and what capitals part within that."""
     found: set[str] = set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import libcst as cst
 
@@ -36,7 +37,7 @@ class Tidied:
     removals: dict[Statement, list[cst.ImportAlias]]
     additions: Sequence[Import]
 
-    @property
+    @cached_property
     def support(self) -> support.Asked:
         """The names of the support module that the new text imports, with what its calls pass.
 

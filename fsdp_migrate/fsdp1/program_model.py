@@ -62,7 +62,7 @@ class ProgramModel:
         self.order = Order(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
-        self._files: dict[Path, FileContext] = {}
+        self._files: dict[Tree, FileContext] = {}
 
     def together(self, path: Path) -> Collection[Path]:
         """The files that some import connects with this one: all, where modules are imported by names made up."""
@@ -97,9 +97,9 @@ class ProgramModel:
         return kind_of(_origin(made, file)) in {ModelKind.FSDP, ModelKind.DDP}
 
     def file(self, tree: Tree) -> FileContext:
-        if tree.path not in self._files:
-            self._files[tree.path] = FileContext(tree, self, self.file)
-        return self._files[tree.path]
+        if tree not in self._files:
+            self._files[tree] = FileContext(tree, self, self.file)
+        return self._files[tree]
 
 
 def _loaded(script: Path, graph: Mapping[Path, Sequence[Path]]) -> Collection[Path]:

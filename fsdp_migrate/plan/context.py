@@ -17,12 +17,12 @@ class PlannedModel:
     def __init__(self, model: ProgramModel, plan: Plan) -> None:
         self.model = model
         self.plan = plan
-        self._files: dict[Path, PlannedFile] = {}
+        self._files: dict[Tree, PlannedFile] = {}
 
     def file(self, tree: Tree) -> PlannedFile:
-        if tree.path not in self._files:
-            self._files[tree.path] = PlannedFile(tree, self)
-        return self._files[tree.path]
+        if tree not in self._files:
+            self._files[tree] = PlannedFile(tree, self)
+        return self._files[tree]
 
     def of(self, file: Context) -> PlannedFile:
         """The same file, with the plan."""

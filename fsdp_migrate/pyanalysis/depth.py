@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Sequence
+from itertools import accumulate
 
 _SAFE = 1000
 """Levels that LibCST's parser takes in a few milliseconds; ten thousand end the process, or take minutes."""
+_SIMPLE = (ast.expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
 
 
 class TooDeep(Exception):
@@ -27,23 +30,20 @@ def parse_safely(text: str) -> ast.Module | None:
         return None  # null bytes, or half a surrogate pair: LibCST says where
     except (RecursionError, MemoryError):
         raise TooDeep from None
-    _walk(tree)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")  # as Python counts them
+    _walk(tree, [0, *accumulate(map(len, lines))])
     return tree
 
 
-def _walk(tree: ast.Module) -> None:
+def _walk(tree: ast.Module, starts: Sequence[int]) -> None:
+    """`starts` are the characters before each line, newlines not counted."""
     stack: list[tuple[ast.AST, int]] = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
         if depth > _SAFE:
             raise TooDeep
-        if isinstance(node, ast.expr) and _is_short(node):
-            continue
+        if isinstance(node, _SIMPLE) and starts[node.end_lineno or 0] - starts[node.lineno - 1] < _SAFE:
+            continue  # it has fewer characters than levels are allowed
         # What Python keeps as one list is a chain to LibCST.
         depth += len(node.values) if isinstance(node, ast.BoolOp) else 1
         stack.extend((child, depth) for child in ast.iter_child_nodes(node))
-
-
-def _is_short(node: ast.expr) -> bool:
-    """Whether an expression has fewer characters than levels are allowed."""
-    return node.end_lineno == node.lineno and (node.end_col_offset or 0) - node.col_offset < _SAFE

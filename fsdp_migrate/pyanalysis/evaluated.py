@@ -21,9 +21,8 @@ def evaluated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
 
 def annotated_names(tree: Tree) -> Iterator[tuple[cst.BaseExpression, str]]:
     """The same for annotations in quotes, which only type checkers read."""
-    strings = tree.nodes(cst.SimpleString)
-    quoted = (each for each in strings if any(isinstance(outer, cst.Annotation) for outer in tree.ancestors(each)))
-    yield from _names_in(tree, quoted)
+    inside = (each for annotation in tree.nodes(cst.Annotation) for each in tree.inside(annotation))
+    yield from _names_in(tree, dict.fromkeys(each for each in inside if isinstance(each, cst.SimpleString)))
 
 
 def _names_in(tree: Tree, expressions: Iterable[cst.BaseExpression]) -> Iterator[tuple[cst.BaseExpression, str]]:

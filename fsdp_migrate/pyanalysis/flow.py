@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import libcst as cst
 
@@ -29,8 +28,10 @@ def reaching(tree: Tree, use: cst.CSTNode, name: str) -> tuple[Binding, ...]:
     scope = own.lookup(name)
     if scope is None:
         return ()
-    walk = _Walk(tree, scope, name, use if scope is own or _inlined(scope, own) else None)
-    found = walk.run()
+    passed = tree.flows.get((scope, name))
+    if passed is None:
+        passed = tree.flows[scope, name] = _Walk(tree, scope, name)
+    found = passed.at(use) if scope is own or _inlined(scope, own) else passed.at_end()
     return tuple(sorted(found, key=lambda binding: tree.order[binding.node]))
 
 
@@ -45,6 +46,8 @@ def _inlined(scope: Scope, own: Scope) -> bool:
 
 def comprehension(tree: Tree, use: cst.Name) -> Binding | None:
     """The binding of a name by the comprehension that it is used in; None when it is not bound there."""
+    if use.value not in tree.bound_in_comprehensions:
+        return None
     inner: cst.CSTNode = use
     for outer in tree.ancestors(use):
         if isinstance(outer, (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)):
@@ -62,42 +65,38 @@ def comprehension(tree: Tree, use: cst.Name) -> Binding | None:
     return None
 
 
-class _Reached(Exception):
-    """The walk came to the use."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-
-@dataclass
 class _Walk:
-    tree: Tree
-    scope: Scope
-    name: str
-    use: cst.CSTNode | None
+    """One walk through a scope for one name, which answers for all of its uses."""
 
-    def run(self) -> State:
-        bindings = self.scope.bindings[self.name]
+    def __init__(self, tree: Tree, scope: Scope, name: str) -> None:
+        self._tree = tree
+        self._scope = scope
+        self._bindings = scope.bindings[name]
+        self._order = [tree.order[binding.node] for binding in self._bindings]
+        self._states: dict[cst.CSTNode, State] = {}
+        """What holds where each statement, or what a compound one reads first, begins."""
         # Bound from a function by `global` or `nonlocal`: that can run at any time.
-        anytime = frozenset(binding for binding in bindings if self._is_from_inside(binding))
-        return self._run(bindings) | anytime
+        self._anytime = frozenset(binding for binding in self._bindings if self._is_from_inside(binding))
+        self._start = frozenset(binding for binding in self._bindings if binding.how is Binds.PARAMETER)
+        self._has_body = (body := _body(scope.node)) is not None
+        self._end = self._block(body, self._start) if body is not None else self._start
+
+    def at(self, use: cst.CSTNode) -> State:
+        """What can hold where a use stands."""
+        states, parents, node = self._states, self._tree.parents, use
+        while node not in states and node in parents:
+            node = parents[node]
+        elsewhere = frozenset(self._bindings) if self._has_body else self._start
+        return states.get(node, elsewhere) | self._anytime
+
+    def at_end(self) -> State:
+        """What can hold when the scope has run."""
+        # Several exits (early returns) and module-level code behind `if __name__`: all bindings that survive.
+        end = self._end if self._end or not self._has_body else frozenset(self._bindings)
+        return (end or frozenset()) | self._anytime
 
     def _is_from_inside(self, binding: Binding) -> bool:
-        return binding.how is not Binds.PARAMETER and self.tree.scope_of[binding.node] is not self.scope
-
-    def _run(self, bindings: Sequence[Binding]) -> State:
-        start = frozenset(binding for binding in bindings if binding.how is Binds.PARAMETER)
-        body = _body(self.scope.node)
-        if body is None:
-            return start
-        try:
-            end = self._block(body, start)
-        except _Reached as reached:
-            return reached.state
-        if self.use is None:
-            # Several exits (early returns) and module-level code behind `if __name__`: all bindings that survive.
-            return end if end else frozenset(bindings)
-        return frozenset(bindings)
+        return binding.how is not Binds.PARAMETER and self._tree.scope_of[binding.node] is not self._scope
 
     def _block(self, statements: Iterable[cst.CSTNode], state: State | None) -> State | None:
         for statement in statements:
@@ -148,7 +147,7 @@ class _Walk:
         header = [node.target, node.iter] if isinstance(node, cst.For) else [node.test]
         self._check(header[-1:], state)
         # A binding late in the body reaches the top of the next turn.
-        again = frozenset(b for b in self.scope.bindings[self.name] if self.tree.contains(node, b.node))
+        again = frozenset(b for b in self._bindings if self._tree.contains(node, b.node))
         turn = state | again
         self._check(header, turn)
         end = self._block(node.body.body, turn)
@@ -157,7 +156,7 @@ class _Walk:
 
     def _try(self, node: cst.Try | cst.TryStar, state: State) -> State | None:
         body = self._block(node.body.body, state)
-        inside = frozenset(b for b in self.scope.bindings[self.name] if self.tree.contains(node.body, b.node))
+        inside = frozenset(b for b in self._bindings if self._tree.contains(node.body, b.node))
         ends = [self._block(handler.body.body, state | inside) for handler in node.handlers]
         if node.orelse is not None and body is not None:
             body = self._block(node.orelse.body.body, body)
@@ -167,20 +166,17 @@ class _Walk:
         return after
 
     def _check(self, nodes: Iterable[cst.CSTNode], state: State) -> None:
-        if self.use is None:
-            return
         for node in nodes:
-            if self.tree.contains(node, self.use):
-                raise _Reached(state)
+            self._states.setdefault(node, state)
 
     def _bind_within(self, nodes: Sequence[cst.CSTNode], state: State, deep: bool = True) -> State:
         """The state after the bindings made by these nodes: the last one wins."""
-        mine = [
-            binding
-            for binding in self.scope.bindings[self.name]
-            if any(binding.node is node or (deep and self.tree.contains(node, binding.node)) for node in nodes)
-        ]
-        return frozenset(mine[-1:]) if mine else state
+        last = None
+        for node in nodes:
+            first, end = self._tree.reach(node) if deep else (self._tree.order[node],) * 2
+            mine = [index for index, order in enumerate(self._order) if first <= order <= end]
+            last = max(mine if last is None else [last, *mine], default=None)
+        return state if last is None else frozenset([self._bindings[last]])
 
 
 def _union(states: Iterable[State | None]) -> State | None:

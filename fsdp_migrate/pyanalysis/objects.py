@@ -36,6 +36,8 @@ class _Is(Enum):
     SITE = "it can be made there"
     UNKNOWN = "it can be something that is not seen"
 
+    __hash__ = object.__hash__  # that of an enum is written in Python
+
 
 Fact = tuple[Tree, cst.CSTNode, _Is]
 
@@ -68,6 +70,8 @@ class Objects:
         self._seen: dict[tuple[cst.BaseExpression, int], tuple[tuple[Fact, ...], Seen]] = {}
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
         self._setting: dict[tuple[str, bool, tuple[Class, ...]], list[AttributeStore]] = {}
+        self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
+        self._classes_around: dict[cst.BaseExpression, cst.ClassDef | None] = {}
 
     def attribute(
         self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode
@@ -162,9 +166,10 @@ class Objects:
     def methods(self, tree: Tree, owner: cst.ClassDef, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """The method that objects of a class run."""
         for where, klass in [(tree, owner), *self.bases(tree, owner)]:
-            for node in klass.body.body:
-                if isinstance(node, cst.FunctionDef) and node.name.value == name and not is_setter(node):
-                    return [(where, node)]
+            if klass not in self._methods:
+                self._methods[klass] = _methods_of(klass)
+            if name in self._methods[klass]:
+                return [(where, self._methods[klass][name])]
         return []
 
     def methods_of(self, tree: Tree, receiver: cst.CSTNode, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
@@ -182,6 +187,11 @@ class Objects:
         """The class of `self`."""
         if not isinstance(receiver, cst.Name):
             return None
+        if receiver not in self._classes_around:
+            self._classes_around[receiver] = self._find_class_around(tree, receiver)
+        return self._classes_around[receiver]
+
+    def _find_class_around(self, tree: Tree, receiver: cst.Name) -> cst.ClassDef | None:
         for method in tree.ancestors(receiver):
             if isinstance(method, cst.FunctionDef) and class_of(tree, method) is not None:
                 bound = tree.scope_of[receiver].lookup(receiver.value)
@@ -296,9 +306,8 @@ class Objects:
         return found if is_known else None
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
-        return bool(other.classes) and any(
-            owner is mine for klass in seen.classes for _, mine in self.family(*klass) for _, owner in other.classes
-        )
+        others = {owner for _, owner in other.classes}
+        return bool(others) and any(mine in others for klass in seen.classes for _, mine in self.family(*klass))
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)
@@ -366,6 +375,12 @@ def _is_container(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Call):
         return last_name(node.func) in {"OrderedDict", "defaultdict", "deque", "dict", "field", "list", "set"}
     return isinstance(node, (cst.Dict, cst.List, cst.Set))
+
+
+def _methods_of(owner: cst.ClassDef) -> Mapping[str, cst.FunctionDef]:
+    """The methods that stand in a class, of several of one name the first; setters are none."""
+    functions = [node for node in owner.body.body if isinstance(node, cst.FunctionDef) and not is_setter(node)]
+    return {function.name.value: function for function in reversed(functions)}
 
 
 def _fields_of(tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[str, Part | None]]:

@@ -26,6 +26,8 @@ class Binds(Enum):
     OTHER = "other"
     """`del`, an augmented assignment, an exception: the value is not followed."""
 
+    __hash__ = object.__hash__  # that of an enum is written in Python
+
 
 class Some(Enum):
     """Which elements of a value, where there is no one index."""
@@ -33,6 +35,8 @@ class Some(Enum):
     EACH = "each"
     REST = "rest"
     """What a starred target takes."""
+
+    __hash__ = object.__hash__
 
 
 EACH, REST = Some.EACH, Some.REST

@@ -50,7 +50,8 @@ class Solver:
     def __init__(self, order: Callable[[Any], Any]) -> None:
         """`order` puts the answers of a cycle in an order that does not depend on where it was entered."""
         self._order = order
-        self._known: dict[Hashable, tuple[Any, ...]] = {}
+        self.known: dict[Hashable, tuple[Any, ...]] = {}
+        """The answers that are found for good, by question."""
         self._open: dict[Hashable, _Question] = {}
         self._keys: list[Hashable] = []
         """The open questions in the order in which they were first asked."""
@@ -58,14 +59,14 @@ class Solver:
 
     def ask(self, key: Hashable, work: Callable[[], Iterable[T]]) -> tuple[T, ...]:
         """The answer to a question: what `work` gives, which may ask more. In a cycle, what is known of it so far."""
-        known = self._known.get(key)
+        known = self.known.get(key)
         if known is not None:
             return known
         question = self._open.get(key)
         if question is None:
             question = self._enter(key, work)
-            if key in self._known:
-                return self._known[key]
+            if key in self.known:
+                return self.known[key]
         asker = self._working[-1]
         asker.cuts += 1
         asker.low = min(asker.low, question.low)
@@ -179,5 +180,5 @@ class Solver:
     def _close(self, first: _Question, is_cycle: bool) -> None:
         for key in self._keys[first.index :]:
             found = self._open.pop(key).found
-            self._known[key] = tuple(sorted(found, key=self._order)) if is_cycle else found
+            self.known[key] = tuple(sorted(found, key=self._order)) if is_cycle else found
         del self._keys[first.index :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,9 +52,18 @@ class Symbols:
         self._library = library
         self._following: set[tuple[Path, str]] = set()
         self._known: dict[tuple[Scope, str], Symbol | None] = {}
+        self._behind: dict[cst.BaseExpression, Symbol | None] = {}
+        self._starring: dict[Tree, Sequence[Tree | str]] = {}
 
     def of(self, tree: Tree, expression: cst.BaseExpression) -> Symbol | None:
         """The symbol behind `a` or `a.b.c`; None for any other expression, and for builtins."""
+        if self._following:
+            return self._find(tree, expression)  # in a cycle of imports: not the whole truth
+        if expression not in self._behind:
+            self._behind[expression] = self._find(tree, expression)
+        return self._behind[expression]
+
+    def _find(self, tree: Tree, expression: cst.BaseExpression) -> Symbol | None:
         if isinstance(expression, cst.Name):
             scope = tree.scope_of[expression]
             imported = self._of_import_above(tree, scope, expression)
@@ -74,11 +83,12 @@ class Symbols:
         symbol = self._of_name(tree, tree.scope_of[at], first)
         return ".".join(filter(None, [symbol.dotted, rest])) if isinstance(symbol, Outside) else None
 
-    def star_imports(self, tree: Tree) -> Iterator[Tree | str]:
+    def star_imports(self, tree: Tree) -> Sequence[Tree | str]:
         """The modules a file imports everything from: a file of the program, or a dotted name."""
-        for node in tree.nodes(cst.ImportFrom):
-            if isinstance(node.names, cst.ImportStar):
-                yield self._own_module(tree, node) or _module_name(node)
+        if tree not in self._starring:
+            stars = (node for node in tree.nodes(cst.ImportFrom) if isinstance(node.names, cst.ImportStar))
+            self._starring[tree] = [self._own_module(tree, node) or _module_name(node) for node in stars]
+        return self._starring[tree]
 
     def _of_import_above(self, tree: Tree, scope: Scope, use: cst.Name) -> Symbol | None:
         """Of several imports that a function binds one name by, in its branches, the only one that comes to a use."""
@@ -90,7 +100,7 @@ class Symbols:
 
     def _of_name(self, tree: Tree, scope: Scope, name: str) -> Symbol | None:
         if self._following:
-            return self._look_up(tree, scope, name)  # in a cycle of imports: not the whole truth
+            return self._look_up(tree, scope, name)
         key = (scope, name)
         if key not in self._known:
             self._known[key] = self._look_up(tree, scope, name)

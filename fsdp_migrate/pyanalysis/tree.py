@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import libcst as cst
 
 from .depth import TooDeep
-from .scopes import Scope, bind, is_binding
+from .scopes import Scope, bind, is_binding, turns
 from .syntax import parse
 
 N = TypeVar("N", bound=cst.CSTNode)
@@ -96,6 +96,8 @@ class Tree:
         self.scope_of: Mapping[cst.CSTNode, Scope] = index.scope_of
         self.scope = index.top
         self._by_type = index.by_type
+        self.flows: dict[tuple[Scope, str], Any] = {}
+        """For `flow`: its walks through this file."""
         self.newline = self.module.default_newline
 
     @cached_property
@@ -118,6 +120,11 @@ class Tree:
     def names(self, name: str) -> list[cst.Name]:
         """All nodes `name`, in the order of the text."""
         return self._by_name.get(name, [])
+
+    @cached_property
+    def bound_in_comprehensions(self) -> frozenset[str]:
+        """The names that comprehensions bind."""
+        return frozenset(binding.name for part in self.nodes(cst.CompFor) for binding in turns(part))
 
     def results(self, function: cst.CSTNode, kind: type[N]) -> Sequence[N]:
         """The `return`s or `yield`s of a function itself (those of functions inside it left out)."""
@@ -189,6 +196,10 @@ class Tree:
     def inside(self, node: cst.CSTNode) -> list[cst.CSTNode]:
         """The node and everything within it, in the order of the text."""
         return self._in_order[self.order[node] : self._last[node] + 1]
+
+    def reach(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The `order` of a node, and of the last within it."""
+        return self.order[node], self._last[node]
 
     def contains(self, outer: cst.CSTNode, inner: cst.CSTNode) -> bool:
         """Whether `inner` is `outer`, or stands within it."""

@@ -55,7 +55,9 @@ class Values:
 
     def origins(self, tree: Tree, expression: cst.BaseExpression, path: Path = ()) -> tuple[Origin, ...]:
         """Where the value of `expression`, or a part of it, can be made. Empty when it only depends on itself."""
-        return self.ask((expression, path), lambda: self._some(tree, expression, path))
+        question = (expression, path)
+        known = self.solver.known.get((self.level, question))
+        return known if known is not None else self.ask(question, lambda: self._some(tree, expression, path))
 
     def _some(self, tree: Tree, expression: cst.BaseExpression, path: Path) -> Iterable[Origin]:
         """All the origins, or of too many those that matter."""

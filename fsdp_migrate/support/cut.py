@@ -102,9 +102,10 @@ def _join(values: _Values, name: str, arguments: Mapping[str, str | None]) -> bo
 
 def asked_by(tree: ast.AST, names: Mapping[str, str]) -> Asked:
     """The support functions that code uses, with the parameters that it passes. `names` are what it calls them."""
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    nodes = list(ast.walk(tree))
+    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
     found: dict[str, frozenset[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
             name, call = names[node.id], called.get(id(node))
             given = passed(name, call) if call is not None else defaults(name)
@@ -125,10 +126,11 @@ def _calls(text: str) -> Iterator[tuple[str, dict[str, str | None]]]:
 
 def _uses(tree: ast.AST) -> Iterator[tuple[str, ast.Call | None]]:
     """Where a definition uses support functions, with the call if it calls them there."""
-    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    called = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound:
             if node.id in library().definitions:
                 yield node.id, called.get(id(node))
