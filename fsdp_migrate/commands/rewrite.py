@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsdp_migrate.config import Config
+from fsdp_migrate.project.probes import recording
 from fsdp_migrate.project.source import UnwritableError
 from fsdp_migrate.session import examine
 
@@ -15,6 +16,11 @@ from .new_texts import print_diff, print_file, with_error, write_copy, write_in_
 
 def run(paths: Sequence[Path], options: Config, diff: bool, output: Path | None, stdin_name: Path | None) -> int:
     """Rewrite, and report. The exit code."""
+    with recording():  # the file system is asked each question once
+        return _run(paths, options, diff, output, stdin_name)
+
+
+def _run(paths: Sequence[Path], options: Config, diff: bool, output: Path | None, stdin_name: Path | None) -> int:
     program = read(paths, options, stdin_name)
     on_stdout = diff or STDIN in paths
     if not has_work(program, options) and not on_stdout and output is None:

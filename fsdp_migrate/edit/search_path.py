@@ -183,8 +183,7 @@ class SearchPath:
 
     def _of(self, path: Path) -> tuple[Imported, ...]:
         if path not in self._statements:
-            text = self._texts.get(path, "")
-            self._statements[path] = imported_in(_parsed(text), text)
+            self._statements[path] = imported_in(self._texts.get(path, "").encode(errors="replace"))
         return self._statements[path]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED
 from codemods.api import Check, Finding, Fix
@@ -66,9 +67,13 @@ def _written_by_rules(file: PlannedFile) -> Iterator[tuple[Fix, str]]:
 def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, Finding]]:
     """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
     looked_at = {file.path for file in files if any(file.references())}
+    concerns: dict[Path, bool] = {}
     for file, check in _asked(planned, HAZARDS):
-        is_near = file.path in planned.plan.near and not is_other_test(file)
-        if not planned.plan.is_kept(file.path) and (is_near if planned.plan.wraps else file.path in looked_at):
+        if file.path not in concerns:
+            is_near = file.path in planned.plan.near and not is_other_test(file)
+            concerned = is_near if planned.plan.wraps else file.path in looked_at
+            concerns[file.path] = concerned and not planned.plan.is_kept(file.path)
+        if concerns[file.path]:
             yield from ((file, finding) for finding in check.find(file))
 
 

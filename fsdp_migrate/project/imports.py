@@ -13,25 +13,16 @@ import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import probes
+from .import_scan import Imported, scanned
 
 REPOSITORY = (".git", ".hg")
 ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 FRONT_DOOR = 50
-WORTH_PROCESSES = 400
+WORTH_PROCESSES = 1_500
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """One module that a file names: `from ..a import b` is `a`, level 2, names `("b",)`."""
-
-    module: str | None
-    level: int = 0
-    names: tuple[str, ...] = ()
 
 
 def program_files(entries: Sequence[Path]) -> tuple[Path, ...]:
@@ -180,24 +171,28 @@ def project_root(entry: Path) -> Path:
 
 
 def imports_of(path: Path) -> tuple[Imported, ...]:
-    """What a file imports anywhere in it, in the order of the text; () when it cannot be read or parsed."""
+    """What a file imports anywhere in it, in the order of the text; () when it cannot be read."""
+    try:
+        return imported_in(path.read_bytes())
+    except OSError:
+        return ()
+
+
+def imported_in(data: bytes) -> tuple[Imported, ...]:
+    """The same for the bytes of a file; () when `ast` is needed and cannot parse them."""
+    found = scanned(data)
+    return _parsed_imports(data) if found is None else found
+
+
+def _parsed_imports(data: bytes) -> tuple[Imported, ...]:
+    """With the modules that are imported by a name in a string."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the user's business
-            data = path.read_bytes()
             tree = ast.parse(data)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    return _imports(tree, b"import_module" in data or b"__import__" in data)
-
-
-def imported_in(tree: ast.Module, text: str) -> tuple[Imported, ...]:
-    """The same for a file that has been read and parsed."""
-    return _imports(tree, "import_module" in text or "__import__" in text)
-
-
-def _imports(tree: ast.Module, calls: bool) -> tuple[Imported, ...]:
-    return tuple(dict.fromkeys(found for node in _import_nodes(tree, calls) for found in _imported(node)))
+    return tuple(dict.fromkeys(found for node in _in_order(tree) for found in _imported(node)))
 
 
 def real(path: Path) -> Path:
@@ -265,32 +260,22 @@ def _same_package(importing: Path, root: Path, package: str) -> bool:
     return importing.is_relative_to(root) and importing.relative_to(root).parts[0] == package
 
 
-def _import_nodes(tree: ast.Module, calls: bool) -> Iterator[ast.Import | ast.ImportFrom | ast.Call]:
-    """The statements that import, in the order of the text; with `calls`, every call too, at five times the cost.
-
-    Statements hold statements only in a few fields: expressions need not be searched.
-    """
+def _in_order(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes, in the order of the text."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)):
-            yield node
-        if calls:
-            stack.extend(reversed(list(ast.iter_child_nodes(node))))
-            continue
-        for field in ("finalbody", "orelse", "handlers", "cases", "body"):
-            inner = getattr(node, field, None)
-            if isinstance(inner, list):
-                stack.extend(reversed(inner))
+        yield node
+        stack.extend(reversed(list(ast.iter_child_nodes(node))))
 
 
-def _imported(node: ast.Import | ast.ImportFrom | ast.Call) -> Iterable[Imported]:
+def _imported(node: ast.AST) -> Iterable[Imported]:
     if isinstance(node, ast.Import):
         return [Imported(alias.name) for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         names = tuple(alias.name for alias in node.names if alias.name != "*")
         return [Imported(node.module, node.level, names)]
-    return _called(node)
+    return _called(node) if isinstance(node, ast.Call) else ()
 
 
 def _called(node: ast.Call) -> Iterable[Imported]:

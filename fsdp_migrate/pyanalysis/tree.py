@@ -10,10 +10,11 @@ from __future__ import annotations
 from abc import ABCMeta
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -227,37 +228,51 @@ class _Index:
         if depth > DEEPEST:
             raise TooDeep
         kind = type(node)
-        names, binds = _layout(kind)
+        children, binds = _LAYOUTS[kind]
         order = self.order
         at = order[node] = len(order)
         self.scope_of[node] = scope
         self.by_type[kind].append(node)
         if binds:
             bind(scope, node)
-        if not names:
+        if children is None:
             self.last[node] = at
             return
         inner = Scope(node, scope) if kind in _SCOPES else scope
-        for name in names:
-            value = getattr(node, name)
-            for child in value if type(value) in _SEQUENCES else (value,):
-                if _is_node(child.__class__):
+        for value in children(node):
+            if type(value) in _SEQUENCES:
+                for child in value:
                     self.parents[child] = node
                     self._visit(child, inner, depth + 1)
+            elif type(value) in _NODES:
+                self.parents[value] = node
+                self._visit(value, inner, depth + 1)
         self.last[node] = len(order) - 1
 
 
-@cache
-def _layout(kind: type[cst.CSTNode]) -> tuple[tuple[str, ...], bool]:
-    """The fields of a node type in which there can be nodes, and whether it can bind names."""
-    texts = {field.name for field in fields(kind) if field.type in (str, "str")}
-    return tuple(name for name in _fields(kind) if name not in texts), is_binding(kind)
+_Children = Callable[[Any], tuple[Any, ...]]
 
 
-@cache
-def _is_node(kind: type) -> bool:
-    """Whether it is syntax. LibCST's nodes are abstract classes, of which `isinstance` costs as much as the visit."""
-    return issubclass(kind, cst.CSTNode)
+class _Layouts(dict[type, "tuple[_Children | None, bool]"]):
+    """Of each node type, what reads the fields in which there can be nodes, and whether it can bind names."""
+
+    def __missing__(self, kind: type[cst.CSTNode]) -> tuple[_Children | None, bool]:
+        texts = {field.name for field in fields(kind) if field.type in (str, "str")}
+        names = [name for name in _fields(kind) if name not in texts]
+        # of one name, `attrgetter` gives no tuple: the kind of the node, beside it, is no node
+        children = attrgetter(*names, "__class__") if names else None
+        found = self[kind] = children, is_binding(kind)
+        return found
+
+
+def _kinds(kind: type) -> Iterator[type]:
+    yield kind
+    for more in kind.__subclasses__():
+        yield from _kinds(more)
+
+
+_LAYOUTS = _Layouts()
+_NODES = frozenset(_kinds(cst.CSTNode))
 
 
 class _Plain(ABCMeta):
@@ -278,7 +293,6 @@ def _in_c(kind: Any) -> None:
 _in_c(cst.CSTNode)
 
 
-@cache
 def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     """The fields of a node type that hold syntax (not layout), in the order of the text."""
     names = [field.name for field in fields(kind) if not field.name.startswith(_LAYOUT)]

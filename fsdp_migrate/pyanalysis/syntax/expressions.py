@@ -10,6 +10,7 @@ import libcst as cst
 
 from .brackets import STRING, Brackets
 from .make import maker
+from .strings import Hole, Literal, literals, parts
 from .unknown import Unknown
 
 _PAREN = (cst.LeftParen(),)
@@ -52,6 +53,10 @@ _yield = maker(cst.Yield, "value", "lpar", "rpar")
 _from = maker(cst.From, "item")
 _named = maker(cst.NamedExpr, "target", "value", "lpar", "rpar")
 _string = maker(cst.SimpleString, "value", "lpar", "rpar")
+_concatenated = maker(cst.ConcatenatedString, "left", "right", "lpar", "rpar")
+_formatted = maker(cst.FormattedString, "parts", "start", "end", "lpar", "rpar")
+_formatted_text = maker(cst.FormattedStringText, "value")
+_formatted_hole = maker(cst.FormattedStringExpression, "expression", "conversion", "format_spec")
 _ellipsis = maker(cst.Ellipsis, "lpar", "rpar")
 _NUMBERS: dict[type, Callable[..., Any]] = {
     kind: maker(node, "value", "lpar", "rpar")
@@ -426,11 +431,57 @@ class Expressions:
         if isinstance(value, (str, bytes)):
             if STRING.fullmatch(text):
                 return _string(text, *parens)
-            return self._parsed(start, end, *parens)
+            return self._strings(start, end, *parens)
         return _NUMBERS[type(value)](text, *parens)
 
     def _joined(self, node: ast.JoinedStr, start: int, end: int, *parens: Any) -> Any:
-        return self._parsed(start, end, *parens)
+        return self._strings(start, end, *parens)
+
+    def _strings(self, start: int, end: int, *parens: Any) -> Any:
+        """An f-string, or a string of several parts."""
+        try:
+            found = [self._literal(each) for each in literals(self.text, start, end, self.brackets)]
+        except Unknown:
+            return self._parsed(start, end, *parens)
+        made = found.pop()
+        for left in reversed(found):
+            joined = _concatenated(left, made, (), ())
+            self.spans[joined] = (self.start(left), self.end(made))
+            made = joined
+        object.__setattr__(made, "lpar", parens[0])
+        object.__setattr__(made, "rpar", parens[1])
+        return made
+
+    def _literal(self, string: Literal) -> Any:
+        if string.is_formatted:
+            held = [self._hole(part) if isinstance(part, Hole) else self._text(*part) for part in parts(self.text, string)]
+            made = _formatted(held, string.opening, string.closing, (), ())
+        else:
+            made = _string(self.text[string.start : string.end], (), ())
+        self.spans[made] = (string.start, string.end)
+        return made
+
+    def _text(self, start: int, end: int) -> Any:
+        made = _formatted_text(self.text[start:end])
+        self.spans[made] = (start, end)
+        return made
+
+    def _hole(self, hole: Hole) -> Any:
+        start, end = hole.expression
+        text = self.text[start:end]
+        value = text.strip()
+        start += text.index(value)
+        inner = Expressions(value)
+        try:
+            node = inner.expression(ast.parse(value, mode="eval").body)
+        except SyntaxError:
+            raise Unknown from None
+        self.spans.update((each, (first + start, last + start)) for each, (first, last) in inner.spans.items())
+        self.bare_spans.update((each, (first + start, last + start)) for each, (first, last) in inner.bare_spans.items())
+        form = [self._text(*hole.form)] if hole.form is not None else None
+        made = _formatted_hole(node, hole.conversion, form)
+        self.spans[made] = (hole.start, hole.end)
+        return made
 
     def _parsed(self, start: int, end: int, left: Any, right: Any) -> Any:
         """A string of several parts, or with expressions in it, of which not every `ast` tells the places."""
