@@ -35,6 +35,8 @@ class Options:
     """Whether to look at FSDP2 code too, for what `fully_shard` needs and does not check."""
     marks: bool = False
     """Whether what is left to a person gets a comment, so that a later `check` still finds it."""
+    writes: bool = True
+    """Whether new texts are made, or only what would be rewritten is said."""
 
     @property
     def saves_by_dcp(self) -> bool:
@@ -325,6 +327,9 @@ class Context(Source, Protocol):
 
     def mentions(self, *words: str) -> bool:
         """Whether any file of the program holds one of these identifiers."""
+
+    def defines(self, name: str) -> bool:
+        """Whether any file of the program defines a function or method of this name."""
 
     def mentions_elsewhere(self, word: str) -> bool:
         """Whether another file of the program holds this identifier."""

@@ -41,7 +41,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     plan = make_plan(model, graph)
     planned = PlannedModel(model, plan)
     fixes = make_fixes(planned)
-    if obstacle(program, plan):
+    if not options.writes or obstacle(program, plan):
         written = Written((), (), frozenset(), frozenset())
     else:
         wanted = {path: each for path, each in fixes.wanted.items() if not plan.is_kept(path)}

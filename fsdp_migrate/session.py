@@ -59,7 +59,8 @@ def gather(paths: Sequence[Path], config: Config, found: Discovered | None = Non
     graph = import_graph(named) if named else {}
     hits = [path for path in found.hits if path not in named]
     if hits:
-        whole = import_graph([path for path in found.files if path not in found.foreign], config.jobs, found.foreign)
+        files = [path for path in found.files if path not in found.foreign]
+        whole = import_graph(files, config.jobs, found.foreign, is_whole=True)
         graph |= {path: whole[path] for path in connected(whole, hits)}
     program = _read(tuple(graph), named)
     return replace(program, imports=graph, files=len({*found.files, *graph}))
@@ -83,7 +84,9 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
 
     is_check = command is Command.CHECK
     chosen = config.torch_version, config.checkpoint_format, config.read_fsdp1_files
-    options = Options(*chosen, contract=is_check, marks=not is_check)
+    # `check` asks what would be rewritten, and not as what; its JSON names the files
+    writes = not is_check or config.output_format == "json"
+    options = Options(*chosen, contract=is_check, marks=not is_check, writes=writes)
     report = migrate(tuple(program.sources.values()), options, program.imports)
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)

@@ -24,6 +24,7 @@ PREFILTER = {
     "fsdp_migrate/pyanalysis/syntax/brackets.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/expressions.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/statements.py": "reads Python's own tokens",
+    "fsdp_migrate/pyanalysis/syntax/strings.py": "reads Python's own tokens",
     "codemods/rules/wrapping/class_by_name.py": "which files are looked at; what is found there is resolved",
 }
 ABOUT_TEXT = {

@@ -106,7 +106,9 @@ def find(ctx: Context) -> Iterator[Finding]:
 
 def _method(ctx: Context, called: cst.Attribute) -> cst.FunctionDef | None:
     """The method of the model's class that is called, if it runs layers by itself."""
-    if place(called.value) in {None, "self"} or ModelKind.FSDP not in ctx.kinds(called.value):
+    if place(called.value) in {None, "self"} or not ctx.defines(called.attr.value):
+        return None
+    if ModelKind.FSDP not in ctx.kinds(called.value):
         return None
     if is_just_made(ctx, called.value):
         return None

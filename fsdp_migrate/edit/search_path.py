@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..project import probes
-from ..project.imports import Imported, imported_in, reachable
+from ..project.import_scan import Imported
+from ..project.imports import imported_in, reachable
 
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 

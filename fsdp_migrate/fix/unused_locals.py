@@ -47,20 +47,25 @@ def unused_locals(file: Context, made: Collected) -> Iterator[Fix]:
         lost = dict.fromkeys(each for each in _lost_uses(file, made, rendered) if each not in tried)
         if not lost:
             return
+        tried.update(lost)
+        bound = {(function, name): _statements(file, function, name, rendered) for function, name in lost}
+        bound = {each: gone for each, gone in bound.items() if gone and _path(file, each[0])}
+        if not bound:
+            continue
         try:
             tree = Tree(file.path, rendered.text)
         except cst.ParserSyntaxError:  # it is reported when the files are written
             return
-        for function, name in lost:
-            tried.add((function, name))
-            gone = _statements(file, function, name, rendered)
-            if gone and _path(file, function) and not _is_read(tree, _path(file, function), name):
+        for (function, name), gone in bound.items():
+            if gone and not _is_read(tree, _path(file, function), name):
                 yield Fix(edits=_removals(file, gone))
 
 
 def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[tuple[cst.FunctionDef, str]]:
     """The names in functions that are read in a place which is gone."""
     edits = sorted((edit.start, edit.end) for edit in made.wanted[file.path].edits if edit.start < edit.end)
+    if not edits:
+        return
     furthest = 0
     starts = iter(edits)
     following = next(starts, None)

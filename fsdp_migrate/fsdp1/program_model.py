@@ -363,6 +363,9 @@ class FileContext(ParsedSource):
     def files(self, word: str) -> Iterator[FileContext]:
         return map(self._file, self._program.mentioning(word, within=self._together))
 
+    def defines(self, name: str) -> bool:
+        return self._program.defines(name)
+
     def mentions_elsewhere(self, word: str) -> bool:
         return self._program.mentions(word, within=frozenset(self._together) - {self.path})
 

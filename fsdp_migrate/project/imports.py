@@ -33,10 +33,13 @@ def program_files(entries: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(import_graph(entries))
 
 
-def import_graph(entries: Sequence[Path], jobs: int = 1, foreign: Container[Path] = ()) -> dict[Path, tuple[Path, ...]]:
+def import_graph(
+    entries: Sequence[Path], jobs: int = 1, foreign: Container[Path] = (), is_whole: bool = False
+) -> dict[Path, tuple[Path, ...]]:
     """For every file of the program, in the order of `program_files`, which of its files it imports.
 
-    Many entries are parsed in `jobs` processes; 0 is one a processor. What is `foreign` is as good as a library.
+    Many entries are read in `jobs` processes; 0 is one a processor. What is `foreign` is as good as a library.
+    `is_whole`: the entries are all there is, so that one that does not parse may count with what it seems to import.
     """
     by_folder: dict[Path, tuple[Path, ...]] = {}
     roots: dict[Path, tuple[Path, ...]] = {}
@@ -46,11 +49,13 @@ def import_graph(entries: Sequence[Path], jobs: int = 1, foreign: Container[Path
         roots[entry] = by_folder[entry.parent]
     graph: dict[Path, tuple[Path, ...]] = dict.fromkeys(roots, ())
     search = _Search()
-    parsed = _parsed(tuple(roots), jobs)
+    imports = _scanned_imports if is_whole else imports_of
+    parsed = _parsed(tuple(roots), jobs) if is_whole else {}
     queue = deque(roots)
     while queue:
         path = queue.popleft()
-        graph[path] = tuple(dict.fromkeys(_targets(parsed.get(path), path, search.within(path, roots[path]))))
+        named = parsed[path] if path in parsed else imports(path)
+        graph[path] = tuple(dict.fromkeys(_targets(named, search.within(path, roots[path]))))
         if foreign:
             graph[path] = tuple(target for target in graph[path] if target not in foreign)
         for target in graph[path]:
@@ -171,7 +176,14 @@ def project_root(entry: Path) -> Path:
 
 
 def imports_of(path: Path) -> tuple[Imported, ...]:
-    """What a file imports anywhere in it, in the order of the text; () when it cannot be read."""
+    """What a file imports anywhere in it, in the order of the text; () when it cannot be read or parsed."""
+    try:
+        return parsed_imports(path.read_bytes())
+    except OSError:
+        return ()
+
+
+def _scanned_imports(path: Path) -> tuple[Imported, ...]:
     try:
         return imported_in(path.read_bytes())
     except OSError:
@@ -179,13 +191,13 @@ def imports_of(path: Path) -> tuple[Imported, ...]:
 
 
 def imported_in(data: bytes) -> tuple[Imported, ...]:
-    """The same for the bytes of a file; () when `ast` is needed and cannot parse them."""
+    """What is imported in a file that is known to be Python, from its bytes."""
     found = scanned(data)
-    return _parsed_imports(data) if found is None else found
+    return parsed_imports(data) if found is None else found
 
 
-def _parsed_imports(data: bytes) -> tuple[Imported, ...]:
-    """With the modules that are imported by a name in a string."""
+def parsed_imports(data: bytes) -> tuple[Imported, ...]:
+    """The same by `ast`, which knows imports by a name in a string too; () when it cannot parse them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the user's business
@@ -225,13 +237,11 @@ def _parsed(paths: Sequence[Path], jobs: int) -> dict[Path, tuple[Imported, ...]
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(jobs or None) as pool:
-        return dict(zip(paths, pool.map(imports_of, paths, chunksize=50), strict=True))
+        return dict(zip(paths, pool.map(_scanned_imports, paths, chunksize=50), strict=True))
 
 
-def _targets(
-    parsed: tuple[Imported, ...] | None, path: Path, find: Callable[[str | None, int], Path | None]
-) -> Iterator[Path]:
-    for found in imports_of(path) if parsed is None else parsed:
+def _targets(imports: Iterable[Imported], find: Callable[[str | None, int], Path | None]) -> Iterator[Path]:
+    for found in imports:
         parts = found.module.split(".") if found.module else []
         # `a`, `a.b`, `a.b.c` for `a.b.c`: importing a module runs the packages it lies in.
         modules = [".".join(parts[:length]) or None for length in range(0 if found.level else 1, len(parts) + 1)]

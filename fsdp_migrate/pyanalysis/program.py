@@ -83,6 +83,10 @@ class Program:
         """The files in which a function or method of this name is defined, in the program's order."""
         return self._parsed(self._defined.get(name, ()))
 
+    def defines(self, name: str) -> bool:
+        """Whether any file defines a function or method of this name."""
+        return name in self._defined
+
     def calling(self, names: Collection[str], through_super: bool) -> Iterator[Tree]:
         """The files that can hold a call of something with one of these names, now or later, in the program's order.
 

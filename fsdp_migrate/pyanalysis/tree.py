@@ -265,7 +265,7 @@ class _Layouts(dict[type, "tuple[_Children | None, bool]"]):
         return found
 
 
-def _kinds(kind: type) -> Iterator[type]:
+def _kinds(kind: Any) -> Iterator[type]:
     yield kind
     for more in kind.__subclasses__():
         yield from _kinds(more)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import warnings
@@ -71,23 +72,22 @@ class Row:
 
 
 def measure(folder: Path) -> Row:
-    """Rewrite a copy of the repository; nothing of it is written, run or imported."""
+    """Rewrite a copy of the repository in place, and check it there; nothing of it is run or imported."""
     with TemporaryDirectory() as name:
         copy = Path(name) / "copy"
-        copy.mkdir()
-        code, seconds, text = _run(folder, "rewrite", ".", "--output", str(copy), "--output-format", "json")
+        shutil.copytree(folder, copy, symlinks=True)
+        code, seconds, text = _run(copy, "rewrite", ".", "--output-format", "json")
         if code not in (0, 1, 2) or not text.startswith("{"):
             return Row(code, -1, faults=["rewrite gave no report"], seconds=seconds)
         report = json.loads(text)
-        _, check_seconds, _ = _run(folder, "check", ".", "--output-format", "json")
-        again, _, _ = _run(copy, "check", ".", "--output-format", "json")
+        _, check_seconds, _ = _run(folder, "check", ".", "--no-cache")
+        again, _, _ = _run(copy, "check", ".", "--no-cache")
         before, after = _texts(folder, report["changed"]), _texts(copy, report["changed"])
         row = Row(code, again, report["summary"]["files"], seconds=seconds, check_seconds=check_seconds)
         _count_findings(row, report)
         _count_calls(row, report, folder, after)
         _count_lines(row, before, after)
         row.faults += _faults(report, folder, before, after)
-        _lay_out_packages(folder, copy, before)
         row.faults += _complaints(folder, copy, before)
         return row
 
@@ -166,13 +166,6 @@ def _staying(found: Mapping[str, Any]) -> list[str]:
     return names.split(", ") if said else []
 
 
-def _lay_out_packages(folder: Path, copy: Path, names: Mapping[str, str]) -> None:
-    """Mark the folders of the copy that are packages, as ruff takes a file's own package for the project's."""
-    for outer in {outer for name in names for outer in Path(name).parents}:
-        if (folder / outer / "__init__.py").is_file():
-            (copy / outer / "__init__.py").touch()
-
-
 def _complaints(folder: Path, copy: Path, before: Mapping[str, str]) -> list[str]:
     """What ruff's default rules say of the changed files, and did not say before, at the width that each file has."""
     roots = [str(root / part) for root in (folder, copy) for part in ("", "src")]
@@ -181,7 +174,6 @@ def _complaints(folder: Path, copy: Path, before: Mapping[str, str]) -> list[str
         by_width[Tree(folder / name, text, configured_width(folder / name)).width].append(name)
     found = []
     for width, names in by_width.items():
-        # What is the project's own is the same before and after, though the copy has the changed files only.
         settings = ["--config", f"src = {roots}", "--config", f"line-length = {width}"]
         new = _ruff(copy, names, settings) - _ruff(folder, names, settings)
         found += [f"{name}: ruff {code} {text}" for name, code, text in sorted(new.elements())]

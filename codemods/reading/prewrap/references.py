@@ -45,12 +45,13 @@ def references_above(ctx: Context, site: cst.Call, model: str) -> tuple[PrewrapR
     """The holders of one model's parameters above a call."""
     parts = dict(other_names(ctx, site, model))
     found: list[PrewrapReference] = [PrewrapReference(value, False) for value in parameters_above(ctx, site, model)]
+    is_one_of_several = _is_one_of_several(ctx, site)
     for other in calls_above(ctx, site, model):
         found += _holder(ctx, other, model)
         for name, is_all in parts.items():
             if is_all or (isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS):
                 found += _holder(ctx, other, name)
-        if _is_one_of_several(ctx, site) and is_optimizer(ctx, other) and _is_of_one_of_several(ctx, other):
+        if is_one_of_several and _is_of_one_of_several(ctx, other) and is_optimizer(ctx, other):
             found.append(PrewrapReference(other, True))
     return tuple(dict.fromkeys(found))
 
@@ -82,13 +83,15 @@ def _holder(ctx: Context, other: cst.Call, model: str, depth: int = _DEPTH) -> I
     if is_constructor(ctx, other):
         return
     made = list(_made_inside(ctx, other, model, depth)) if depth else []
+    owner = base(other.func.value) if isinstance(other.func, cst.Attribute) else None
+    given = [owner, *(place(argument.value) for argument in other.args)]
+    is_given = any(found is not None and same(found, model) for found in given)
+    if not made and not is_given:
+        return  # whatever the call makes
     if is_optimizer(ctx, other) and (not any(holder.name for holder in made) or _is_bound(ctx, other)):
-        owner = base(other.func.value) if isinstance(other.func, cst.Attribute) else None
-        given = [place(argument.value) for argument in other.args]
-        if any(found is not None and same(found, model) for found in [*given, owner]):
+        if is_given:
             yield PrewrapReference(other, True)
     elif isinstance(other.func, cst.Attribute) and other.func.attr.value in READERS:
-        owner = base(other.func.value)
         if owner is not None and same(owner, model):
             yield from _reader(ctx, other)
     else:
@@ -152,7 +155,7 @@ def _made_inside(ctx: Context, other: cst.Call, model: str, depth: int) -> Itera
 def _built_in(ctx: Context, function: cst.FunctionDef, places: frozenset[str], depth: int) -> list[PrewrapReference]:
     """What one function builds from the parameters, and the optimizers that it builds from that."""
     calls = ctx.calls(function)
-    if depth == 1 and not any(_takes_parameters(call) or is_optimizer(ctx, call) for call in calls):
+    if depth == 1 and not any(map(_takes_parameters, calls)) and not any(is_optimizer(ctx, call) for call in calls):
         return []
     found = [h for call in calls for model in sorted(places) for h in _holder(ctx, call, model, depth - 1)]
     kept = frozenset(name for holder in found if not holder.is_optimizer for name in written_by(ctx, holder.call))
@@ -166,7 +169,7 @@ def _takes_parameters(call: cst.Call) -> bool:
 
 
 def _is_made_of(ctx: Context, call: cst.Call, kept: frozenset[str]) -> bool:
-    return is_optimizer(ctx, call) and meets(reads(call), kept)
+    return meets(reads(call), kept) and is_optimizer(ctx, call)
 
 
 def _is_bound(ctx: Context, call: cst.BaseExpression) -> bool:

@@ -454,7 +454,8 @@ class Expressions:
 
     def _literal(self, string: Literal) -> Any:
         if string.is_formatted:
-            held = [self._hole(part) if isinstance(part, Hole) else self._text(*part) for part in parts(self.text, string)]
+            found = parts(self.text, string)
+            held = [self._hole(part) if isinstance(part, Hole) else self._text(*part) for part in found]
             made = _formatted(held, string.opening, string.closing, (), ())
         else:
             made = _string(self.text[string.start : string.end], (), ())
@@ -476,8 +477,8 @@ class Expressions:
             node = inner.expression(ast.parse(value, mode="eval").body)
         except SyntaxError:
             raise Unknown from None
-        self.spans.update((each, (first + start, last + start)) for each, (first, last) in inner.spans.items())
-        self.bare_spans.update((each, (first + start, last + start)) for each, (first, last) in inner.bare_spans.items())
+        for known, new in ((self.spans, inner.spans), (self.bare_spans, inner.bare_spans)):
+            known.update((each, (first + start, last + start)) for each, (first, last) in new.items())
         form = [self._text(*hole.form)] if hole.form is not None else None
         made = _formatted_hole(node, hole.conversion, form)
         self.spans[made] = (hole.start, hole.end)

@@ -74,7 +74,6 @@ _CLASS = re.compile(r"class[ \t]+")
 _FROM = re.compile(r"from[ \t]*([. \t]*)")
 _IMPORT = re.compile(r"[ \t]*import[ \t]*")
 _AS = re.compile(r"\s+as\s+")
-_ARROW = re.compile(r"\s*->")
 _KEYWORD = re.compile(r"[ \t\r;]*(?:#[^\n]*)?\n(?:[ \t\f]*(?:#[^\n]*)?\r?\n)*[ \t]*")
 """What stands between the end of a block and the `else` behind it."""
 _BLANK_OR_COMMENT = re.compile(r"[ \t\f]*(#[^\n]*?)?\r?$")

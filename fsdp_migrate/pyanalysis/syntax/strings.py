@@ -1,6 +1,6 @@
 """The parts of string literals, read off their text: what is short of quotes and braces within braces.
 
-Not every `ast` tells where the parts of an f-string stand, and LibCST's parser takes as long to start as to parse a page.
+Not every `ast` tells where the parts of an f-string stand, and LibCST's parser is slow to start.
 """
 
 from __future__ import annotations
