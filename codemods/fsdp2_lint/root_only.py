@@ -48,7 +48,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.places import place
-from codemods.reading.sharding import WORDS
+from codemods.reading.sharding import WORDS, is_fully_shard
 
 CODE = "FM501"
 
@@ -59,7 +59,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding, at the first call, where all calls of the program shard the same model."""
     if ctx.mentions_elsewhere(*WORDS) or ctx.mentions("shard_model") or _is_value(ctx):
         return
-    calls = [call for call in ctx.nodes(cst.Call) if call.args and _is_fully_shard(ctx, call.func)]
+    calls = [call for call in ctx.nodes(cst.Call) if call.args and is_fully_shard(ctx, call.func)]
     if len({ctx.code(call.args[0].value) for call in calls}) == 1 and all(_is_whole(ctx, call) for call in calls):
         yield finding(
             CODE,
@@ -75,12 +75,7 @@ def _is_value(ctx: Context) -> bool:
     """Whether `fully_shard` is handed on, to be called for other modules: `model.apply(fully_shard)`."""
     given = [argument.value for argument in ctx.nodes(cst.Arg)]
     given += [assignment.value for assignment in ctx.nodes(cst.Assign)]
-    return any(_is_fully_shard(ctx, value) for value in given)
-
-
-def _is_fully_shard(ctx: Context, node: cst.BaseExpression) -> bool:
-    dotted = ctx.dotted(node) or ""
-    return dotted.startswith("torch.") and dotted.endswith(".fully_shard")
+    return any(is_fully_shard(ctx, value) for value in given)
 
 
 def _is_whole(ctx: Context, call: cst.Call) -> bool:

@@ -13,11 +13,16 @@ from codemods.reading.wrapped import is_on_another_way, wrapped_place
 WORDS = ("fully_shard",)
 
 
+def is_fully_shard(ctx: Context, callee: cst.BaseExpression) -> bool:
+    """Whether an expression is torch's `fully_shard`, from whichever of its modules."""
+    dotted = ctx.dotted(callee) or ""
+    return dotted.startswith("torch.") and dotted.endswith(".fully_shard")
+
+
 def fully_shard_calls(ctx: Context) -> Iterator[tuple[cst.Call, str]]:
     """`fully_shard(model.encoder)` with `model.encoder`; for the variable of a loop, with what is looped over."""
     for call in ctx.nodes(cst.Call):
-        dotted = ctx.dotted(call.func) or ""
-        if dotted.startswith("torch.") and dotted.endswith(".fully_shard"):
+        if is_fully_shard(ctx, call.func):
             model = wrapped_place(ctx, call)
             if model is not None:
                 yield call, model

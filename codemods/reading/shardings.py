@@ -10,7 +10,7 @@ import libcst as cst
 from codemods.api import Context, Edit
 from codemods.reading.layout import lines_below
 from codemods.reading.places import base, bound, place
-from codemods.reading.sharding import comes_before, known_as
+from codemods.reading.sharding import comes_before, is_fully_shard, known_as
 from codemods.reading.wrapped import looped_over, wrapped_module
 
 
@@ -86,7 +86,7 @@ class Sharding:
 
 def shardings(ctx: Context) -> list[Sharding]:
     """The models that a file shards, in the order of the text."""
-    calls = [(call, *_place(ctx, call)) for call in ctx.nodes(cst.Call) if _is_fully_shard(ctx, call)]
+    calls = [(call, *_place(ctx, call)) for call in ctx.nodes(cst.Call) if is_fully_shard(ctx, call.func)]
     whole = [(call, where) for call, where, loop in calls if loop is None and where is not None]
     roots = [
         (call, where)
@@ -118,7 +118,7 @@ def loops_without_root(ctx: Context) -> list[cst.Call]:
     """Calls for a part of something, in a loop most often, to which no call for the whole model belongs."""
     found = shardings(ctx)
     known = {unit.call for sharding in found for unit in sharding.units} | {sharding.root for sharding in found}
-    return [call for call in ctx.nodes(cst.Call) if _is_fully_shard(ctx, call) and call not in known]
+    return [call for call in ctx.nodes(cst.Call) if is_fully_shard(ctx, call.func) and call not in known]
 
 
 _DEPTH = 3
@@ -131,7 +131,7 @@ def helpers(sharding: Sharding) -> list[str]:
     above = [call for call in ctx.calls(scope) if ctx.span(call)[0] < start]
     found = [name for call in above for name in _sharding_functions(ctx, call, _DEPTH)]
     for where, call in ctx.callers(sharding.root):
-        if any(_is_fully_shard(where, other) for other in where.calls(where.scope(call))):
+        if any(is_fully_shard(where, other.func) for other in where.calls(where.scope(call))):
             found.append(getattr(getattr(scope, "name", None), "value", "this function"))
     return found
 
@@ -139,7 +139,7 @@ def helpers(sharding: Sharding) -> list[str]:
 def _sharding_functions(ctx: Context, call: cst.Call, depth: int) -> Iterable[str]:
     for where, function in ctx.runs(call):
         inner = [each for each in where.inside(function.body) if isinstance(each, cst.Call)]
-        if any(_is_fully_shard(where, each) for each in inner):
+        if any(is_fully_shard(where, each.func) for each in inner):
             yield function.name.value
         elif depth:
             yield from (name for each in inner for name in _sharding_functions(where, each, depth - 1))
@@ -157,11 +157,6 @@ def tests_around(ctx: Context, node: cst.CSTNode, outer: cst.CSTNode) -> Iterabl
             return
         if isinstance(ancestor, cst.If):
             yield ancestor
-
-
-def _is_fully_shard(ctx: Context, call: cst.Call) -> bool:
-    dotted = ctx.dotted(call.func) or ""
-    return dotted.startswith("torch.") and dotted.endswith(".fully_shard")
 
 
 def _place(ctx: Context, call: cst.Call) -> tuple[str | None, cst.For | None]:

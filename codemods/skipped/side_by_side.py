@@ -50,6 +50,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Check, Context, Finding, KeepReason, Level, Reference, finding
 from codemods.plan import PlannedContext
+from codemods.reading.sharding import is_fully_shard
 from codemods.tables.names import WRAPPER
 
 CODE = "FM110"
@@ -219,7 +220,7 @@ def _is_handed(call: cst.Call, models: set[str]) -> bool:
 
 def _reaches(ctx: Context, call: cst.Call) -> bool:
     """Whether a call is `fully_shard`, or leads to it through the program's own code."""
-    return _is_fully_shard(ctx, call) or _lead_to_fully_shard(_definitions(ctx, call.func))
+    return is_fully_shard(ctx, call.func) or _lead_to_fully_shard(_definitions(ctx, call.func))
 
 
 def _lead_to_fully_shard(definitions: Iterable[tuple[Context, _Definition]]) -> bool:
@@ -228,7 +229,7 @@ def _lead_to_fully_shard(definitions: Iterable[tuple[Context, _Definition]]) -> 
         nearer = [(ctx, d) for ctx, d in definitions if d not in seen and ctx.path.stem != SUPPORT]
         seen.update(definition for _, definition in nearer)
         calls = [(ctx, c) for ctx, d in nearer for c in ctx.inside(d) if isinstance(c, cst.Call)]
-        if any(_is_fully_shard(ctx, call) for ctx, call in calls):
+        if any(is_fully_shard(ctx, call.func) for ctx, call in calls):
             return True
         # not asked of the last ones: each step down is several times as wide as the one before
         definitions = (found for ctx, call in calls for found in _definitions(ctx, call.func))
@@ -239,11 +240,6 @@ def _definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[Con
     for origin in ctx.origins(callee):
         if isinstance(origin.node, (cst.FunctionDef, cst.ClassDef)):
             yield origin.file, origin.node
-
-
-def _is_fully_shard(ctx: Context, call: cst.Call) -> bool:
-    dotted = ctx.dotted(call.func) or ""
-    return dotted.startswith("torch.distributed.") and dotted.endswith(".fully_shard")
 
 
 def _roots(expression: cst.BaseExpression | None) -> set[str]:
