@@ -1,8 +1,9 @@
-"""**What it does.** Finds modules of a wrapped model that are told by the name of their class, or by `type(...)
-is`, and names of the class of `model.module` that go elsewhere.
+"""**What it does.** Finds modules of a wrapped model that are told by the name of their class, by `type(...) is`, or
+by the bases and attributes of `type(...)` itself, and names of the class of `model.module` that go elsewhere.
 
 **Why.** `fully_shard` gives a sharded module a class of its own: that of a `Block` is `FSDPBlock`, a subclass of
-it. `type(m) is Block` and `type(m).__name__ == "Block"` become False without a word, and no class is called
+`FSDPModule` and of `Block`. `type(m) is Block` and `type(m).__name__ == "Block"` become False without a word, the bases
+of `Block` are those of a base now, what `Block` defines is not in `type(m).__dict__`, and no class is called
 `FullyShardedDataParallel` any more.
 
 ## Example
@@ -56,6 +57,10 @@ CODE = "FM411"
 _OWN = re.compile(r"""["']FSDP["']""")
 _WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
 _BUILTINS = frozenset({"bool", "bytes", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple", "type"})
+_ORDERED = frozenset({"__mro__", "mro"})
+_OF_CLASS = _ORDERED | {"__bases__", "__base__", "__dict__", "__subclasses__"}
+_READ = "is read of a module's class, and a sharded module has a class of its own, of FSDPModule and the old one"
+_READ_HINT = "where isinstance(m, FSDPModule), the old class is type(m).__bases__[1]"
 _DEPTH = 2
 """How many calls a module is followed up."""
 _WRAPPER = re.compile(r"""["']FullyShardedDataParallel["']""")
@@ -83,6 +88,7 @@ def find(ctx: Context) -> Iterator[Finding]:
                 "use isinstance with the class, or with FSDPModule for what is sharded",
             )
     yield from _looked_up(ctx)
+    yield from _classes_read(ctx)
     yield from _names_used(ctx)
 
 
@@ -106,6 +112,45 @@ def _is_key(node: cst.CSTNode, ctx: Context) -> bool:
     if not isinstance(call, cst.Call) or call.args[0] is not holder or not isinstance(call.func, cst.Attribute):
         return False
     return call.func.attr.value in {"get", "pop"}
+
+
+def _classes_read(ctx: Context) -> Iterator[Finding]:
+    """`type(m).__bases__`, `type(m).__mro__[1]`, `type(m).__dict__`: what a class of its own has in another place.
+
+    A search of the whole `__mro__` still finds what it found: all of it is there, behind the new class.
+    """
+    for node in ctx.nodes(cst.Attribute):
+        if node.attr.value in _OF_CLASS and any(_is_in_model(*each) for each in _modules_of(node.value, ctx)):
+            if node.attr.value not in _ORDERED or _is_indexed(node, ctx):
+                yield finding(CODE, Level.MANUAL, ctx, node, f"`{node.attr.value}` {_READ}", _READ_HINT)
+    for call in ctx.nodes(cst.Call):
+        function = ctx.dotted(call.func) or ctx.code(call.func)
+        if function not in {"inspect.getmro", "vars"} or len(call.args) != 1:
+            continue
+        if function == "vars" or _is_indexed(call, ctx):
+            if any(_is_in_model(*each) for each in _modules_of(call.args[0].value, ctx)):
+                yield finding(CODE, Level.MANUAL, ctx, call, f"`{function}` {_READ}", _READ_HINT)
+
+
+def _is_indexed(node: cst.Attribute | cst.Call, ctx: Context) -> bool:
+    """Whether one of the classes is taken by its place: `__mro__[1]`, `mro()[1]`, `getmro(c)[1]`."""
+    outer = ctx.parent(node)
+    if isinstance(outer, cst.Call) and outer.func is node:
+        node, outer = outer, ctx.parent(outer)
+    return isinstance(outer, cst.Subscript) and outer.value is node
+
+
+def _modules_of(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    """The modules whose class an expression is, by a variable or a parameter too."""
+    module = _class_of(node)
+    if module is not None:
+        yield ctx, module
+    elif isinstance(node, cst.Name):
+        given = ((where, each) for where, _, each in ctx.passed_to(node, node.value))
+        for where, each in (*(ctx.bound(node) or ()), *given):
+            module = _class_of(each)
+            if module is not None:
+                yield where, module
 
 
 def _names_used(ctx: Context) -> Iterator[Finding]:
@@ -193,16 +238,25 @@ def _walks_model(ctx: Context, iterated: cst.BaseExpression, depth: int) -> bool
 
 def _is_applied(ctx: Context, module: cst.Name) -> bool:
     """Whether the function around it runs for each module of a wrapped model: `model.apply(function)`."""
-    function = ctx.scope(module)
-    if not isinstance(function, cst.FunctionDef):
+    function = next((o for o in ctx.ancestors(module) if isinstance(o, (cst.FunctionDef, cst.Lambda))), None)
+    if isinstance(function, cst.Lambda):
+        named = module.value in {param.name.value for param in function.params.params}
+        return named and _goes_over_modules(ctx, function)
+    references = ctx.references_to(function) if function is not None else ()
+    return any(_goes_over_modules(where, used) for where, used in references)
+
+
+def _goes_over_modules(ctx: Context, function: cst.BaseExpression) -> bool:
+    """Whether a function is given to what calls it for each module of a wrapped model."""
+    argument = ctx.parent(function)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(call, cst.Call):
         return False
-    for where, used in ctx.references_to(function):
-        argument = where.parent(used)
-        call = where.parent(argument) if isinstance(argument, cst.Arg) else None
-        if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply":
-            if ModelKind.FSDP in where.kinds(call.func.value):
-                return True
-    return False
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply":
+        return ModelKind.FSDP in ctx.kinds(call.func.value)
+    if not (ctx.dotted(call.func) or "").endswith(".apply_activation_checkpointing"):
+        return False
+    return bool(call.args) and ModelKind.FSDP in ctx.kinds(call.args[0].value)
 
 
 CHECK = Check(CODE, "module-by-class-name", __doc__, words=("__class__", "__name__", "type"), find=find)

@@ -1027,6 +1027,35 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert "shard_model" in rewrite(header + other).support
 
 
+def _given_both(strategy: str) -> str:
+    text = f"""
+        def wrap(model, cfg, mesh=None, group=None):
+            if cfg.hybrid:
+                mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))
+            return FSDP(model, device_mesh=mesh, process_group=group{strategy}, {DEVICE})
+        """
+    header = HEAD + "from torch.distributed.device_mesh import init_device_mesh\n"
+    return rewrite(header + code(text)).text
+
+
+def test_a_group_where_the_mesh_is_none() -> None:
+    """FSDP1 refuses both, so that what is given is the one or the other."""
+    text = _given_both("")
+    made = '    if group is not None:\n        fsdp_mesh = DeviceMesh.from_group(group, "cuda")\n'
+    assert f"    fsdp_mesh = first_dimension(mesh)\n{made}    return fully_shard(model, mesh=fsdp_mesh)\n" in text
+
+
+def test_a_group_where_the_mesh_of_a_hybrid_strategy_is_none() -> None:
+    body = FOR_HYBRIDS["by a test of the strategy"].rstrip() + "\n        group = cfg.pairs[0] if cfg.tp else None"
+    text = _with_mesh(body, "cfg.strategy, process_group=group")
+    made = 'mesh or mesh_of_group(cfg.strategy and cfg.strategy.name, group, "cuda")'
+    assert made in " ".join(text.split()).replace("( ", "(").replace(" )", ")")
+
+
+def test_a_group_beside_any_mesh_and_any_strategy_is_left_to_run_time() -> None:
+    assert "shard_model(" in _given_both(", sharding_strategy=cfg.strategy")
+
+
 def test_one_group_for_what_may_be_a_hybrid_strategy_is_left_to_run_time() -> None:
     """FSDP1 refuses it, and a mesh of the group would shard over it without a word."""
     text = f"""

@@ -657,6 +657,59 @@ def test_name_of_a_class_that_is_no_sharded_modules(before: str, after: str) -> 
     assert "FM411" not in {rule for rule, _, _ in result.summary}
 
 
+CHECKED = HEAD + """
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+
+def is_block(module):
+    {body}
+
+
+def use(net):
+    {before}
+    model = FSDP(net)
+    {after}
+    return model
+"""
+OF_CLASS = [
+    "return any('block' in str(base).lower() for base in module.__class__.__bases__)",
+    "return type(module).__mro__[1] is nn.Sequential",
+    "return type(module).mro()[1] is nn.Sequential",
+    "return 'forward' in type(module).__dict__",
+    "return 'forward' in vars(type(module))",
+    "return type(module).__base__ is nn.Module",
+    "own = type(module)\n    return own.__bases__ == (nn.Module,)",
+]
+
+
+@pytest.mark.parametrize("body", OF_CLASS)
+@pytest.mark.parametrize("after", ["model.apply(is_block)", "apply_activation_checkpointing(model, check_fn=is_block)"])
+def test_bases_of_a_sharded_modules_class(body: str, after: str) -> None:
+    result = rewrite(CHECKED.format(body=body, before="", after=after))
+    assert [f.level for f in result.findings if f.rule == "FM411"] == [Level.MANUAL]
+
+
+@pytest.mark.parametrize("after", ["check_fn=lambda m: type(m).__bases__ == ()", "check_fn=lambda m: is_block(m)"])
+def test_bases_in_a_lambda(after: str) -> None:
+    text = CHECKED.format(body=OF_CLASS[0], before="", after=f"apply_activation_checkpointing(model, {after})")
+    assert [f.level for f in rewrite(text).findings if f.rule == "FM411"] == [Level.MANUAL]
+
+
+@pytest.mark.parametrize(
+    ("body", "before", "after"),
+    [
+        (OF_CLASS[0], "apply_activation_checkpointing(net, check_fn=is_block)", ""),
+        ("return nn.Sequential in type(module).__mro__", "", "model.apply(is_block)"),
+        ("return any(base.__name__ == 'Block' for base in type(module).mro())", "", "model.apply(is_block)"),
+        ("return vars(module)", "", "model.apply(is_block)"),
+        ("return module.__dict__", "", "model.apply(is_block)"),
+    ],
+)
+def test_bases_that_are_found_as_before(body: str, before: str, after: str) -> None:
+    result = rewrite(CHECKED.format(body=body, before=before, after=after))
+    assert "FM411" not in {rule for rule, _, _ in result.summary}
+
+
 @pytest.mark.parametrize("name", ["model.module.__class__.__name__", "type(model.module).__name__"])
 def test_the_name_of_the_class_in_the_wrapper_is_another_one(name: str) -> None:
     text = f"def use(net):\n    model = FSDP(net)\n    return f'{{{name}}}.pt', type(net).__name__\n"

@@ -33,7 +33,8 @@ def step(net, loss):
 
 ## Fix safety
 
-The same way is taken. `getattr` becomes the support module's function for this model. Where the model may be another
+The same way is taken. `getattr` becomes the support module's function for this model; a default other than None
+stays, for a model that is not sharded. Where the model may be another
 one too, or what is looked up has no counterpart (the wrapper's state-dict methods, handles and flat parameters), the
 place is reported, and raises. A `no_sync` whose default does nothing is the support module's for any model.
 
@@ -48,13 +49,24 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Raise, Rule, finding
+from codemods.api import (
+    FSDP_MODULE,
+    SUPPORT,
+    Context,
+    Edit,
+    Fix,
+    Import,
+    Level,
+    ModelKind,
+    Raise,
+    Rule,
+    finding,
+)
 from codemods.plan import PlannedContext
 from codemods.reading.clipping import any_clipper
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
-from codemods.tables.names import PACKAGE
 
 CODE = "FM205"
 
@@ -161,7 +173,7 @@ def _only_yields(node: cst.CSTNode | None, ctx: Context) -> bool:
 
 
 def _class_test(found: Match, ctx: Context) -> Fix:
-    item = ctx.named(Import(PACKAGE, "FSDPModule"), found.call)
+    item = ctx.named(FSDP_MODULE, found.call)
     text = f"isinstance({ctx.quote(found.model)}, {item.local})"
     if found.name == "no_sync" and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
         text = f"({text} or {ctx.quote(found.call)})"  # a DDP model has this method too
@@ -177,11 +189,33 @@ def _function(found: Match, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan) if clips else found.name), found.call)
     partial = ctx.named(Import("functools", "partial"), found.call)
     given = f"list({ctx.quote(found.model)}.parameters())" if clips else ctx.quote(found.model)
+    text, imports = f"{partial.local}({item.local}, {given})", [item, partial]
+    if _has_another_way(found):
+        sharded = ctx.named(FSDP_MODULE, found.call)
+        test = f"if isinstance({ctx.quote(found.model)}, {sharded.local})"
+        text = _either([text, test, f"else {ctx.quote(found.call)}"], found.call, ctx)
+        imports.append(sharded)
     return Fix(
-        [Edit(*ctx.bare_span(found.call), f"{partial.local}({item.local}, {given})")],
+        [Edit(*ctx.bare_span(found.call), text)],
         [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {item.name} of the support module")],
-        [item, partial],
+        imports,
     )
+
+
+def _either(parts: list[str], call: cst.Call, ctx: Context) -> str:
+    """A conditional expression in the place of a call: on one line, or a line for each part where that is too long."""
+    first, last = ctx.whole_lines(call)
+    line, text = ctx.text[first:last].rstrip(), " ".join(parts)
+    if len(line) - len(ctx.code(call)) + len(ctx.plain(text)) > ctx.width:
+        indent = ctx.newline + line[: len(line) - len(line.lstrip())]
+        return f"({''.join(f'{indent}{ctx.indent}{part}' for part in parts)}{indent})"
+    return text if isinstance(ctx.parent(call), (cst.Assign, cst.Arg, cst.Return)) else f"({text})"
+
+
+def _has_another_way(found: Match) -> bool:
+    """Whether the program says what a model gets that has no such method: it runs on one process too."""
+    default = found.call.args[2].value if len(found.call.args) == 3 else None
+    return default is not None and not (isinstance(default, cst.Name) and default.value == "None")
 
 
 RULE: Rule[Match] = Rule(CODE, "method-by-name", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)

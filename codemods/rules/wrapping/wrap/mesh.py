@@ -8,13 +8,14 @@ where the second dimension has one, not at all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit, NotStatic, Origin
 
 from .draft import Draft, Note, Value
-from .groups import NO_SHARD, from_group, under_keys
+from .groups import NO_SHARD, from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
 from .placement import distributed
 from .ranks import Ranks, device_type, ranks_of
@@ -25,8 +26,10 @@ _NAMES = '("replicate", "shard")'
 
 def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
     """The group or the mesh that the call is given; None where it is given neither. Raises NotStatic."""
-    found = (ranks_of(name, arguments.get(name), draft) for name in ("device_mesh", "process_group"))
-    return next((ranks for ranks in found if ranks is not None), None)
+    mesh, group = (ranks_of(name, arguments.get(name), draft) for name in ("device_mesh", "process_group"))
+    if mesh is not None and mesh.may_be_none and group is not None:
+        return replace(mesh, instead=group)
+    return mesh or group
 
 
 def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> None:
@@ -155,7 +158,8 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         draft.mesh, draft.group = text, None
         return text
     seen = [origin for origin in ranks.origins if not origin.is_none]
-    if strategy.meshes <= HYBRID and strategy.value is not None and is_beside_hybrids(seen, strategy.value, draft):
+    is_beside = strategy.value is not None and is_beside_hybrids(seen, strategy.value, draft)
+    if strategy.meshes <= HYBRID and is_beside and ranks.instead is None:
         draft.mesh, draft.mesh_is_optional, draft.group = ranks.text, ranks.may_be_none, None
         return ranks.text
     name = draft.fresh("mesh", "fsdp_mesh")
@@ -170,9 +174,19 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
                 draft.before.append(f"{name} = {text}")
                 text = name
             function, arguments = f"{text} or {function}", [which]
+            if ranks.instead is not None:
+                group, device = one_group(ranks.instead, draft), device_type(draft, ranks.instead.argument)
+                function = f"{text} or {draft.imported(SUPPORT, 'mesh_of_group')}"
+                arguments += [group, f'"{device}"']
+        elif ranks.instead is not None:
+            raise NotStatic("device_mesh or process_group, and a strategy with a mesh of its own")
     else:
         function, arguments = draft.imported(SUPPORT, "first_dimension"), [ranks.text]
     draft.before.append(draft.assigned(name, function, arguments))
+    if ranks.instead is not None and not strategy.meshes:
+        group = one_group(ranks.instead, draft)
+        line = f"{name} = {of_one_group(group, device_type(draft, ranks.instead.argument), draft)}"
+        draft.before.append(f"if {group} is not None:\n    {line}" if ranks.instead.may_be_none else line)
     draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     return name
 
