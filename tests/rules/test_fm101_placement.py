@@ -180,6 +180,28 @@ def test_strategy_that_is_a_parameter_stays_one() -> None:
     )
 
 
+REGISTRY = """\
+class Factory:
+    @staticmethod
+    def wrap(model, strategy: ShardingStrategy):
+        return FSDP(model, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+
+
+Factory.wrap(net, strategy=ShardingStrategy.FULL_SHARD)
+Factory.wrap(net, strategy=ShardingStrategy.NO_SHARD)
+"""
+
+
+@pytest.mark.parametrize("value", ['COMPONENTS = [Entity("fsdp", Factory.wrap)]', 'wrappers = {"fsdp": Factory.wrap}'])
+def test_any_strategy_can_be_passed_where_the_function_is_a_value(value: str) -> None:
+    head = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
+    closed = rewrite(head + REGISTRY).text
+    assert 'if strategy.name == "NO_SHARD":' in closed
+    after = rewrite(head + REGISTRY + value + "\n").text
+    assert "mesh = strategy_mesh(strategy.name)" in after
+    assert 'strategy.name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")' in after
+
+
 def test_strategy_in_a_constant() -> None:
     text = code(
         """

@@ -34,7 +34,8 @@ def step(net, batch):
 Equal norms for p = 1, 2, 3 (4.73994970 on both sides, torch 2.13). For the infinity norm, which fails on a rank
 with an empty shard, for a norm type that only run time knows, and for a model with ignored or offloaded parameters, a
 function of the support module is called, written for that case. Where the model runs between the backward and the
-clipping, it is resharded first: until then, `parameters()` of an FSDP2 model has copies without gradients.
+clipping, it is resharded first: until then, `parameters()` of an FSDP2 model has copies without gradients. What is not
+seen to be an FSDP model keeps its own method where it has one: XLA's wrapper computes a global norm of plain shards.
 
 ## References
 
@@ -49,7 +50,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text
+from codemods.reading.call_layout import broken_text, call_text, quoted_argument
 from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, any_clipper, clipper
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
@@ -132,12 +133,13 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         suffix, what = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()", function
     arguments = f",{gap or ' '}{ctx.quote_text(first, end - 1)}" if given else ""
     parameters = f"{'' if by_class else gap}{ctx.quote(found.model)}.parameters()"
-    edits = [Edit(start, end, call_text(ctx, call, function, f"{parameters}{arguments}", suffix))]
-    imports = [item]
     message = f"{_FUNCTION} becomes {what}"
     if ModelKind.FSDP not in found.held:
-        message = f"{message}, for an FSDP model: what `{model}` is, is not seen"
-        return Fix(edits, [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], imports)
+        text = _but_for_others(found, call, f"{function}({parameters}{arguments}){suffix}", ctx)
+        message = f"{message}, for an FSDP model: what `{model}` is, is not seen, and another's own method stays"
+        return Fix([Edit(start, end, text)], [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], [item])
+    edits = [Edit(start, end, call_text(ctx, call, function, f"{parameters}{arguments}", suffix))]
+    imports = [item]
     if clips_after_forward(call, found.model, ctx):
         reshard = ctx.named(Import(SUPPORT, "reshard_all"), call)
         edits.append(insertion(ctx, call, [f"{reshard.local}({ctx.quote(found.model)})"]))
@@ -148,6 +150,16 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         ignored = finding(CODE, level, ctx, found.attribute, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)
     return Fix(edits, [_becomes(found, ctx, message)], imports)
+
+
+def _but_for_others(found: Match, call: cst.Call, text: str, ctx: PlannedContext) -> str:
+    """The new call for an FSDP2 model, which has no such method; XLA's and fairscale's wrappers clip as before."""
+    model = ctx.quote(found.model)
+    own = f"{model}.{_FUNCTION}({', '.join(quoted_argument(ctx, argument) for argument in call.args)})"
+    parts = [own, f'if hasattr({model}, "{_FUNCTION}")', f"else {text}"]
+    written = broken_text(ctx, call, parts)
+    is_alone = isinstance(ctx.parent(call), (cst.Expr, cst.Assign, cst.Return)) or written.startswith("(")
+    return written if is_alone else f"({written})"
 
 
 def _kept_for_later(found: Match, ctx: PlannedContext) -> Fix:

@@ -423,6 +423,8 @@ def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
         seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in found} or {None}
     is_followed = None not in seen
     names = frozenset(n for n in seen if n is not None) if is_followed else frozenset(STRATEGIES)
+    if parameter is not None and _is_handed_on(draft):
+        names = frozenset(STRATEGIES)  # `Component("model", wrap, WrapConfig)`: a registry calls it with any
     text, key = ctx.quote(value), _key(ctx, _assigned_once(value, ctx))
     if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or _key(ctx, value) is not None):
         if ctx.same_meaning(key, draft.call):
@@ -434,6 +436,23 @@ def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
     surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
     name = f"{text}.name" if surely_given or _is_given(value, draft) else f"{text} and {text}.name"
     return _checked(Strategy(names, "**", name, value=value), draft)
+
+
+def _is_handed_on(draft: Draft) -> bool:
+    """Whether the wrapping function is used as a value, so that calls may pass what is not seen."""
+    scope = draft.file.scope(draft.call)
+    name = cst.ensure_type(scope, cst.FunctionDef).name.value
+    if any(_is_value(where, node) for where, node in draft.file.attributes(name)):
+        return True
+    names = ((where, node) for where in draft.file.files(name) for node in where.nodes(cst.Name))
+    return any(node.value == name and _is_value(where, node) for where, node in names)
+
+
+def _is_value(where: Context, node: cst.Name | cst.Attribute) -> bool:
+    holder = where.parent(node)
+    if isinstance(holder, cst.Arg):
+        return holder.value is node
+    return isinstance(holder, (cst.Assign, cst.DictElement, cst.Element, cst.Return))
 
 
 def _stored_origins(ctx: Context, attribute: str) -> list[Origin]:
