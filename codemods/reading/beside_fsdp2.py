@@ -6,9 +6,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Reference
+from codemods.api import Context, Edit, ModelKind, Reference
+from codemods.tables.names import PACKAGE
+
+from .enclosing import enclosing, is_self
+from .layout import removal
 
 _MODULE = "FSDPModule"
+_SHARD = "fully_shard"
 
 
 def without_own_branch(node: Reference, ctx: Context) -> Edit | None:
@@ -31,10 +36,62 @@ def without_own_branch(node: Reference, ctx: Context) -> Edit | None:
     return _branch(branch, ctx) if asked in others else None
 
 
+def answered(node: Reference, ctx: Context) -> Edit | None:
+    """What becomes of a test for FSDP1's class of a model that is FSDP2's already, and is False; None for any other.
+
+    It has to stay False: what it lets in is for FSDP1, and the program has its own for FSDP2.
+    """
+    holder = ctx.parent(node)
+    element = holder if isinstance(holder, cst.Element) else None
+    while isinstance(holder, (cst.Element, cst.Tuple)):
+        holder = ctx.parent(holder)
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    if not isinstance(call, cst.Call) or ctx.code(call.func) != "isinstance" or len(call.args) != 2:
+        return None
+    if not _is_of_fsdp2(call, ctx):
+        return None
+    if element is not None:
+        return _without(element, cst.ensure_type(ctx.parent(element), cst.Tuple), ctx)
+    branch = ctx.parent(call)
+    if isinstance(branch, cst.If) and branch.orelse is None and not isinstance(ctx.parent(branch), cst.If):
+        return removal(ctx, branch)
+    return Edit(*ctx.bare_span(call), "False")
+
+
+def _is_of_fsdp2(call: cst.Call, ctx: Context) -> bool:
+    """Whether no constructor call makes what a test asks, and the program's own `fully_shard` shards it."""
+    model = call.args[0].value
+    if ModelKind.FSDP in ctx.kinds(model):
+        return False
+    made = (origin for origin in ctx.origins(model) if isinstance(origin.node, cst.Call))
+    if any(origin.file.dotted(origin.node.func) in _SHARDING for origin in made if isinstance(origin.node, cst.Call)):
+        return True
+    return any(_asks_module(each, model, ctx) for each in ctx.nodes(cst.Call))
+
+
+_SHARDING = frozenset({f"{PACKAGE}.{_SHARD}", f"torch.distributed._composable.fsdp.{_SHARD}"})
+
+
+def _asks_module(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """`isinstance(model, FSDPModule)` of the same model: in the same function, or of `self.model` in the same class."""
+    if ctx.code(call.func) != "isinstance" or len(call.args) != 2:
+        return False
+    asked, kind = (argument.value for argument in call.args)
+    if ctx.code(asked) != ctx.code(model) or not _is_module(kind, ctx):
+        return False
+    owner = cst.ClassDef if isinstance(model, cst.Attribute) and is_self(model.value, ctx) else cst.FunctionDef
+    around = enclosing(ctx, model, owner)
+    return around is not None and enclosing(ctx, asked, owner) is around
+
+
 def _element(element: cst.Element, ctx: Context) -> Edit | None:
     classes = ctx.parent(element)
     if not isinstance(classes, cst.Tuple) or not any(_is_module(each.value, ctx) for each in classes.elements):
         return None
+    return _without(element, classes, ctx)
+
+
+def _without(element: cst.Element, classes: cst.Tuple, ctx: Context) -> Edit:
     kept = [ctx.quote(other.value) for other in classes.elements if other is not element]
     return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
 

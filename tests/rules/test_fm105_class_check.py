@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
+from ..helpers import check_marked, check_noop, check_transformed, code, rewrite, rewrite_files
 
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
 AFTER = "from torch.distributed.fsdp import FSDPModule, fully_shard\n\n\n"
@@ -347,3 +347,74 @@ def test_a_way_of_fsdp1_beside_one_of_another_model_stays() -> None:
             return use(FSDP(net), None)
         """
     assert "    elif isinstance(model, FSDPModule):\n        return model.two()\n" in rewrite(code(text)).text
+
+
+OF_FSDP2 = {
+    "made by fully_shard": (
+        """
+        from shard import shard
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def sample(net):
+            model = shard(net)
+            is_fsdp = isinstance(model, FSDP)
+            assert isinstance(model, (Net, FSDP))
+            return is_fsdp
+        """,
+        """
+        from shard import shard
+
+
+        def sample(net):
+            model = shard(net)
+            is_fsdp = False
+            assert isinstance(model, Net)
+            return is_fsdp
+        """,
+    ),
+    "asked for FSDP2's class beside it": (
+        """
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+
+            def step(self):
+                if isinstance(self.model, FSDPModule):
+                    self.model.set_is_last_backward(True)
+
+            def clip(self, norm):
+                if isinstance(self.model, FSDP):
+                    return self.model.clip_grad_norm_(norm)
+                return clip_dtensors(self.model, norm)
+        """,
+        """
+        from torch.distributed.fsdp import FSDPModule
+
+
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+
+            def step(self):
+                if isinstance(self.model, FSDPModule):
+                    self.model.set_is_last_backward(True)
+
+            def clip(self, norm):
+                return clip_dtensors(self.model, norm)
+        """,
+    ),
+}
+SHARD = "from torch.distributed.fsdp import fully_shard\n\n\ndef shard(net):\n    return fully_shard(net)\n"
+OLD = HEAD + "import use\n\n\ndef old(net):\n    return FSDP(net)\n"
+
+
+@pytest.mark.parametrize(("before", "after"), OF_FSDP2.values(), ids=OF_FSDP2)
+def test_a_model_of_the_programs_own_fsdp2_stays_out_of_what_is_for_fsdp1(before: str, after: str) -> None:
+    result = rewrite_files({"use.py": code(before), "shard.py": SHARD, "old.py": OLD})
+    assert "return fully_shard(net)" in result.after["old.py"]
+    assert result.after["use.py"].strip() == code(after).strip()
+    assert ("FM105", Level.REVIEW) in {(f.rule, f.level) for f in result.report.findings if f.path.name == "use.py"}

@@ -32,6 +32,8 @@ def units(net):
 The same modules answer True. `isinstance(x, Block)` is now True for a sharded block as well, since it is no longer
 hidden in a wrapper. So `isinstance(x, Block) and not isinstance(x, FSDP)`, and `not isinstance(x, FSDP)` in the
 `check_fn` of activation checkpointing, lose the second half: it kept the wrapper out, and would keep the layer out.
+Asked of a model that the program shards by `fully_shard` itself, and wraps nowhere, the answer stays False: a test for
+`FSDPModule` would let FSDP2's models into what was written for FSDP1's.
 
 ## References
 
@@ -44,7 +46,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.beside_fsdp2 import without_own_branch
+from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.layout import removal
 from codemods.reading.module_type import module_type, union_without
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -67,6 +69,10 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if beside is not None:
         message = "what is asked of FSDP1's class goes: the program has a way of its own for FSDP2's beside it"
         return Fix([beside], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    no = answered(found, ctx) if ctx.fsdp1(found) == WRAPPER else None
+    if no is not None:
+        message = "FSDP1's class is asked of a model that the program shards by fully_shard itself: the answer stays no"
+        return Fix([no], [finding(CODE, Level.REVIEW, ctx, found, message)])
     asking = _asking_alone(found, ctx)
     if asking is not None and _takes_off(asking, ctx):
         message = "an FSDP2 model has no wrapper to take off"
