@@ -295,6 +295,9 @@ class Context(Source, Protocol):
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         """What the value of an expression can be, as far as wrapping is concerned."""
 
+    def holds_parts(self, node: cst.BaseExpression) -> bool:
+        """Whether a part of the model that an expression holds may be wrapped here, whatever the model itself is."""
+
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 

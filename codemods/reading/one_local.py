@@ -36,12 +36,13 @@ def local_of(held: frozenset[ModelKind], node: cst.Attribute, ctx: Context) -> L
     name = next((name for name in _NAMES if name not in taken), None)
     if name is None:
         return None
-    is_any = held <= {ModelKind.FSDP, ModelKind.DDP}
+    is_wrapped = held <= {ModelKind.FSDP, ModelKind.DDP}
     blocks = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IndentedBlock)]
     for block in reversed(blocks[: blocks.index(function.body) + 1]):
         inside = set(ctx.inside(block))
         own = tuple(use for use in uses if use in inside)
         statement = _statement_in(block, own[0], ctx)
+        is_any = is_wrapped and not any(_is_asked_about(use, statement, ctx) for use in own)
         if len(own) > 1 and (is_any or _always_reads(statement, own[0], ctx)):
             return Local(name, statement, own)
     return None
@@ -53,6 +54,21 @@ def _is_same(each: cst.Attribute, node: cst.Attribute, function: cst.FunctionDef
     return not isinstance(ctx.parent(each), cst.AssignTarget) and {ModelKind.FSDP, ModelKind.DDP} <= ctx.kinds(
         each.value
     )
+
+
+def _is_asked_about(use: cst.Attribute, statement: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a condition in the statement asks something of the model first: `if model is not None:`."""
+    asked = ctx.code(use.value)
+    for outer in ctx.ancestors(use):
+        if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and use not in ctx.inside(outer.test):
+            if any(isinstance(each, cst.Name) and each.value == asked for each in ctx.inside(outer.test)):
+                return True
+        if isinstance(outer, cst.BooleanOperation) and use not in ctx.inside(outer.left):
+            if any(isinstance(each, cst.Name) and each.value == asked for each in ctx.inside(outer.left)):
+                return True
+        if outer is statement:
+            return False
+    return False
 
 
 def _is_attribute(name: cst.Name, ctx: Context) -> bool:

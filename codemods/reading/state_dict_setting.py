@@ -62,7 +62,7 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
         read = where.parent(function)
         if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
             continue
-        if function.attr.value == "load_state_dict" and ModelKind.FSDP not in where.kinds(function.value):
+        if function.attr.value == "load_state_dict" and not is_gathered(function.value, read, where):
             continue  # it stays as it is: what is not seen to be wrapped is loaded as a whole, whatever is set
         setting = setting_of(read, where)
         if setting is None and not _is_the_same_without(read, where, call, ctx):
@@ -115,5 +115,18 @@ def depends_on_setting(call: cst.Call, ctx: Context) -> bool:
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _METHODS:
         return False
     owner = call.func.value
-    held = ctx.kinds(owner)
-    return ModelKind.FSDP in held or (ModelKind.UNKNOWN in held and not words(last_name(owner)) & _OTHER)
+    if is_gathered(owner, call, ctx):
+        return True
+    return ModelKind.UNKNOWN in ctx.kinds(owner) and not words(last_name(owner)) & _OTHER
+
+
+def is_gathered(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
+    """Whether FSDP1 made the state dict of a model whole: the model is wrapped, or parts of it are.
+
+    A model of which the program set the kind of state dict right above is one of those.
+    """
+    if ModelKind.FSDP in ctx.kinds(model) or ctx.holds_parts(model):
+        return True
+    setting = set_above(call, ctx)
+    given = setting.args[0].value if setting is not None and setting.args else None
+    return given is not None and ctx.code(given) == ctx.code(model) and ctx.same_meaning(given, call)

@@ -13,7 +13,7 @@ from typing import cast
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Import, ModelKind, Options, Origin, Reference, Wrapping
+from codemods.api import SUPPORT, Context, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.reading.plain_objects import is_plain_self
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
@@ -30,6 +30,7 @@ from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
+from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
 from .sites import WrapFacts
 from .source import ParsedSource
@@ -84,6 +85,11 @@ class ProgramModel:
         users = [each for each in together if path in _loaded(each, self._graph)]
         scripts = [each for each in users if not self.is_imported(each)] or users
         return frozenset(chain.from_iterable(_loaded(each, self._graph) for each in scripts))
+
+    @cached_property
+    def parts_wrapped(self) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
+        """The calls that wrap a part of something, and of what."""
+        return parts_wrapped(self.wrapping.own)
 
     def is_imported(self, path: Path) -> bool:
         """Whether another file can import this one."""
@@ -172,6 +178,30 @@ class FileContext(ParsedSource):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
         return _but_fsdp(held) if tested is not None else held
+
+    def holds_parts(self, node: cst.BaseExpression) -> bool:
+        return holds_parts(self, node)
+
+    @property
+    def parts_wrapped(self) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
+        """The calls of the program that wrap a part of something, and of what."""
+        return self._facts.parts_wrapped
+
+    @property
+    def loaded_with(self) -> Collection[Path]:
+        """The files that some script loads together with this one."""
+        return self._facts.running_with(self.path)
+
+    def comes_before(self, node: cst.CSTNode, file: Context, other: cst.CSTNode) -> bool:
+        """Whether `other`, in the same or another file, never ran when the program comes to `node`."""
+        tree = cast("FileContext", file).tree
+        is_on_another_way = self._facts.conditions.exclude(self.tree, node, tree, other)
+        return is_on_another_way or self._facts.order.precedes(self.tree, node, tree, other)
+
+    def lineage(self, file: Context, owner: cst.ClassDef) -> list[cst.ClassDef]:
+        """A class, and those of the program that it inherits from."""
+        bases = self._facts.values.objects.bases(cast("FileContext", file).tree, owner)
+        return [owner, *(base for _, base in bases)]
 
     @cached_property
     def given_to_wrapper(self) -> Mapping[str, Sequence[cst.BaseExpression]]:

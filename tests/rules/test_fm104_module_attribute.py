@@ -391,3 +391,26 @@ def test_a_choice_between_the_inner_module_and_the_module_is_none() -> None:
         "    else:\n        inner = model\n    return inner\n"
     )
     assert rewrite(HEAD + text).text.endswith("fully_shard(net)\n    inner = model\n    return inner\n")
+
+
+GUARDED = """
+    {}
+        if isinstance(model, (DDP, FSDP)):
+            print(model.module.a)
+            print(model.module.b)
+"""
+
+
+@pytest.mark.parametrize("guard", ["if model is not None:", "for _ in loader:"])
+def test_what_may_not_be_wrapped_is_not_unwrapped_above_the_question(guard: str) -> None:
+    """`unwrap(None)` and `unwrap(plain)` raise: neither has a `.module`."""
+    head = BOTH[: BOTH.index("    {above}")]
+    text = head + GUARDED.format(guard).lstrip("\n") + BOTH[BOTH.index("\n\ndef main") :]
+    after = rewrite(code(text)).text
+    assert "        if isinstance(model, (DDP, FSDPModule)):\n            module = unwrap(model)\n" in after
+
+
+@pytest.mark.parametrize("flag", ["args.fsdp", "use_fsdp", "fsdp_kind is not None"])
+def test_the_choice_of_another_wrapper_without_fsdp_stays(flag: str) -> None:
+    line = f"    return model.net if {flag} else model.module.net\n"
+    assert rewrite(HEAD + line).text.endswith(line)

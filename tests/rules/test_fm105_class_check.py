@@ -203,6 +203,42 @@ def test_wrapper_that_was_left_out_is_no_object_of_its_own(before: str) -> None:
     assert f"    apply(model, {EXCLUSIONS[before]})\n" in result.text
 
 
+CHECK_FUNCTION = """
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net):
+    model = FSDP(net)
+
+    def check(module):
+        {}
+        return hasattr(module, "ckpt")
+
+    apply_activation_checkpointing({})
+"""
+
+
+@pytest.mark.parametrize("given", ["model, check_fn=check", "model, print, check"])
+def test_check_function_no_longer_leaves_the_layers_out(given: str) -> None:
+    """It left out FSDP1's wrappers; each sharded layer is an FSDPModule now, and none would be checkpointed."""
+    after = rewrite(code(CHECK_FUNCTION.format("if isinstance(module, FSDP):\n            return False", given))).text
+    assert '    def check(module):\n        return hasattr(module, "ckpt")\n' in after
+
+
+def test_check_function_with_one_condition() -> None:
+    text = CHECK_FUNCTION.format("print(module)", "model, check_fn=check")
+    text = text.replace('hasattr(module, "ckpt")', 'hasattr(module, "ckpt") and not isinstance(module, FSDP)')
+    assert '        return hasattr(module, "ckpt")\n' in rewrite(code(text)).text
+
+
+def test_other_functions_still_ask() -> None:
+    text = CHECK_FUNCTION.format(
+        "if isinstance(module, FSDP):\n            return False", "model, print, check_fn=print"
+    )
+    assert "if isinstance(module, FSDPModule):\n            return False\n" in rewrite(code(text)).text
+
+
 TAKEN_OFF = """
     def inner(mod):
         {} isinstance(mod, FSDP):
@@ -418,3 +454,22 @@ def test_a_model_of_the_programs_own_fsdp2_stays_out_of_what_is_for_fsdp1(before
     assert "return fully_shard(net)" in result.after["old.py"]
     assert result.after["use.py"].strip() == code(after).strip()
     assert ("FM105", Level.REVIEW) in {(f.rule, f.level) for f in result.report.findings if f.path.name == "use.py"}
+
+
+def test_more_than_a_look_inside_is_done_for_fsdp_too() -> None:
+    """Asked of DDP alone, what the branch does beside would be left out for FSDP2 without a word."""
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def tell(model):
+            if isinstance(model, (DDP, FSDP)):
+                print(model.module.width)
+
+
+        def main(net):
+            tell(FSDP(net))
+            tell(DDP(net))
+    """
+    assert "    if isinstance(model, (DDP, FSDPModule)):\n" in rewrite(code(text)).text

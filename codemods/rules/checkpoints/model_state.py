@@ -75,7 +75,7 @@ from codemods.reading.plain_objects import but_for_others, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.saves import may_alias
-from codemods.reading.state_dict_setting import is_kept_at_run_time, set_above
+from codemods.reading.state_dict_setting import is_gathered, is_kept_at_run_time, set_above
 from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
 from codemods.reading.state_dict_uses import is_described, is_filled_in_place
 from codemods.reading.summoned import is_summoned_no_more
@@ -114,7 +114,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if in_context:
         return Match(node, model, method) if is_kept_at_run_time(node, ctx) else None
     held = ctx.kinds(model)
-    if ModelKind.FSDP in held or (method == "state_dict" and is_inner_module(model, node, ctx)):
+    if is_gathered(model, node, ctx) or (method == "state_dict" and is_inner_module(model, node, ctx)):
         return Match(node, model, method)
     is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
     may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
@@ -172,9 +172,10 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
 
 def _edit(found: Match, ctx: PlannedContext) -> Fix:
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
-    if ModelKind.FSDP not in held and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
+    is_sharded = is_gathered(found.model, found.call, ctx)
+    if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
-    if ModelKind.FSDP not in held and not at_run_time:
+    if not is_sharded and not at_run_time:
         is_right = _is_right_sharded(found.call, ctx) or _is_way_without_fsdp(found.call, ctx)
         return Fix() if is_right else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):

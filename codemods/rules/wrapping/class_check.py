@@ -32,6 +32,7 @@ def units(net):
 The same modules answer True. `isinstance(x, Block)` is now True for a sharded block as well, since it is no longer
 hidden in a wrapper. So `isinstance(x, Block) and not isinstance(x, FSDP)`, and `not isinstance(x, FSDP)` in the
 `check_fn` of activation checkpointing, lose the second half: it kept the wrapper out, and would keep the layer out.
+So does `if isinstance(x, FSDP): return False` in the function that is passed as `check_fn`.
 Asked of a model that the program shards by `fully_shard` itself, and wraps nowhere, the answer stays False: a test for
 `FSDPModule` would let FSDP2's models into what was written for FSDP1's.
 
@@ -47,6 +48,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
+from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
 from codemods.reading.module_type import module_type, union_without
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -65,6 +67,10 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if excluded is not None:
         message = "the layer itself is sharded, there is no wrapper beside it to leave out"
         return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    asking = _asking_alone(found, ctx)
+    if asking is not None and _leaves_wrapper_out(asking, ctx):
+        message = "the layer itself is sharded, there is no wrapper beside it to leave out"
+        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     beside = without_own_branch(found, ctx) if ctx.fsdp1(found) == WRAPPER else None
     if beside is not None:
         message = "what is asked of FSDP1's class goes: the program has a way of its own for FSDP2's beside it"
@@ -73,7 +79,6 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     if no is not None:
         message = "FSDP1's class is asked of a model that the program shards by fully_shard itself: the answer stays no"
         return Fix([no], [finding(CODE, Level.REVIEW, ctx, found, message)])
-    asking = _asking_alone(found, ctx)
     if asking is not None and _takes_off(asking, ctx):
         message = "an FSDP2 model has no wrapper to take off"
         return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
@@ -150,10 +155,27 @@ def _other_wrappers(node: Reference, ctx: Context) -> Edit | None:
         return None
     if not isinstance(statement, (cst.While, cst.If)) or statement.test is not call:
         return None
-    if f"{ctx.code(call.args[0].value)}.module" not in ctx.code(statement.body):
+    if not _only_looks_inside(statement, call.args[0].value, ctx):
         return None
     kept = [ctx.quote(other.value) for other in classes.elements if other is not element]
     return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
+
+
+def _only_looks_inside(statement: cst.If | cst.While, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether all that is done is to go on with `m.module`, where without a wrapper it is `m` itself."""
+    name = ctx.code(model)
+    inside = " ".join(ctx.code(each).strip() for each in statement.body.body)
+    if f"{name}.module" not in inside:
+        return False
+    without = inside.replace(f"{name}.module", name)
+    if without == f"{name} = {name}" or isinstance(statement, cst.While):
+        return True
+    if isinstance(statement.orelse, cst.Else):
+        return without == " ".join(ctx.code(each).strip() for each in statement.orelse.body.body)
+    block = ctx.parent(statement)
+    following = block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
+    at = list(following).index(statement) + 1 if statement in following else len(following)
+    return statement.orelse is None and at < len(following) and without == ctx.code(following[at]).strip()
 
 
 def _exclusion(node: Reference, ctx: Context) -> Edit | None:
@@ -171,11 +193,40 @@ def _exclusion(node: Reference, ctx: Context) -> Edit | None:
     return Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
 
 
+def _leaves_wrapper_out(statement: cst.If | cst.While, ctx: Context) -> bool:
+    """`if isinstance(m, FSDP): return False` in what says which modules activation checkpointing is applied to."""
+    line = statement.body.body[0] if len(statement.body.body) == 1 else None
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else line
+    if not isinstance(small, cst.Return) or small.value is None or ctx.code(small.value) != "False":
+        return False
+    is_alone = statement.orelse is None and not isinstance(ctx.parent(statement), cst.If)
+    return isinstance(statement, cst.If) and is_alone and _is_check_function(statement, ctx)
+
+
+def _is_check_function(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether the function around is the `check_fn` of activation checkpointing."""
+    function = enclosing(ctx, node, cst.FunctionDef)
+    uses = ctx.references_to(function) if function is not None else ()
+    return any(_is_check_argument(where.parent(use), where) for where, use in uses)
+
+
+def _is_check_argument(argument: cst.CSTNode | None, ctx: Context) -> bool:
+    if not isinstance(argument, cst.Arg):
+        return False
+    if argument.keyword is not None:
+        return argument.keyword.value == "check_fn"
+    call = ctx.parent(argument)
+    is_applied = isinstance(call, cst.Call) and (ctx.dotted(call.func) or "").endswith(_APPLIES_CHECKPOINTS)
+    return isinstance(call, cst.Call) and is_applied and call.args.index(argument) == _CHECK_FN_AT
+
+
 def _picks_layers(module: cst.BaseExpression, inner: cst.BooleanOperation, ctx: Context) -> bool:
     """Whether a condition asks for the layer's class as well, or says what activation checkpointing is applied to."""
     for outer in ctx.ancestors(inner):
-        if isinstance(outer, cst.Arg) and outer.keyword is not None and outer.keyword.value == "check_fn":
+        if _is_check_argument(outer, ctx):
             return True
+    if _is_check_function(inner, ctx):
+        return True
     asked = _outermost(inner, ctx)
     return any(_is_layer_test(part, module, ctx) for part in _conjuncts(asked))
 
@@ -254,6 +305,9 @@ def _is_module_annotation(node: Reference, ctx: Context) -> bool:
 
 
 _OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
+_APPLIES_CHECKPOINTS = ".apply_activation_checkpointing"
+_CHECK_FN_AT = 2
+"""Where `apply_activation_checkpointing(model, checkpoint_wrapper_fn, check_fn)` takes it (torch 2.13)."""
 _OF_UNITS = frozenset({"no_sync"})
 """What becomes a call of `FSDPModule`'s own methods."""
 

@@ -31,7 +31,8 @@ def sample(net, batch):
 ## Fix safety
 
 Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
-`unwrap(model)` of the support module decides at run time, once in a function that asks several times.
+`unwrap(model)` of the support module decides at run time, once in a function that asks several times. Where a choice
+reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`) it is another wrapper's, and stays.
 
 ## References
 
@@ -81,6 +82,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         if not isinstance(call, cst.Call) or call.func is not node:
             return None
     elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_asked_for(node, ctx) or _is_own(node, ctx):
+        return None
+    elif node.attr.value == "module" and _is_on_other_way(node, ctx):
         return None
     held = ctx.kinds(node.value)
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
@@ -134,6 +137,27 @@ def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
         return _asks(test.left, node, ctx) or _asks(test.right, node, ctx)
     asked = f"hasattr({ctx.code(node.value)}, module)"
     return ctx.code(test).replace('"', "").replace("'", "") == asked
+
+
+def _is_on_other_way(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.module.net` of `model.net if fsdp is not None else model.module.net`: it is another wrapper's."""
+    inner: cst.CSTNode = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, cst.IfExp) and outer.orelse is inner:
+            (start, end), (first, last) = ctx.span(inner), (ctx.span(node.value)[1], ctx.span(node)[1])
+            is_same = ctx.code(outer.body) == ctx.text[start:first] + ctx.text[last:end]
+            return is_same and _says_fsdp(outer.test)
+        inner = outer
+    return False
+
+
+def _says_fsdp(test: cst.BaseExpression) -> bool:
+    """`use_fsdp`, `args.fsdp`, and `fsdp_config is not None`."""
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        asked = test.comparisons[0]
+        is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
+        return is_none and isinstance(asked.operator, cst.IsNot) and _says_fsdp(test.left)
+    return isinstance(test, (cst.Name, cst.Attribute)) and "fsdp" in words(last_name(test))
 
 
 def _is_on_ddp_way(node: cst.Attribute, ctx: Context) -> bool:

@@ -1,0 +1,121 @@
+"""Models that nothing wraps, and parts of which are: `self.block = FSDP(block)`, `model.blocks[i] = FSDP(block)`.
+
+FSDP1 gathered those parts in the state dict of the model around them as well; FSDP2 gives DTensors there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.plain_objects import is_plain_class
+from codemods.tables.names import WRAPPER
+
+if TYPE_CHECKING:
+    from .program_model import FileContext
+
+_DEPTH = 3
+"""How many models deep a wrapped part is looked for."""
+
+
+def parts_wrapped(files: Iterable[Context]) -> list[tuple[Context, cst.Call, cst.BaseExpression]]:
+    """The calls whose result becomes a part of something, and what that is: the `model` of `model.blocks[i] = …`."""
+    found = []
+    for file in files:
+        for node, name in file.references():
+            call = file.parent(node)
+            if name in {WRAPPER, "wrap"} and isinstance(call, cst.Call) and call.func is node:
+                found += [(file, call, owner) for owner in _owners(file, call)]
+    return found
+
+
+def _owners(file: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
+    """`model.encoder` and `model`, of `model.encoder.blocks[i] = FSDP(block)` and of `setattr(model.encoder, …)`."""
+    for node in file.ancestors(call):
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "setattr":
+            yield from _prefixes(node.args[0].value)
+            return
+        if isinstance(node, cst.Assign):
+            for target in node.targets:
+                if isinstance(target.target, (cst.Attribute, cst.Subscript)):
+                    yield from _prefixes(target.target.value)
+            return
+        if isinstance(node, (cst.BaseStatement, cst.BaseSmallStatement, cst.Lambda)):
+            return
+
+
+def _prefixes(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    while isinstance(expression, (cst.Attribute, cst.Subscript)):
+        yield expression
+        expression = expression.value
+    if isinstance(expression, cst.Name):
+        yield expression
+
+
+def holds_parts(file: FileContext, node: cst.BaseExpression) -> bool:
+    """Whether a part of a model may be wrapped by the time that the program comes to `node`."""
+    return any(
+        _is_around(file, node, where, call, owner)
+        for where, call, owner in file.parts_wrapped
+        if not file.comes_before(node, where, call) and _is_run(file, where, call)
+    )
+
+
+def _is_run(file: FileContext, where: Context, call: cst.Call) -> bool:
+    """Whether a script that loads this file calls the function that wraps, as far as calls of it are seen."""
+    callers = where.callers(call)
+    return not callers or any(caller.path in file.loaded_with for caller, _ in callers)
+
+
+def _is_around(
+    file: FileContext, node: cst.BaseExpression, where: Context, call: cst.Call, owner: cst.BaseExpression
+) -> bool:
+    own = enclosing(where, call, cst.ClassDef) if is_self(owner, where) else None
+    if own is not None:
+        return not is_plain_class(where, own) and _holds(file, node, own, _DEPTH)
+    made = {origin.node for origin in where.origins(owner) if isinstance(origin.node, cst.Call)}
+    return any(origin.node in made for origin in file.origins(node))
+
+
+def _holds(file: FileContext, node: cst.BaseExpression, wanted: cst.ClassDef, depth: int) -> bool:
+    """Whether an expression can be an object of a class, or of one that has an object of it as a part."""
+    if is_self(node, file):
+        around = enclosing(file, node, cst.ClassDef)
+        return around is not None and _is_or_has(file, file, around, wanted, depth)
+    return any(_makes(file, origin, wanted, depth) for origin in file.origins(node))
+
+
+def _makes(program: FileContext, origin: Origin, wanted: cst.ClassDef, depth: int) -> bool:
+    if not isinstance(origin.node, cst.Call):
+        return False
+    classes = origin.file.origins(origin.node.func)
+    return any(
+        isinstance(made.node, cst.ClassDef) and _is_or_has(program, made.file, made.node, wanted, depth)
+        for made in classes
+    )
+
+
+def _is_or_has(program: FileContext, file: Context, owner: cst.ClassDef, wanted: cst.ClassDef, depth: int) -> bool:
+    lineage = program.lineage(file, owner)
+    if any(_has_state_dict(each) for each in lineage):
+        return False  # its own, and not a module's
+    if wanted in lineage:
+        return True
+    if not depth or is_plain_class(file, owner):
+        return False
+    stored = [node for node in file.inside(owner) if isinstance(node, cst.Assign)]
+    return any(
+        isinstance(target.target, cst.Attribute)
+        and is_self(target.target.value, file)
+        and any(_makes(program, origin, wanted, depth - 1) for origin in file.origins(store.value))
+        for store in stored
+        for target in store.targets
+    )
+
+
+def _has_state_dict(owner: cst.ClassDef) -> bool:
+    return any(isinstance(node, cst.FunctionDef) and node.name.value == "state_dict" for node in owner.body.body)

@@ -1,0 +1,123 @@
+"""FM304: state dicts of models that nothing wraps, and parts of which are wrapped."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import rewrite, rewrite_files
+
+HEAD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 4)
+        self.blocks = nn.ModuleList([nn.Linear(4, 4)])
+
+    def shard(self):
+        self.head = FSDP(self.head)
+
+
+def save(model, path):
+    torch.save(model.state_dict(), path)
+
+
+"""
+READ = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+
+WRAPPED = [
+    "model = Model()\nmodel.shard()\nsave(model, 'a.pt')\n",
+    "model = Model()\nfor i, b in enumerate(model.blocks):\n    model.blocks[i] = FSDP(b)\nsave(model, 'a.pt')\n",
+    "model = Model()\nsetattr(model, 'head', FSDP(model.head))\nsave(model, 'a.pt')\n",
+]
+
+
+@pytest.mark.parametrize("text", WRAPPED)
+def test_the_model_around_wrapped_parts_is_read_whole(text: str) -> None:
+    assert f"torch.save({READ}, path)" in rewrite(HEAD + text).text
+
+
+def test_a_model_two_levels_up_is_read_whole() -> None:
+    text = """\
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = Model()
+
+
+model = Outer()
+model.model.shard()
+save(model, "a.pt")
+"""
+    assert READ in rewrite(HEAD + text).text
+
+
+def test_the_class_reads_its_own_state() -> None:
+    text = """\
+class Own(Model):
+    def save(self, path):
+        torch.save(self.state_dict(), path)
+
+
+model = Own()
+model.shard()
+model.save("a.pt")
+"""
+    assert READ.replace("model,", "self,") in rewrite(HEAD + text).text
+
+
+def test_what_was_set_for_the_model_is_what_it_is_read_with() -> None:
+    text = """\
+def keep(model):
+    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True))
+    return model.state_dict()
+
+
+model = Model()
+model.shard()
+keep(model)
+"""
+    after = rewrite(HEAD[: HEAD.index("def save")] + text).text
+    assert "return get_model_state_dict(" in after
+    assert "StateDictOptions(full_state_dict=True, cpu_offload=True)" in after
+
+
+NOT_WRAPPED = [
+    "model = Model()\nmodel.load_state_dict(torch.load('a.pt'))\nmodel.shard()\n",
+    "other = nn.Linear(1, 1)\ntorch.save(other.state_dict(), 'b.pt')\nmodel = Model()\nmodel.shard()\n",
+]
+
+
+@pytest.mark.parametrize("text", NOT_WRAPPED)
+def test_what_holds_no_wrapped_part_yet_stays(text: str) -> None:
+    line = next(line for line in text.splitlines() if "state_dict" in line)
+    assert line in rewrite(HEAD + text).text
+
+
+def test_the_way_without_fsdp_stays() -> None:
+    text = """\
+def main(args):
+    model = Model()
+    if args.fsdp:
+        model.shard()
+    if args.fsdp:
+        torch.save(model.state_dict(), "a.pt")
+    else:
+        torch.save(model.state_dict(), "b.pt")
+"""
+    after = rewrite(HEAD + text).text
+    assert f'torch.save({READ}, "a.pt")' in after
+    assert 'torch.save(model.state_dict(), "b.pt")' in after
+
+
+def test_a_script_that_does_not_wrap_stays() -> None:
+    evaluate = "import torch\nfrom model import Model\n\nmodel = Model()\nmodel.load_state_dict(torch.load('a.pt'))\n"
+    train = "from model import Model, save\n\nmodel = Model()\nmodel.shard()\nsave(model, 'a.pt')\n"
+    after = rewrite_files({"model.py": HEAD, "train.py": train, "evaluate.py": evaluate}).after
+    assert after["evaluate.py"] == evaluate
+    assert READ in after["model.py"]
