@@ -8,6 +8,7 @@ from codemods.api import Context
 from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place
+from codemods.reading.program import sets_attribute
 from codemods.reading.wrapped import is_on_another_way, wrapped_module
 
 
@@ -33,3 +34,22 @@ def _has_another_name(call: cst.Call, inner: str, ctx: Context) -> bool:
         return False
     names = {place(target.target) for target in assignment.targets}
     return None not in names and inner not in names
+
+
+def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
+    if sets_attribute(ctx, "module"):
+        return False
+    inner: cst.CSTNode = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asks(outer.test, node, ctx):
+            return True
+        inner = outer
+    return False
+
+
+def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _asks(test.left, node, ctx) or _asks(test.right, node, ctx)
+    asked = f"hasattr({ctx.code(node.value)}, module)"
+    return ctx.code(test).replace('"', "").replace("'", "") == asked

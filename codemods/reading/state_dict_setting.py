@@ -8,6 +8,7 @@ from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.optimizer_calls import arguments_of, function_of
+from codemods.reading.program import imports_wrapper
 from codemods.reading.state_dict_settings import context_of, default, settings
 from codemods.reading.words import last_name, words
 from codemods.tables.state_dicts import SET
@@ -125,7 +126,11 @@ def is_gathered(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool
 
     A model of which the program set the kind of state dict right above is one of those.
     """
-    if ModelKind.FSDP in ctx.kinds(model) or ctx.holds_parts(model):
+    if ModelKind.FSDP in ctx.kinds(model):
+        return True
+    # A load by what knows nothing of FSDP comes before the wrapping as a rule; where it does not, it raises.
+    is_load = isinstance(call.func, cst.Attribute) and call.func.attr.value == "load_state_dict"
+    if (not is_load or imports_wrapper(ctx)) and ctx.holds_parts(model):
         return True
     setting = set_above(call, ctx)
     given = setting.args[0].value if setting is not None and setting.args else None

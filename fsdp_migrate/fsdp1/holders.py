@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.api import Context, Origin
+from codemods.api import Context, ModelKind, Origin
 from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.plain_objects import is_plain_class
 from codemods.tables.names import WRAPPER
@@ -22,30 +22,30 @@ _DEPTH = 3
 """How many models deep a wrapped part is looked for."""
 
 
-def parts_wrapped(files: Iterable[Context]) -> list[tuple[Context, cst.Call, cst.BaseExpression]]:
-    """The calls whose result becomes a part of something, and what that is: the `model` of `model.blocks[i] = …`."""
-    found = []
+def parts_wrapped(files: Iterable[Context]) -> list[tuple[Context, cst.CSTNode, cst.BaseExpression]]:
+    """Where a wrapped module becomes a part of something, and of what: the `model` of `model.blocks[i] = …`."""
+    found: list[tuple[Context, cst.CSTNode, cst.BaseExpression]] = []
     for file in files:
-        for node, name in file.references():
-            call = file.parent(node)
-            if name in {WRAPPER, "wrap"} and isinstance(call, cst.Call) and call.func is node:
-                found += [(file, call, owner) for owner in _owners(file, call)]
+        for call in file.nodes(cst.Call):
+            if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
+                if _is_wrapped(file, call.args[2].value):
+                    found += [(file, call, owner) for owner in _prefixes(call.args[0].value)]
+        for store in file.nodes(cst.Assign):
+            parts = [t.target for t in store.targets if isinstance(t.target, (cst.Attribute, cst.Subscript))]
+            if parts and _is_wrapped(file, store.value):
+                found += [(file, store, owner) for part in parts for owner in _prefixes(part.value)]
     return found
 
 
-def _owners(file: Context, call: cst.Call) -> Iterator[cst.BaseExpression]:
-    """`model.encoder` and `model`, of `model.encoder.blocks[i] = FSDP(block)` and of `setattr(model.encoder, …)`."""
-    for node in file.ancestors(call):
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "setattr":
-            yield from _prefixes(node.args[0].value)
-            return
-        if isinstance(node, cst.Assign):
-            for target in node.targets:
-                if isinstance(target.target, (cst.Attribute, cst.Subscript)):
-                    yield from _prefixes(target.target.value)
-            return
-        if isinstance(node, (cst.BaseStatement, cst.BaseSmallStatement, cst.Lambda)):
-            return
+def _is_wrapped(file: Context, value: cst.BaseExpression) -> bool:
+    """Whether a value is a wrapped module, or holds what is wrapped right there: `nn.ModuleList(map(FSDP, nets))`."""
+    if isinstance(value, (cst.Name, cst.Attribute, cst.Call)) and ModelKind.FSDP in file.kinds(value):
+        return True
+    return any(_names_wrapper(file, node) for node in file.inside(value))
+
+
+def _names_wrapper(file: Context, node: cst.CSTNode) -> bool:
+    return isinstance(node, (cst.Name, cst.Attribute)) and file.fsdp1(node) in {WRAPPER, "wrap"}
 
 
 def _prefixes(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -65,18 +65,22 @@ def holds_parts(file: FileContext, node: cst.BaseExpression) -> bool:
     )
 
 
-def _is_run(file: FileContext, where: Context, call: cst.Call) -> bool:
+def _is_run(file: FileContext, where: Context, call: cst.CSTNode) -> bool:
     """Whether a script that loads this file calls the function that wraps, as far as calls of it are seen."""
     callers = where.callers(call)
     return not callers or any(caller.path in file.loaded_with for caller, _ in callers)
 
 
 def _is_around(
-    file: FileContext, node: cst.BaseExpression, where: Context, call: cst.Call, owner: cst.BaseExpression
+    file: FileContext, node: cst.BaseExpression, where: Context, call: cst.CSTNode, owner: cst.BaseExpression
 ) -> bool:
     own = enclosing(where, call, cst.ClassDef) if is_self(owner, where) else None
     if own is not None:
         return not is_plain_class(where, own) and _holds(file, node, own, _DEPTH)
+    is_same_class = enclosing(where, call, cst.ClassDef) is enclosing(file, node, cst.ClassDef)
+    if is_same_class and isinstance(node, cst.Attribute) and is_self(node.value, file):
+        if where.code(owner) == file.code(node):
+            return True
     made = {origin.node for origin in where.origins(owner) if isinstance(origin.node, cst.Call)}
     return any(origin.node in made for origin in file.origins(node))
 

@@ -14,6 +14,7 @@ from typing import cast
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Import, ModelKind, Options, Origin, Reference, Wrapping
+from codemods.reading.inner_module import is_asked_for
 from codemods.reading.plain_objects import is_plain_self
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
@@ -87,9 +88,10 @@ class ProgramModel:
         return frozenset(chain.from_iterable(_loaded(each, self._graph) for each in scripts))
 
     @cached_property
-    def parts_wrapped(self) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
-        """The calls that wrap a part of something, and of what."""
-        return parts_wrapped(self.wrapping.own)
+    def parts_wrapped(self) -> Sequence[tuple[Context, cst.CSTNode, cst.BaseExpression]]:
+        """Where a wrapped module becomes a part of something, and of what."""
+        own = (file for file in self.wrapping.naming if file.path not in self.wrapping.foreign)
+        return parts_wrapped(own)
 
     def is_imported(self, path: Path) -> bool:
         """Whether another file can import this one."""
@@ -160,6 +162,8 @@ class FileContext(ParsedSource):
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
         tested = class_test(self, node)
         if isinstance(node, cst.Attribute) and node.attr.value == "module":
+            if is_asked_for(node, self):
+                return frozenset({ModelKind.OTHER})  # no FSDP2 model comes there: it has no such attribute
             if tested is None:
                 tested = class_test(self, node.value)  # what is asked is the model itself
             if self.kinds(node.value) == {ModelKind.DDP}:
@@ -183,8 +187,8 @@ class FileContext(ParsedSource):
         return holds_parts(self, node)
 
     @property
-    def parts_wrapped(self) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
-        """The calls of the program that wrap a part of something, and of what."""
+    def parts_wrapped(self) -> Sequence[tuple[Context, cst.CSTNode, cst.BaseExpression]]:
+        """Where the program makes a wrapped module a part of something, and of what."""
         return self._facts.parts_wrapped
 
     @property

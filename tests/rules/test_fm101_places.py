@@ -700,14 +700,27 @@ def test_model_that_is_wrapped_again() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("FSDP(FSDP(net))", "fully_shard(net)"),
-        ("FSDP(module=FSDP(net, use_orig_params=True), use_orig_params=True)", "fully_shard(net)"),
+        ("FSDP(FSDP(net))", "fully_shard(net, reshard_after_forward=True)"),
+        (
+            "FSDP(module=FSDP(net, use_orig_params=True), use_orig_params=True)",
+            "fully_shard(net, reshard_after_forward=True)",
+        ),
     ],
 )
 def test_wrapper_of_the_same_arguments_around_a_wrapper(before: str, after: str) -> None:
-    """The unit around held no parameter, and `fully_shard` raises for a module that is sharded."""
+    """The unit around held no parameter, and `fully_shard` raises for a module that is sharded.
+
+    It was the root, which FSDP1 does not free after forward; the inner one was freed.
+    """
     result = rewrite(f"{BEFORE}def shard(net):\n    return {before}\n")
     assert result.text == f"{AFTER}def shard(net):\n    return {after}\n"
+
+
+def test_wrapper_around_a_wrapper_that_frees_nothing() -> None:
+    given = "sharding_strategy=ShardingStrategy.SHARD_GRAD_OP"
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
+    result = rewrite(f"{head}def shard(net):\n    return FSDP(FSDP(net, {given}), {given})\n")
+    assert "    return fully_shard(net, reshard_after_forward=False)\n" in result.text
 
 
 def test_wrap_around_wrap() -> None:

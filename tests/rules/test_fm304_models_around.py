@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import rewrite, rewrite_files
+from ..helpers import code, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -121,3 +121,68 @@ def test_a_script_that_does_not_wrap_stays() -> None:
     after = rewrite_files({"model.py": HEAD, "train.py": train, "evaluate.py": evaluate}).after
     assert after["evaluate.py"] == evaluate
     assert READ in after["model.py"]
+
+
+SOLVER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Solver:
+    def __init__(self, model, names):
+        self.model = model
+        for name in names:
+            part = shard(getattr(self.model, name))
+            setattr(self.model, name, part)
+
+    def load(self, state):
+        if hasattr(self.model, "module"):
+            self.model.module.load_state_dict(state)
+        else:
+            self.model.load_state_dict(state)
+
+    def save(self, path):
+        torch.save(self.model.state_dict(), path)
+
+
+def shard(module):
+    return FSDP(module)
+
+
+def main(net, names, path):
+    solver = Solver(net, names)
+    solver.load(torch.load(path))
+    solver.save(path)
+"""
+
+
+def test_parts_that_a_helper_wraps() -> None:
+    after = rewrite(SOLVER).text
+    assert f"torch.save({READ.replace('model,', 'self.model,')}, path)" in after
+    assert (
+        "            self.model.module.load_state_dict(state)\n        else:\n            set_model_state_dict("
+        in after
+    )
+
+
+def test_an_fsdp2_model_has_no_module_to_be_asked_for() -> None:
+    """It takes the other way now; the way of DDP stays what it was."""
+    text = """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def save(model, path):
+            if hasattr(model, "module"):
+                torch.save(model.module.state_dict(), path)
+            else:
+                torch.save(model.state_dict(), path)
+
+
+        def main(net, path, sharded):
+            save(FSDP(net) if sharded else DDP(net), path)
+    """
+    after = rewrite(code(text)).text
+    assert "torch.save(model.module.state_dict(), path)" in after
+    assert "torch.save(whole_state_dict(model), path)" in after

@@ -48,6 +48,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
@@ -81,7 +82,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         call = ctx.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
             return None
-    elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_asked_for(node, ctx) or _is_own(node, ctx):
+    elif isinstance(ctx.parent(node), cst.AssignTarget) or is_asked_for(node, ctx) or _is_own(node, ctx):
         return None
     elif node.attr.value == "module" and _is_on_other_way(node, ctx):
         return None
@@ -118,25 +119,6 @@ def _is_own(node: cst.Attribute, ctx: Context) -> bool:
     """`self.module` is a model's own: under FSDP1 its methods ran on the model inside of the wrapper."""
     owner = enclosing(ctx, node, cst.ClassDef) if node.attr.value == "module" and is_self(node.value, ctx) else None
     return owner is not None and not any(ctx.fsdp1(base.value) == WRAPPER for base in owner.bases)
-
-
-def _is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
-    if sets_attribute(ctx, "module"):
-        return False
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asks(outer.test, node, ctx):
-            return True
-        inner = outer
-    return False
-
-
-def _asks(test: cst.BaseExpression, node: cst.Attribute, ctx: Context) -> bool:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _asks(test.left, node, ctx) or _asks(test.right, node, ctx)
-    asked = f"hasattr({ctx.code(node.value)}, module)"
-    return ctx.code(test).replace('"', "").replace("'", "") == asked
 
 
 def _is_on_other_way(node: cst.Attribute, ctx: Context) -> bool:

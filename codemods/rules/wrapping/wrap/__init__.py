@@ -148,6 +148,9 @@ def propose(
         return Proposal(Emission.SKIP, str(unknown), reads)
     except NotStatic as undecided:
         return Proposal(Emission.SUPPORT, str(undecided), reads, relocations=moved)
+    is_kept = not {"reshard_after_forward", "**"} & {*made.common_kwargs, *made.root_kwargs}
+    if is_kept and _is_inner(call, ctx) and not _has_other_root(call, ctx):
+        made.root_kwargs["reshard_after_forward"] = "True"  # FSDP1 kept the root, which was the unit around
     return Proposal(Emission.NATIVE, "", reads, made, moved)
 
 
@@ -184,10 +187,30 @@ def _is_wrapped_already(call: cst.Call, ctx: Context) -> bool:
     return all(isinstance(node, cst.Call) and node is not call and is_constructor(where, node) for where, node in made)
 
 
-def _collapsed(call: cst.Call, inner: cst.Call, ctx: Context) -> Fix:
-    """The unit around held no parameter of its own: the inner one had taken them all."""
+def _is_inner(call: cst.Call, ctx: Context) -> bool:
+    """Whether another constructor call around this one has the same arguments: `wrap(wrap(module))`."""
+    argument = ctx.parent(call)
+    outer = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(outer, cst.Call) and same_unit_inside(ctx, outer) is call
+
+
+def _has_other_root(call: cst.Call, ctx: Context) -> bool:
+    """Whether the function wraps once what may be the model around: the root is that, and frees what is in it."""
+    others = (each for each in ctx.calls(ctx.scope(call)) if each is not call and is_constructor(ctx, each))
+    return any(not _is_inner(each, ctx) and same_unit_inside(ctx, each) is None for each in others)
+
+
+def _collapsed(call: cst.Call, inner: cst.Call, ctx: PlannedContext) -> Fix:
+    """The unit around held no parameter of its own: the inner one had taken them all, and was not the root.
+
+    FSDP1 freed it after forward for that, where it keeps a root (measured on torch 2.13).
+    """
     message = "of two constructor calls around one module with the same arguments the inner one stays"
-    return Fix([Edit(*ctx.bare_span(call), ctx.quote(inner))], [finding(CODE, Level.REWRITTEN, ctx, call, message)])
+    level, hint = Level.REWRITTEN, ""
+    if ctx.plan.emission(inner) is Emission.SUPPORT:
+        level, hint = Level.REVIEW, "model.set_reshard_after_forward(True) (torch >= 2.8) frees it as before"
+        message += "; without a model around it that is sharded, it is kept until backward, and was freed after forward"
+    return Fix([Edit(*ctx.bare_span(call), ctx.quote(inner))], [finding(CODE, level, ctx, call, message, hint)])
 
 
 def _refused(outcome: Fix) -> Fix:
