@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.plain_objects import is_plain_class
+from codemods.reading.plain_objects import is_plain_class, may_be_plain
 from codemods.tables.names import WRAPPER
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def _prefixes(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def holds_parts(file: FileContext, node: cst.BaseExpression) -> bool:
     """Whether a part of a model may be wrapped by the time that the program comes to `node`."""
+    if may_be_plain(file, node):
+        return False  # an object of the program's own, whose `state_dict` is its own
     return any(
         _is_around(file, node, where, call, owner)
         for where, call, owner in file.parts_wrapped

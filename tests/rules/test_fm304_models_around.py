@@ -186,3 +186,24 @@ def test_an_fsdp2_model_has_no_module_to_be_asked_for() -> None:
     after = rewrite(code(text)).text
     assert "torch.save(model.module.state_dict(), path)" in after
     assert "torch.save(whole_state_dict(model), path)" in after
+
+
+def test_an_object_that_holds_a_model_and_is_none() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class State:
+            def __init__(self, model):
+                self.model = model
+
+            def state_dict(self):
+                return {"steps": 1}
+
+
+        def main(net):
+            state = State(net)
+            state.model = FSDP(state.model)
+            return state.state_dict()
+    """
+    assert "return state.state_dict()\n" in rewrite(code(text)).text
