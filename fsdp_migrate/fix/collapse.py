@@ -62,7 +62,7 @@ def _same(choice: _Choice, file: Context, made: Collected) -> cst.BaseExpression
 
 def _became_same(one: cst.BaseExpression, other: cst.BaseExpression, file: Context, made: Collected) -> bool:
     """Whether two expressions that differed say the same now."""
-    if file.code(one) == file.code(other):
+    if _tree(file.code(one)) == _tree(file.code(other)):
         return False
     meaning = _meaning(one, file, made)
     return bool(meaning) and meaning == _meaning(other, file, made)
@@ -71,10 +71,13 @@ def _became_same(one: cst.BaseExpression, other: cst.BaseExpression, file: Conte
 def _meaning(node: cst.BaseExpression, file: Context, made: Collected) -> str:
     """The new text of an expression, whatever its layout; "" where it has none."""
     try:
-        text = part(file.path, file.text, made.wanted[file.path].edits, *file.span(node))
-        return ast.dump(ast.parse(f"({text})", mode="eval"))
+        return _tree(part(file.path, file.text, made.wanted[file.path].edits, *file.span(node)))
     except (Overlap, SyntaxError):
         return ""
+
+
+def _tree(text: str) -> str:
+    return ast.dump(ast.parse(f"({text})", mode="eval"))
 
 
 def _conjuncts(node: cst.BaseExpression) -> list[cst.BaseExpression]:

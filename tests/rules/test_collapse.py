@@ -46,3 +46,17 @@ def test_test_around_a_choice() -> None:
     body = f"    if {test} and m.training:\n        print(m)\n"
     text = rewrite(f"{HEAD}def ask(net):\n    m = FSDP(net)\n{body}").text
     assert "    if (\n        isinstance(m, Net)\n    ) and m.training:" in text
+
+
+def test_two_spellings_of_one_value_are_the_users() -> None:
+    text = HEAD_OF_SPELLINGS + '    return "model" ".module" if model.module.ready else "model.module"\n'
+    assert '"model" ".module" if model.ready else "model.module"' in rewrite(text).text
+
+
+HEAD_OF_SPELLINGS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def use(net):
+    model = FSDP(net)
+"""
