@@ -528,3 +528,37 @@ def save(model, parts, {flag}):
 def test_the_way_on_which_a_flag_says_that_there_is_no_fsdp(flag: str, is_found: bool) -> None:
     found = [f.level for f in rewrite(FLAG.format(flag=flag)).findings if f.rule == "FM304"]
     assert found == ([Level.MANUAL] if is_found else [])
+
+
+FOREIGN = """\
+import torch
+from smdistributed.checkpoint import SmType, sm_state_dict_type
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, optimizer, path):
+    model = FSDP(net)
+    with {context}:
+        state = model.state_dict()
+        optim = FSDP.optim_state_dict(model, optimizer)
+    torch.save([state, optim], path)
+"""
+
+
+def test_state_dict_in_a_context_of_another_library() -> None:
+    """It says what the state dict is, for an FSDP that it has changed."""
+    context = "sm_state_dict_type(model, SmType.LOCAL)"
+    result = rewrite(FOREIGN.format(context=context))
+    assert f"    with {context}:\n" in result.text
+    assert "        state = model.state_dict()\n        optim = FSDP.optim_state_dict(model, optimizer)\n" in result.text
+    assert result.text.index("raise NotImplementedError") < result.text.index("model.state_dict()")
+    manual = {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
+    assert manual == {"FM303", "FM304"}
+
+
+@pytest.mark.parametrize("context", ["torch.profiler.record_function(model)", "timed(model)", "sm_state_dict_type(net)"])
+def test_state_dict_in_a_context_that_is_seen_or_is_not_given_the_model(context: str) -> None:
+    own = "\n\ndef timed(model):\n    return torch.profiler.record_function(model)\n"
+    result = rewrite(FOREIGN.format(context=context) + own)
+    assert "get_model_state_dict(model" in result.text
+    assert Level.MANUAL not in {finding.level for finding in result.findings}

@@ -46,6 +46,9 @@ module stand in for torch's where those would give something else:
 Torch puts the model's own DTensors into what it loads: a state dict that the program reads again, such as one for two
 models, is loaded as a `dict` of its own.
 
+A state dict in a context of another library that is given the model (`with sm_state_dict_type(model, kind):`) is
+reported, and raises: what it is under FSDP1 is for that library to decide, which knows nothing of FSDP2.
+
 The state dict of the module inside of the wrapper (`wrapped = FSDP(model)`, then `model.state_dict()`) is reported:
 FSDP1 gave this rank's flat pieces of what the root itself shards, and only the rest of it whole. Where one rank alone
 reads the state dict of an FSDP model the program raises: gathering it would wait for the others.
@@ -67,6 +70,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
+from codemods.reading.foreign_context import foreign_context
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
 from codemods.reading.one_process import may_run_alone
@@ -171,6 +175,9 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
 
 
 def _edit(found: Match, ctx: PlannedContext) -> Fix:
+    foreign = foreign_context(found.call, _WRAPPED.sub("", ctx.code(found.model)), ctx)
+    if foreign is not None:
+        return _in_foreign(found, foreign, ctx)
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
     if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
@@ -188,6 +195,17 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
+
+
+def _in_foreign(found: Match, context: cst.BaseExpression, ctx: PlannedContext) -> Fix:
+    """Another library's context may decide what the state dict is, and knows nothing of FSDP2."""
+    model = ctx.code(found.model)
+    message = f"{ctx.code(context)} is given the model, and may decide what {model}.{found.method} deals in"
+    hint = "see what it does for FSDP1; where it is nothing, move the state dict out of it, and run again"
+    return Fix(
+        findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)],
+        raises=[Raise(found.call, CODE, message, found.model)],
+    )
 
 
 def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:

@@ -89,6 +89,7 @@ import libcst as cst
 from codemods.api import Context, Fix, Level, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import enclosing
+from codemods.reading.foreign_context import foreign_context
 from codemods.reading.layout import removal
 from codemods.reading.one_rank import is_in_turn
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
@@ -137,6 +138,9 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
     given = arguments_of(call, name, ctx)
     if "optim" in given and is_plain_object(ctx, given["optim"].value):
         raise NotStatic("torch takes a torch.optim.Optimizer, and this is an object of the program's own around one")
+    foreign = foreign_context(call, ctx.code(given["model"].value), ctx) if "model" in given else None
+    if foreign is not None:
+        raise NotStatic(f"{ctx.code(foreign)} is given the model, and may decide what its state is")
     if name in READERS:
         return read(call, name, given, ctx)
     if name == "rekey_optim_state_dict":
