@@ -145,6 +145,9 @@ def rewrite_files(files: Mapping[str, str], options: Options | None = None, sett
     check_leftovers(first)
     broken = [finding for finding in second.findings if is_fsdp2_lint(finding) and finding.level is Level.MANUAL]
     assert not broken, "the result breaks FSDP2's contract"
+    if not any(finding.level is Level.MANUAL for finding in first.findings):
+        left = [finding for finding in second.findings if finding.level is Level.MANUAL]
+        assert not left, "what needed nobody is found again"
     return first
 
 

@@ -35,7 +35,7 @@ def leftovers(file: PlannedFile, made: Collected) -> Iterator[Fix]:
     for string, name in file.evaluated():
         if not rendered.keeps(file.span(string)):
             continue
-        if leftover.is_plain_data(name) and migrated:
+        if leftover.is_plain_data(name) and settings_stay:
             data.append((string, name))
         elif not (is_vocabulary(name) and migrated):
             # The rest of the vocabulary is imported from the support module then, under the same names.

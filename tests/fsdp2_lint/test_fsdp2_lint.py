@@ -19,6 +19,24 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 RIGHT = [
     """
+    def wrap(model, use_fsdp=True, kind="sharded"):
+        if not use_fsdp:
+            return model
+        if kind == "sharded":
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+        return model
+
+
+    def main(net, other):
+        optimizer = torch.optim.AdamW(net.parameters())
+        net = wrap(net, use_fsdp=False)
+        other_optimizer = torch.optim.AdamW(other.parameters())
+        other = wrap(other, kind="whole")
+        return net, optimizer, other, other_optimizer
+    """,
+    """
     from torchao import float8
 
 
@@ -301,6 +319,23 @@ WRONG = [
             return optimizer
         """,
         ("FM502", 13),
+    ),
+    (
+        """
+        def shard(model, use_fsdp):
+            if not use_fsdp:
+                return
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+
+
+        def main(model):
+            optimizer = torch.optim.AdamW(model.parameters())
+            shard(model, use_fsdp=True)
+            return optimizer
+        """,
+        ("FM502", 15),
     ),
     (
         """

@@ -1011,3 +1011,27 @@ def test_an_optimizer_that_lives_on_is_not_left_behind(argument: str, below: str
         f"    model = FSDP(net, {argument})\n{below}    return model, optimizer\n"
     )
     assert "FM405" in {rule for rule, _, _ in rewrite(HEAD + text).summary}
+
+
+def test_an_optimizer_above_a_call_that_wraps_nothing_stays() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def wrap(model, use_fsdp=True):
+            if not use_fsdp:
+                return model
+            return FSDP(model)
+
+
+        def main(net, other):
+            optimizer = torch.optim.AdamW(net.parameters())
+            plain = wrap(net, use_fsdp=False)
+            return plain, optimizer, wrap(other)
+        """
+    )
+    assert rewrite(text).text == text.replace("FSDP(model)", "fully_shard(model)").replace(
+        "FullyShardedDataParallel as FSDP", "fully_shard"
+    )

@@ -11,6 +11,7 @@ from codemods.api import Context
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
 from codemods.reading.places import base, meets, place, reads
+from codemods.reading.told_ways import can_come
 from codemods.reading.wrapped import wrapped_place
 
 from .references import PrewrapReference, references_above
@@ -148,7 +149,7 @@ def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context
     name, _, rest = model.partition(".")
     for where, caller, argument in ctx.passed_to(site, name):
         outer = base(argument)
-        if outer is not None:
+        if outer is not None and can_come(ctx, site, caller):
             yield where, caller, f"{outer}.{rest}" if rest else outer
     if rest and name == "self":
         for where, caller in ctx.callers(site):
