@@ -218,9 +218,9 @@ class Callers:
 
     def _all_targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
         found = self._seen_targets(tree, callee)
-        if isinstance(callee, cst.Attribute) and self._values.solver.decide(
-            lambda: not self._seen_targets(tree, callee), False
-        ):
+        if not isinstance(callee, cst.Attribute) or self._values.program.symbols.dotted(tree, callee) is not None:
+            return found  # `torch.load(path)` is no method of the program's that is called `load`
+        if self._values.solver.decide(lambda: not self._seen_targets(tree, callee), False):
             # The receiver is not known: a method name that only one class of the program defines is enough.
             return [*found, *self.only_method(callee.attr.value)]
         return found

@@ -461,6 +461,59 @@ trained(
 
 trained("frozen, and an optimizer of all", FROZEN)
 
+# Roots that hold nothing to train, or nothing at all
+
+trained(
+    "a root whose own parameters are frozen",
+    f"""
+    net = Plain()
+    net.inp.requires_grad_(False)
+    net.out.requires_grad_(False)
+    model = FSDP(net, {BLOCKS})
+    """,
+    "torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1, weight_decay=0.5)",
+)
+trained(
+    "a root without parameters of its own",
+    "model = FSDP(torch.nn.Sequential(Block(8), Block(8)), auto_wrap_policy=ModuleWrapPolicy({Block}))",
+)
+trained(
+    "a dict of modules as a root, which has no forward",
+    "model = FSDP(Net(), use_orig_params=True)",
+    above="""
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            parts = nn.ModuleDict({"first": Block(8), "second": Block(8)})
+            self.parts = FSDP(parts, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+            self.out = nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.out(self.parts["second"](self.parts["first"](x)))
+    """,
+)
+row(
+    "a frozen model beside a trained one",
+    f"""
+    def main(batches):
+        net = Plain()
+        teacher = deepcopy(net).requires_grad_(False)
+        teacher = FSDP(teacher, {BLOCKS})
+        model = FSDP(net, {BLOCKS})
+        optimizer = {ADAMW}
+        losses = []
+        for x in batches:
+            with torch.no_grad():
+                wanted = teacher(x)
+            loss = (model(x) - 2 * wanted).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return torch.nn.ModuleList([model, teacher]), losses
+    """,
+)
+
 # Shapes, dtypes and outputs
 
 trained(

@@ -37,6 +37,12 @@ CASES = [
         id="attribute",
     ),
     pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = net\n        self.load()\n        self.m = FSDP(self.m)\n"
+        "    def load(self):\n        ask(self.m)\n        torch.load(1)\n",
+        {"OTHER"},
+        id="before the wrap, in a method of the name of a library's function",
+    ),
+    pytest.param(
         "class T:\n    def __init__(self, m):\n        self.m = m\n    def f(self):\n        ask(self.m)\n"
         "class A(T):\n    def __init__(self):\n        super(A, self).__init__(FSDP(net))\n"
         "class B(T):\n    def __init__(self):\n        super(B, self).__init__(DDP(net))\n",

@@ -923,3 +923,33 @@ def test_a_context_around_a_method_that_gathers_two_calls_further_down_stays() -
     assert "return model_state_dict(self.model)" in sharded
     local = rewrite(code(text.replace("KIND", "LOCAL_STATE_DICT")))
     assert [f.rule for f in local.findings if f.level is Level.MANUAL] == ["FM301"]
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        (READING, "load_local_optim_state_dict(model, optimizer, saved[1])"),
+        (Options(), "optimizer.load_state_dict(refuse_flat_state(saved[1]))"),
+    ],
+)
+def test_local_optimizer_of_a_helper(options: Options, after: str) -> None:
+    """Which model an optimizer was made for is seen where the helper is called."""
+    text = code(
+        f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        def load(model, optimizer, path):
+            saved = torch.load(path)
+            with {_LOCAL}:
+                model.load_state_dict(saved[0])
+                optimizer.load_state_dict(saved[1])
+
+
+        def main(net, rank):
+            fsdp_model = FSDP(net)
+            load(fsdp_model, torch.optim.AdamW(fsdp_model.parameters()), f"{{rank}}.pt")
+        """
+    )
+    assert f"    {after}\n" in rewrite(text, options).text

@@ -562,3 +562,29 @@ def test_state_dict_in_a_context_that_is_seen_or_is_not_given_the_model(context:
     result = rewrite(FOREIGN.format(context=context) + own)
     assert "get_model_state_dict(model" in result.text
     assert Level.MANUAL not in {finding.level for finding in result.findings}
+
+
+def test_load_above_the_wrap_stays() -> None:
+    """Each rank reads its file before its device is set: a broadcast there would come from cuda:0 of every rank."""
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Trainer:
+            def __init__(self, model, rank, path):
+                self.model = model
+                if path:
+                    self.load(path)
+                torch.cuda.set_device(rank)
+                self.model = FSDP(self.model, device_id=torch.cuda.current_device())
+
+            def load(self, path):
+                self.model.load_state_dict(torch.load(path)["model"])
+        """
+    )
+    result = rewrite(text)
+    assert '        self.model.load_state_dict(torch.load(path)["model"])\n' in result.text
+    assert "broadcast" not in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}

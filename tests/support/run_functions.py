@@ -24,7 +24,11 @@ import torch.distributed.fsdp._fully_shard._fsdp_init as fsdp2_init
 import torch.distributed.fsdp._init_utils as fsdp1_init
 from torch import nn
 from torch.distributed.algorithms._comm_hooks import default_hooks
-from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -797,6 +801,21 @@ def each_group_loads_its_own() -> None:
     }
     support.load_full_state_dict(model, state)
     equal(state, support.full_state_dict(model))
+
+
+@check(world=4)
+def each_group_goes_on_with_its_own_optimizer() -> None:
+    """What FM303 writes for a model over a process group of its own, from what FSDP1 saved there."""
+    old, new = of_this_pair(FSDP1), of_this_pair(FSDP2)
+    model_state, optim_state = fsdp1_full(*old)
+    continue_training(*new, seed=2)  # so that nothing is right by itself
+    support.load_full_state_dict(new[0], model_state)
+    options = StateDictOptions(full_state_dict=True, strict=False)
+    set_optimizer_state_dict(*new, support.with_own_steps(optim_state), options=options)
+    equal(continue_training(*old, seed=1), continue_training(*new, seed=1))
+    rates = [None] * dist.get_world_size()
+    dist.all_gather_object(rates, new[1].param_groups[0]["lr"])
+    assert rates == [0.05, 0.05, 0.1, 0.1]
 
 
 @check()

@@ -99,7 +99,7 @@ def _loads(block: cst.With, model: cst.BaseExpression, ctx: Context) -> Iterator
             raise NotStatic(f"its body calls `{ctx.code(inner.func)}` of something else")
         if any(ctx.code(argument.value) == ctx.code(model) for argument in inner.args):
             raise NotStatic(f"its body passes `{ctx.code(model)}` to other code")
-        if owner is not None and _is_load(inner) and (is_of_model or _model_of(owner, inner, ctx) is not None):
+        if owner is not None and _is_load(inner) and (is_of_model or _model_of(owner, inner, model, ctx) is not None):
             yield inner
 
 
@@ -120,7 +120,7 @@ def _loads_beside(call: cst.Call, block: cst.With, ctx: Context) -> Iterator[cst
         if owner is None or not _is_load(load) or ctx.code(owner) not in saved:
             continue
         is_inside = any(isinstance(outer, cst.With) and _enters(outer, ctx) for outer in ctx.ancestors(load))
-        if not is_inside and _model_of(owner, load, ctx) is not None:
+        if not is_inside and _model_of(owner, load, call.args[0].value, ctx) is not None:
             yield load
 
 
@@ -142,20 +142,28 @@ def _loaded(load: cst.Call, function: str, model: cst.BaseExpression, ctx: Plann
     owner = cst.ensure_type(load.func, cst.Attribute).value
     given = [ctx.quote(owner)]
     if ctx.code(owner) != ctx.code(model):
-        given.insert(0, ctx.code(_model_of(owner, load, ctx) or model))
+        given.insert(0, ctx.code(_model_of(owner, load, model, ctx) or model))
     return call_text(ctx, load, function, ", ".join([*given, *(quoted_argument(ctx, each) for each in load.args)]))
 
 
-def _model_of(optimizer: cst.BaseExpression, load: cst.Call, ctx: Context) -> cst.BaseExpression | None:
-    """The model that an optimizer was made for: the context around it can name another one, which changed nothing."""
+def _model_of(
+    optimizer: cst.BaseExpression, load: cst.Call, model: cst.BaseExpression, ctx: Context
+) -> cst.BaseExpression | None:
+    """The model that an optimizer was made for: the context around it can name another one, which changed nothing.
+
+    Where that is out of sight, `model` of the context, if both come of one constructor call.
+    """
+    wrapped = {origin.node for origin in ctx.origins(model)}
     for origin in ctx.origins(optimizer):
-        if not isinstance(origin.node, cst.Call) or origin.file.path != ctx.path:
+        if not isinstance(origin.node, cst.Call):
             continue
-        for node in ctx.inside(origin.node):
-            if not isinstance(node, (cst.Name, cst.Attribute)):
+        for node in origin.file.inside(origin.node):
+            if not isinstance(node, (cst.Name, cst.Attribute)) or ModelKind.FSDP not in origin.file.kinds(node):
                 continue
-            if ModelKind.FSDP in ctx.kinds(node) and ctx.same_meaning(node, load):
+            if origin.file.path == ctx.path and ctx.same_meaning(node, load):
                 return node
+            if wrapped & {each.node for each in origin.file.origins(node)} - {None}:
+                return model
     return None
 
 
