@@ -34,7 +34,8 @@ def shard(model, config):
 ## Fix safety
 
 Nothing is changed. What counts is where the constructor call stands: in one branch of an `if`, a `match` or a table of
-functions whose other branch shards the same model with `fully_shard`, there or in a function that it calls. A script
+functions whose other branch shards the same model with `fully_shard`, there or in a function that it calls; or in a
+method that another class of the same base has with `fully_shard`. A script
 of FSDP1 beside an unrelated script of FSDP2 is rewritten as ever.
 
 ## References
@@ -110,6 +111,9 @@ class _Search:
         for chosen_by, others in _branches(ctx, site):
             if any(_shards(ctx, other, models, results) for other in others):
                 return KeepReason(ctx, chosen_by)
+        for base, where, method in _of_other_heirs(ctx, site):
+            if _shards(where, method.body, models, set()):  # what each returns is its own
+                return KeepReason(ctx, base)
         if depth == 0:
             return None
         for where, outer, handed in _uses(ctx, site, models, results):
@@ -117,6 +121,25 @@ class _Search:
             if found is not None:
                 return found
         return None
+
+
+def _of_other_heirs(
+    ctx: Context, site: cst.CSTNode
+) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
+    """The method around a place, as other classes of the same base have it, with the base."""
+    method = ctx.scope(site)
+    owner = ctx.scope(method) if isinstance(method, cst.FunctionDef) else None
+    if not isinstance(method, cst.FunctionDef) or not isinstance(owner, cst.ClassDef):
+        return
+    for base in owner.bases:
+        for where, definition in _definitions(ctx, base.value):
+            for other, used in where.references_to(definition):
+                heir = other.parent(other.parent(used) or used)
+                if not isinstance(heir, cst.ClassDef) or heir is owner:
+                    continue
+                for each in heir.body.body:
+                    if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:
+                        yield base.value, other, each
 
 
 def _shards(ctx: Context, branch: cst.CSTNode, models: set[str], results: set[str]) -> bool:

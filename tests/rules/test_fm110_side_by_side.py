@@ -48,6 +48,21 @@ UNRELATED = {
             fully_shard(teacher)
             return model
         """,
+    "classes of one base, of which one shards something else": """\
+        class Strategy:
+            pass
+
+
+        class Sharded(Strategy):
+            def wrap(self, model):
+                return FSDP(model)
+
+
+        class Other(Strategy):
+            def wrap(self, model, teacher):
+                fully_shard(teacher)
+                return model
+        """,
     "a script with two commands": """\
         def train(config):
             model = FSDP(build(config))
@@ -77,6 +92,22 @@ def test_fsdp2_elsewhere_does_not_keep_fsdp1(text: str) -> None:
 
 
 SWITCHES = {
+    "classes of one base": """\
+        class Strategy:
+            def wrap(self, model):
+                return model
+
+
+        class Sharded(Strategy):
+            def wrap(self, model):
+                wrapped = FSDP(model, use_orig_params=True)
+                return wrapped, StateDictType.FULL_STATE_DICT
+
+
+        class Sharded2(Strategy):
+            def wrap(self, model):
+                return [fully_shard(model)], None
+        """,
     "if and elif": """\
         def shard(model, strategy):
             if strategy == "fsdp":
