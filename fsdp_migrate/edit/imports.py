@@ -17,6 +17,7 @@ from codemods.tables.names import MANUAL_WRAPPING, PACKAGE, fsdp1_name, present_
 from .. import support
 from ..pyanalysis.depth import parse_safely
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
+from ..pyanalysis.flow import reaching
 from ..pyanalysis.scopes import Scope
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
@@ -87,14 +88,25 @@ def tidy(before: Tree, tree: Tree, wanted: Iterable[Import]) -> Tidied:
         name = _bound(alias)
         here = (_path_of(tree.scope_of[statement]), name)
         fsdp1 = fsdp1_name(_imported(statement, alias))
-        if here not in used and here in annotated:
+        is_used = here in used and not (fsdp1 is not None and _is_only_beside(tree, alias, name))
+        if not is_used and here in annotated:
             continue
-        if here not in used and (here in lost or fsdp1 is not None):
+        if not is_used and (here in lost or fsdp1 is not None):
             removals.setdefault(statement, []).append(alias)
         elif fsdp1 is not None and fsdp1 in MANUAL_WRAPPING and isinstance(statement, cst.ImportFrom):
             removals.setdefault(statement, []).append(alias)
             additions.add(Import(SUPPORT, fsdp1, "" if name == fsdp1 else name))
     return Tidied(before, tree, removals, _once(additions))
+
+
+def _is_only_beside(tree: Tree, alias: cst.ImportAlias, name: str) -> bool:
+    """Whether all that reads a name in a function has it from another import, in another branch."""
+    scope = tree.scope_of[alias]
+    bindings = scope.bindings.get(name, [])
+    if not isinstance(scope.node, cst.FunctionDef) or len(bindings) < 2:
+        return False
+    uses = [use for use in tree.names(name) if _is_use(tree, use) and tree.scope_of[use].lookup(name) is scope]
+    return not any(binding.node is alias for use in uses for binding in reaching(tree, use, name))
 
 
 def _once(additions: Collection[Import]) -> list[Import]:

@@ -1,4 +1,6 @@
-"""`mp = MixedPrecision(...)` of a function goes when the edits took its last use, and making it does nothing else."""
+"""`mp = MixedPrecision(...)` of a function goes when the edits took its last use; of `state = torch.load(path)`, whose
+call does more, the name alone.
+"""
 
 from __future__ import annotations
 
@@ -108,11 +110,18 @@ def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:
     line = file.parent(assignment) if assignment is not None else None
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    if isinstance(assignment, cst.Assign) and len(assignment.targets) == 1:
-        return line if _is_plain(file, assignment.value) else None
-    if isinstance(assignment, cst.AnnAssign) and assignment.target is target and assignment.value is not None:
-        return line if _is_plain(file, assignment.value) else None
-    return None
+    if isinstance(assignment, cst.AnnAssign) and assignment.target is not target:
+        return None
+    if isinstance(assignment, cst.Assign) and len(assignment.targets) != 1:
+        return None
+    value = assignment.value if isinstance(assignment, (cst.Assign, cst.AnnAssign)) else None
+    return line if value is not None and (isinstance(value, cst.Call) or _is_plain(file, value)) else None
+
+
+def _value(line: cst.CSTNode) -> cst.BaseExpression | None:
+    """What a statement assigns."""
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+    return small.value if isinstance(small, (cst.Assign, cst.AnnAssign)) else None
 
 
 def _target(line: cst.SimpleStatementLine) -> cst.Name:
@@ -156,8 +165,10 @@ _SETTINGS = frozenset(
 
 
 def _removals(file: Context, gone: Collection[cst.CSTNode]) -> list[Edit]:
-    """The edits that take statements away, and each `if` that only chose between them."""
-    left = dict.fromkeys(gone)
+    """The edits that take statements away, and each `if` that only chose between them; a call that does more stays."""
+    values = {line: value for line in gone if (value := _value(line)) is not None}
+    run = {line: value for line, value in values.items() if not _is_plain(file, value)}
+    left = dict.fromkeys(line for line in gone if line not in run)
     for line in [*left]:
         choice = _choice(file, line)
         while choice is not None and _is_emptied(file, choice, left):
@@ -167,7 +178,8 @@ def _removals(file: Context, gone: Collection[cst.CSTNode]) -> list[Edit]:
             choice = _choice(file, choice)
     if any(_is_alone(file, statement) for statement in left):
         return []
-    return [removal(file, statement) for statement in left]
+    unnamed = [Edit(file.span(line)[0], file.span(value)[0], "") for line, value in run.items()]
+    return [*unnamed, *(removal(file, statement) for statement in left)]
 
 
 def _choice(file: Context, statement: cst.CSTNode) -> cst.If | None:

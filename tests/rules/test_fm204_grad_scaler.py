@@ -128,3 +128,5 @@ def setup(net, fair):
     after = rewrite(text).text
     assert "    return model, torch.amp.GradScaler(enabled=False)\n" in after
     assert "        return model, ShardedGradScaler(enabled=True)\n" in after
+    assert "fairscale.optim.grad_scaler import ShardedGradScaler" in after
+    assert "sharded_grad_scaler import" not in after

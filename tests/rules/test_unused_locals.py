@@ -1,4 +1,4 @@
-"""Variables that only a rewritten construct read go with it, where making their value does nothing else."""
+"""Variables that only a rewritten construct read go with it; a call that makes the value is still made."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ STAYS = {
     "read in a function inside": (
         "keep = cfg.peft\ndef ask():\n    return keep\nmodel = FSDP(net, use_orig_params=keep)"
     ),
-    "a call": "keep = cfg.peft()\nmodel = FSDP(net, use_orig_params=keep)",
+    "an item": "keep = cfg[0]\nmodel = FSDP(net, use_orig_params=keep)",
     "a name given in an expression": "print(keep := cfg.peft)\nmodel = FSDP(net, use_orig_params=keep)",
     "of several": "keep, other = cfg.peft, 1\nmodel = FSDP(net, use_orig_params=keep)\nprint(other)",
     "a loop's": "for keep in (True, False):\n    print(cfg)\nmodel = FSDP(net, use_orig_params=keep)",
-    "one of its values is a call's": (
-        "keep = False\nif cfg.ask:\n    keep = ask()\nmodel = FSDP(net, use_orig_params=keep)"
-    ),
     "the branch of a condition that asks": (
         "keep = False\nif ask():\n    keep = True\nmodel = FSDP(net, use_orig_params=keep)"
     ),
@@ -63,6 +60,24 @@ def test_goes(body: str) -> None:
     assert rewrite(HEAD + function(body)).text.endswith(
         code("def wrap(net, cfg):\n    model = fully_shard(net)\n    return model\n")
     )
+
+
+RUNS = {
+    "a call": ("keep = cfg.peft()\nmodel = FSDP(net, use_orig_params=keep)", "cfg.peft()\nmodel = fully_shard(net)"),
+    "one of its values is a call's": (
+        "keep = False\nif cfg.ask:\n    keep = ask(\n        cfg\n    )\nmodel = FSDP(net, use_orig_params=keep)",
+        "if cfg.ask:\n    ask(\n        cfg\n    )\nmodel = fully_shard(net)",
+    ),
+    "with its type": (
+        "keep: bool = (cfg.peft())  # asks\nmodel = FSDP(net, use_orig_params=keep)",
+        "(cfg.peft())  # asks\nmodel = fully_shard(net)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "after"), RUNS.values(), ids=RUNS)
+def test_what_a_call_does_is_still_done(body: str, after: str) -> None:
+    assert rewrite(HEAD + function(body)).text.endswith(function(after))
 
 
 def test_what_another_function_calls_the_same_stays() -> None:
