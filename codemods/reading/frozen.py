@@ -29,8 +29,18 @@ def is_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
 
 
 def _wraps_frozen(ctx: Context, call: cst.Call) -> bool:
+    """A module that nothing else is done to: `net.add_adapter(lora)` gives one parameters that are trained."""
     module = wrapped_module(call)
-    return module is not None and ctx.code(module) in {ctx.code(frozen) for frozen in _frozen_in(ctx, call)}
+    if module is None or ctx.code(module) not in {ctx.code(frozen) for frozen in _frozen_in(ctx, call)}:
+        return False
+    name = ctx.code(module)
+    for other in ctx.calls(ctx.scope(call)):
+        method = other.func if isinstance(other.func, cst.Attribute) else None
+        if method is not None and ctx.code(_told(method.value)) == name and method.attr.value not in _KEEPS:
+            return False
+        if other is not call and any(ctx.code(argument.value) == name for argument in other.args):
+            return False
+    return True
 
 
 def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
@@ -81,6 +91,8 @@ def _told(module: cst.BaseExpression) -> cst.BaseExpression:
 
 
 _SAME = frozenset({"bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "to", "train"})
+_KEEPS = _SAME | {"load_state_dict", "named_parameters", "parameters", "requires_grad_"}
+"""Methods that give a module no parameter."""
 
 
 def _flag(ctx: Context, node: cst.CSTNode) -> str | None:

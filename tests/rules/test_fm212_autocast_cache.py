@@ -101,6 +101,25 @@ def test_of_frozen_parameters_nothing_is_kept(statement: str) -> None:
     assert 'torch.autocast("cuda", torch.bfloat16, cache_enabled=False):' in rewrite(text.format("")).text
 
 
+@pytest.mark.parametrize("statement", ["net.add_adapter(batches)", "other = adapted(net)", "net.requires_grad_(True)"])
+def test_of_what_is_frozen_and_added_to_copies_are_kept(statement: str) -> None:
+    text = code(
+        f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def score(net, batches, adapted):
+            net.requires_grad_(False)
+            {statement}
+            model = FSDP(net)
+            with torch.autocast("cuda", torch.bfloat16):
+                return [model(x) for x in batches]
+        """
+    )
+    assert "cache_enabled=False" in rewrite(text).text
+
+
 LOOP = "    for x in batches:\n        model(x).sum().backward()\n        optimizer.step()"
 GETS = {
     "a loop": ("with torch.autocast('cuda', torch.bfloat16):\n" + LOOP, "torch.bfloat16, cache_enabled=False)"),
