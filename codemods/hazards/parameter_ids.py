@@ -67,7 +67,8 @@ _LOADED = (
 )
 _SAVED = (
     "each rank has only its own part of the optimizer's state, flat in FSDP1 and DTensors in FSDP2",
-    "let all ranks call FSDP.optim_state_dict(model, optimizer), and one of them save that",
+    "let all ranks call get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True)) of"
+    " torch.distributed.checkpoint.state_dict, and one of them save that",
 )
 _ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
 

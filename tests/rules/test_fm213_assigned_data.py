@@ -111,6 +111,18 @@ def test_what_moves_the_parameter_raises(value: str) -> None:
     assert f"        if isinstance(p, DTensor):\n{raised}" in one_line(result.text)
 
 
+@pytest.mark.parametrize("value", ["p.data.unsqueeze(0)", "p.view(-1)", "p.data[:3]"])
+def test_what_gives_the_parameter_another_shape_raises(value: str) -> None:
+    """Written in place it would be broadcast into the old shape, or fail."""
+    text = HEAD + f"    for p in model.parameters():\n        p.data = {value}\n"
+    assert f"        p.data = {value}\n" in check_marked(text, "FM213", Level.MANUAL, "another shape").text
+
+
+def test_another_tensor_in_the_shape_of_the_parameter() -> None:
+    text = HEAD + "    for p in model.parameters():\n        p.data = x.view(p.shape)\n"
+    assert "        p.data.copy_(x.view(p.shape))\n" in rewrite(text).text
+
+
 def test_block_of_one_line_raises_where_it_is_run() -> None:
     text = "    for p in model.parameters():\n        if x: p.data = p.data.half()\n"
     raised = "        if x:\n            if isinstance(p, DTensor):\n                raise NotImplementedError("

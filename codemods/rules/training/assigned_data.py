@@ -58,9 +58,14 @@ _OF_OPTIMIZER = re.compile(r"""\w*optim\w*\.param_groups\b|\[["']params["']\]"""
 _FSDP1 = re.compile(r"FullyShardedDataParallel|distributed\.fsdp")
 _MOVES = re.compile(r"\.(to|cpu|cuda|float|half|bfloat16|double|type|contiguous|pin_memory)\([^()]*\)$")
 
+_RESHAPES = frozenset({"expand", "flatten", "narrow", "permute", "repeat", "reshape", "squeeze", "t", "transpose"})
+_RESHAPES |= {"unflatten", "unsqueeze", "view"}
+
 _DTENSOR = Import("torch.distributed.tensor", "DTensor")
 _MOVED = "a sharded parameter is moved or cast through .data, which an FSDP2 model does not follow"
 _EXCHANGED = "the data of a sharded parameter are exchanged for a tensor that is kept on it, which FSDP2 does not see"
+_RESHAPED = "a sharded parameter is given another shape through .data, which an FSDP2 model does not see"
+_BEFORE = "give it the shape before the model is sharded"
 _KEEP = "let mp_policy cast for the forward, so that the parameters themselves are the master weights"
 _HINT = "call model.to(...) where the whole model is meant, or cast it before it is sharded"
 
@@ -92,6 +97,8 @@ def edit(found: Match, ctx: Context) -> Fix:
         return _stopped(found, ctx, _MOVED, _HINT)
     if isinstance(found.value, cst.Attribute) and ctx.code(found.value.value) == param and value != f"{param}.grad":
         return _stopped(found, ctx, _EXCHANGED, _KEEP)
+    if _is_reshaped(found.value, param, ctx):
+        return _stopped(found, ctx, _RESHAPED, _BEFORE)
     start, end = ctx.span(found.statement)
     first, last = ctx.span(found.value)
     written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(found.value) else ctx.quote(found.value)
@@ -109,6 +116,15 @@ def _stopped(found: Match, ctx: Context, message: str, hint: str) -> Fix:
         findings=[finding(CODE, Level.MANUAL, ctx, found.statement, message, hint)],
         raises=[Raise(found.statement, CODE, message, found.param, _DTENSOR)],
     )
+
+
+def _is_reshaped(value: cst.BaseExpression, param: str, ctx: Context) -> bool:
+    """`p.data.unsqueeze(0)`, `p[:3]`: what is put in the place of the parameter is not of its shape."""
+    if isinstance(value, cst.Subscript):
+        return ctx.code(value.value) in {param, f"{param}.data"}
+    if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
+        return False
+    return value.func.attr.value in _RESHAPES and ctx.code(value.func.value) in {param, f"{param}.data"}
 
 
 def _is_in_parentheses(value: cst.BaseExpression) -> bool:
