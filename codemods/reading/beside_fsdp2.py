@@ -32,7 +32,7 @@ def without_own_branch(node: Reference, ctx: Context) -> Edit | None:
     if not isinstance(branch, cst.If) or branch.test is not call or not isinstance(call, cst.Call):
         return None
     asked = ctx.code(call.args[0].value)
-    others = (_asked_whole(each, ctx) for each in _chain(branch, ctx) if each is not branch)
+    others = (_asked_whole(each, ctx) for each in chain(branch, ctx) if each is not branch)
     return _branch(branch, ctx) if asked in others else None
 
 
@@ -113,7 +113,7 @@ def _is_bare(case: cst.MatchCase) -> bool:
     return case.guard is None and isinstance(pattern, cst.MatchClass) and not (pattern.patterns or pattern.kwds)
 
 
-def _chain(branch: cst.If, ctx: Context) -> Iterator[cst.If]:
+def chain(branch: cst.If, ctx: Context) -> Iterator[cst.If]:
     """The `if` and each `elif` of it."""
     first: cst.CSTNode = branch
     while isinstance(ctx.parent(first), cst.If):

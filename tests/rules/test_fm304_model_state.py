@@ -589,3 +589,45 @@ def test_load_above_the_wrap_stays() -> None:
     assert '        self.model.load_state_dict(torch.load(path)["model"])\n' in result.text
     assert "broadcast" not in result.text
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+def test_the_way_of_another_engine_is_left_alone() -> None:
+    """`if backend == "ddp":` beside the same question for "fsdp"."""
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(trainer, backend, rank, path):
+            if backend == "ddp":
+                if rank == 0:
+                    torch.save(trainer.model.module.state_dict(), path)
+            elif backend == "fsdp":
+                torch.save(trainer.model.state_dict(), path)
+
+
+        def load(trainer, backend, state):
+            if backend == "torch_ddp":
+                trainer.model.module.load_state_dict(state)
+            {}
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+
+
+        def main(net, backend):
+            trainer = Trainer(net)
+            load(trainer, backend, None)
+            save(trainer, backend, 0, "x")
+        """
+    )
+    other = 'elif backend == "fsdp":\n        trainer.model.load_state_dict(state)'
+    after = rewrite(text.format(other))
+    assert "            torch.save(trainer.model.module.state_dict(), path)\n" in after.text
+    assert "        trainer.model.module.load_state_dict(state)\n" in after.text
+    assert Level.MANUAL not in {finding.level for finding in after.findings}
+    alone = rewrite(text.format("print(state)")).text
+    assert "trainer.model.module.load_state_dict(state)" not in alone

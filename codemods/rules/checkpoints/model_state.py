@@ -70,6 +70,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
+from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
@@ -109,7 +110,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
     model, method = node.func.value, node.func.attr.value
-    if method not in _METHODS:
+    if method not in _METHODS or is_another_engines(node, ctx):
         return None
     name = _WRAPPED.sub("", ctx.code(model))
     if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):

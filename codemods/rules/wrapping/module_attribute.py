@@ -48,6 +48,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion
 from codemods.reading.one_local import local_of
@@ -85,6 +86,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     elif isinstance(ctx.parent(node), cst.AssignTarget) or is_asked_for(node, ctx) or _is_own(node, ctx):
         return None
     elif node.attr.value == "module" and _is_on_other_way(node, ctx):
+        return None
+    if is_another_engines(node, ctx):
         return None
     held = ctx.kinds(node.value)
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates

@@ -1,0 +1,35 @@
+"""The way of another engine, which the program asks for by its name."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.beside_fsdp2 import chain
+from codemods.reading.words import words
+
+
+def is_another_engines(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether it stands under `if backend == "ddp":`, in a chain that asks the same for "fsdp" in another branch."""
+    inner = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            return False
+        if isinstance(outer, cst.If) and inner is outer.body:
+            asked, name = _asked(outer, ctx)
+            beside = [_asked(branch, ctx) for branch in chain(outer, ctx)]
+            if name and "fsdp" not in name and any(other == asked and "fsdp" in words_ for other, words_ in beside):
+                return True
+        inner = outer
+    return False
+
+
+def _asked(branch: cst.If, ctx: Context) -> tuple[str, frozenset[str]]:
+    """What is compared with a word, and the parts of the word."""
+    test = branch.test
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return "", frozenset()
+    target = test.comparisons[0]
+    if not isinstance(target.operator, cst.Equal) or not isinstance(target.comparator, cst.SimpleString):
+        return "", frozenset()
+    return ctx.code(test.left), words(str(target.comparator.evaluated_value))
