@@ -508,7 +508,7 @@ def test_result_that_nothing_uses() -> None:
         "    full = torch.load(saved)\n    sharded = FSDP.scatter_full_optim_state_dict(full, model)\n    print(rank)\n"
     )
     result = rewrite(HEAD + text)
-    assert result.text.endswith("    full = torch.load(saved)\n    print(rank)\n")
+    assert result.text.endswith("    fully_shard(net)\n    torch.load(saved)\n    print(rank)\n")
     assert result.support == set()
     (found,) = [f for f in result.findings if f.level is Level.REVIEW]
     assert "never loaded" in found.message
