@@ -17,6 +17,7 @@ from .collect import Collected, is_left
 
 _READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
+_LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance", "len", "str", "type"})
 _MAKES_A_VALUE = frozenset({"dict", "list", "set", "tuple", "frozenset", "functools.partial"})
 _PLAIN = (
     cst.Name,
@@ -115,7 +116,12 @@ def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:
     if isinstance(assignment, cst.Assign) and len(assignment.targets) != 1:
         return None
     value = assignment.value if isinstance(assignment, (cst.Assign, cst.AnnAssign)) else None
-    return line if value is not None and (isinstance(value, cst.Call) or _is_plain(file, value)) else None
+    return line if value is not None and (_is_run(value) or _is_plain(file, value)) else None
+
+
+def _is_run(value: cst.BaseExpression) -> bool:
+    """Whether a call says by itself that it does something: `getattr(table, name)` without a name looks like a slip."""
+    return isinstance(value, cst.Call) and not (isinstance(value.func, cst.Name) and value.func.value in _LOOKS_UP)
 
 
 def _value(line: cst.CSTNode) -> cst.BaseExpression | None:

@@ -16,6 +16,7 @@ STAYS = {
     "read in a function inside": (
         "keep = cfg.peft\ndef ask():\n    return keep\nmodel = FSDP(net, use_orig_params=keep)"
     ),
+    "what is looked up": "keep = getattr(cfg, 'peft')\nmodel = FSDP(net, use_orig_params=keep)",
     "an item": "keep = cfg[0]\nmodel = FSDP(net, use_orig_params=keep)",
     "a name given in an expression": "print(keep := cfg.peft)\nmodel = FSDP(net, use_orig_params=keep)",
     "of several": "keep, other = cfg.peft, 1\nmodel = FSDP(net, use_orig_params=keep)\nprint(other)",
