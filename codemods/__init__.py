@@ -29,6 +29,7 @@ from codemods.rules.checkpoints import (
 from codemods.rules.training import (
     assigned_data,
     autocast_cache,
+    averaged_handles,
     broadcast_shards,
     clip_grad_norm,
     freed_parameters,
@@ -95,6 +96,7 @@ RULES: tuple[Rule[Any], ...] = (
     fsdp_units.RULE,
     freed_parameters.RULE,
     moved_shards.RULE,
+    averaged_handles.RULE,
     checkpoint_format.RULE,
     class_check.RULE,
     class_by_name.RULE,

@@ -180,6 +180,7 @@ FAULTS = {
         "support/run_functions.py::optimizer_files_by_parameter_ids_are_refused",
     ),
     "F1 handles, flat parameters, their norms": (
+        "rules/test_fm446_averaged_handles.py::test_an_average_is_one_of_parameters",
         "rules/test_one_cause.py::test_a_function_on_handles_is_one_finding",
         "rules/test_one_cause.py::test_the_norms_of_a_function_on_handles_go_with_them",
         "rules/test_fm440_freed_parameters.py::test_freeing_a_flat_parameter",

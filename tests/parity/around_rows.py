@@ -319,6 +319,34 @@ row(
         return torch.nn.ModuleList([model, average]), losses
     """,
 )
+for flat in ("True", "False"):
+    row(
+        f"average over handles, use_orig_params={flat}",
+        f"""
+        @torch.no_grad()
+        def update(model, average):
+            _lazy_init(model, model)
+            _lazy_init(average, average)
+            for handle, average_handle in zip(_get_fsdp_handles(model), _get_fsdp_handles(average)):
+                if handle.flat_param is not None and handle.flat_param.requires_grad:
+                    average_handle.flat_param.data.mul_(0.5).add_(handle.flat_param.data, alpha=0.5)
+
+
+        def main(batches):
+            net = Plain()
+            average = deepcopy(net).requires_grad_(False)
+            model = FSDP(net, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={flat})
+            average = FSDP(average, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params={flat})
+            optimizer = {ADAMW}
+            losses = train(model, optimizer, batches)
+            update(model, average)
+            losses += train(model, optimizer, batches)
+            update(model, average)
+            with torch.no_grad():
+                losses += [average(x).sum().item() for x in batches]
+            return torch.nn.ModuleList([model, average]), losses
+        """,
+    )
 row(
     "average over a list from before",
     """

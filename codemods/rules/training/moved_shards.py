@@ -56,12 +56,12 @@ left out, must not be moved to the device: FSDP2 raises in the next forward if i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.reading.handles import started
 from codemods.reading.layout import removal
 
 CODE = "FM443"
@@ -112,22 +112,8 @@ def edit(found: Match, ctx: Context) -> Fix:
     moved = Edit(*ctx.span(found.loop), f"{ctx.quote(found.model)}.to({device})")
     message = "moving each flat parameter becomes a move of the model; its buffers go along"
     hint = "do not move a model with CPUOffloadPolicy, which the loop left out"
-    gone = [removal(ctx, statement) for statement in _started(found, ctx)]
+    gone = [removal(ctx, statement) for statement in started(found.loop, ctx)]
     return Fix([*gone, moved], [finding(CODE, Level.REVIEW, ctx, found.loop, message, hint)])
-
-
-def _started(found: Match, ctx: Context) -> Iterator[cst.CSTNode]:
-    """What starts the model, and asks whether it is the root, in the same block."""
-    block = ctx.parent(found.loop)
-    for line in block.body if isinstance(block, cst.IndentedBlock) else ():
-        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
-        if isinstance(small, cst.Assert):
-            asked = small.test
-            if isinstance(asked, cst.Attribute) and asked.attr.value == "_is_root":
-                yield line
-        elif isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
-            if (ctx.dotted(small.value.func) or "").endswith("._lazy_init"):
-                yield line
 
 
 RULE: Rule[Match] = Rule(CODE, "moved-flat-parameters", __doc__, nodes=(cst.For,), methods=(), match=match, edit=edit)

@@ -1,0 +1,223 @@
+"""**What it does.** Rewrites a loop over the handles of one model or of two, which writes to their flat parameters
+element by element, as an average of weights does, into the same loop over their parameters.
+
+**Why.** An FSDP2 model has no handles. What FSDP1 kept of a unit in one flat parameter it keeps in one DTensor for each
+parameter; what is computed for each element is the same for either.
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles
+
+
+@torch.no_grad()
+def update(model, average, decay):
+    for handle, average_handle in zip(_get_fsdp_handles(model), _get_fsdp_handles(average)):
+        if handle.flat_param is not None and handle.flat_param.requires_grad:
+            average_handle.flat_param.data.mul_(decay).add_(handle.flat_param.data, alpha=1 - decay)
+
+
+def main(net, other):
+    update(FSDP(net), FSDP(other), 0.9)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import fully_shard
+
+from fsdp2_support import reshard_all
+
+
+@torch.no_grad()
+def update(model, average, decay):
+    reshard_all(model)
+    reshard_all(average)
+    for param, average_param in zip(model.parameters(), average.parameters()):
+        if param.requires_grad:
+            average_param.data.mul_(decay).add_(param.data, alpha=1 - decay)
+
+
+def main(net, other):
+    update(fully_shard(net), fully_shard(other), 0.9)
+```
+
+## Fix safety
+
+The same elements get the same values. Only a loop that writes in place, by methods that take each element by itself, is
+rewritten; any other use of a handle is reported. A frozen parameter that stood in one flat parameter with a trained one
+is left out now, where the loop asks for `requires_grad`: an average of it is the parameter itself. After an evaluation
+the parameters of an FSDP2 root are copies, which is why both models are resharded first.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.plan import PlannedContext
+from codemods.reading.enclosing import names_around
+from codemods.reading.handles import conjuncts, model_of_handles, started
+from codemods.reading.layout import insertion, removal
+
+CODE = "FM446"
+
+_WRITES = frozenset(
+    {"add_", "addcdiv_", "addcmul_", "clamp_", "copy_", "div_", "fill_", "lerp_", "mul_", "neg_", "sub_"}
+)
+_WRITES |= {"zero_"}
+_SAME = frozenset({"clone", "detach", "double", "float", "to"})
+
+
+_Handles = dict[str, tuple[cst.BaseExpression, cst.BaseExpression]]
+"""By the name of a handle, what gives the handles, and their model."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """`for handle in model._all_handles:`, or a loop over a `zip` of such."""
+
+    loop: cst.For
+    handles: _Handles
+
+
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
+    if not isinstance(node, cst.For) or node.orelse is not None or not ctx.plan.migrates:
+        return None
+    given = _given(node, ctx)
+    handles: _Handles = {}
+    for target, over in given:
+        model = model_of_handles(over, ctx)
+        if model is None or not isinstance(target, cst.Name) or not isinstance(model, (cst.Name, cst.Attribute)):
+            return None
+        handles[target.value] = (over, model)
+    writes = bool(handles) and all(_is_write(each, handles, ctx) for each in node.body.body)
+    return Match(node, handles) if writes else None
+
+
+def _given(loop: cst.For, ctx: Context) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """Each variable of the loop, with what it goes over; of a `zip` only, where there are several."""
+    over = loop.iter
+    if not isinstance(loop.target, cst.Tuple):
+        return [(loop.target, over)]
+    if not isinstance(over, cst.Call) or ctx.code(over.func) != "zip" or len(over.args) != len(loop.target.elements):
+        return []
+    pairs = zip(loop.target.elements, over.args, strict=True)
+    return [(element.value, argument.value) for element, argument in pairs]
+
+
+def _is_write(statement: cst.CSTNode, handles: _Handles, ctx: Context) -> bool:
+    """Whether a statement writes to flat parameters by element, or asks first whether there is one that is trained."""
+    if isinstance(statement, cst.If):
+        inner = all(_is_write(each, handles, ctx) for each in statement.body.body)
+        return inner and statement.orelse is None and all(_is_question(p, handles) for p in conjuncts(statement.test))
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return False
+    small = statement.body[0]
+    return isinstance(small, cst.Expr) and _is_chain(small.value, handles) and _is_by_element(small.value, handles, ctx)
+
+
+def _is_chain(value: cst.BaseExpression, handles: _Handles) -> bool:
+    """`handle.flat_param.data.mul_(x).add_(y)`."""
+    calls = 0
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _WRITES:
+        value, calls = value.func.value, calls + 1
+    return calls > 0 and _flat(value, handles)
+
+
+def _flat(value: cst.BaseExpression, handles: _Handles) -> bool:
+    """`handle.flat_param` and `handle.flat_param.data`."""
+    if isinstance(value, cst.Attribute) and value.attr.value == "data":
+        value = value.value
+    is_flat = isinstance(value, cst.Attribute) and value.attr.value == "flat_param"
+    owner = value.value if is_flat and isinstance(value, cst.Attribute) else None
+    return isinstance(owner, cst.Name) and owner.value in handles
+
+
+def _is_by_element(value: cst.BaseExpression, handles: _Handles, ctx: Context) -> bool:
+    """Whether handles are used for nothing but their flat parameters, whose elements each method takes by itself."""
+    for node in ctx.inside(value):
+        if isinstance(node, cst.Name) and node.value in handles:
+            flat = ctx.parent(node)
+            if not isinstance(flat, cst.Attribute) or flat.value is not node or flat.attr.value != "flat_param":
+                return False
+            outer = ctx.parent(flat)
+            if isinstance(outer, cst.Attribute) and outer.attr.value == "data":
+                outer = ctx.parent(outer)
+            if isinstance(outer, cst.Attribute) and outer.attr.value not in _WRITES | _SAME:
+                return False
+            if isinstance(outer, cst.Arg):
+                call = ctx.parent(outer)
+                method = call.func if isinstance(call, cst.Call) else None
+                if not isinstance(method, cst.Attribute) or method.attr.value not in _WRITES:
+                    return False
+    return True
+
+
+def _is_question(part: cst.BaseExpression, handles: _Handles) -> bool:
+    if _is_there(part):
+        return _flat(cst.ensure_type(part, cst.Comparison).left, handles)
+    return isinstance(part, cst.Attribute) and part.attr.value == "requires_grad" and _flat(part.value, handles)
+
+
+def _is_there(part: cst.BaseExpression) -> bool:
+    """`handle.flat_param is not None`."""
+    if not isinstance(part, cst.Comparison) or len(part.comparisons) != 1:
+        return False
+    target = part.comparisons[0]
+    is_none = isinstance(target.comparator, cst.Name) and target.comparator.value == "None"
+    return is_none and isinstance(target.operator, cst.IsNot)
+
+
+def edit(found: Match, ctx: PlannedContext) -> Fix:
+    names = _names(found, ctx)
+    edits = [removal(ctx, statement) for statement in started(found.loop, ctx)]
+    reshard = ctx.named(Import(SUPPORT, "reshard_all"), found.loop)
+    models = [ctx.code(model) for _, model in found.handles.values()]
+    edits.append(insertion(ctx, found.loop, [f"{reshard.local}({model})" for model in dict.fromkeys(models)]))
+    for over, model in found.handles.values():
+        edits.append(Edit(*ctx.span(over), f"{ctx.quote(model)}.parameters()"))
+    for node in ctx.inside(found.loop):
+        if isinstance(node, cst.Attribute) and node.attr.value == "flat_param" and isinstance(node.value, cst.Name):
+            edits.append(Edit(*ctx.span(node), names[node.value.value]))
+        elif isinstance(node, cst.If):
+            edits += _asked(node, ctx)
+    for name in ctx.inside(found.loop.target):
+        if isinstance(name, cst.Name) and name.value in names:
+            edits.append(Edit(*ctx.span(name), names[name.value]))
+    message = "a loop over the flat parameters of handles becomes one over parameters"
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.loop, message)], [reshard])
+
+
+def _asked(choice: cst.If, ctx: Context) -> list[Edit]:
+    """Of `handle.flat_param is not None and handle.flat_param.requires_grad` the second."""
+    parts = conjuncts(choice.test)
+    left = [ctx.quote(part) for part in parts if not _is_there(part)]
+    return [Edit(*ctx.span(choice.test), " and ".join(left))] if left and len(left) < len(parts) else []
+
+
+def _names(found: Match, ctx: Context) -> dict[str, str]:
+    """`param` for `handle`, `ema_param` for `ema_handle`."""
+    taken = set(names_around(ctx, found.loop))
+    names: dict[str, str] = {}
+    for name in found.handles:
+        new = name.replace("handle", "param") if "handle" in name else f"{name}_param"
+        while new in taken:
+            new += "_"
+        taken.add(new)
+        names[name] = new
+    return names
+
+
+RULE: Rule[Match] = Rule(
+    CODE, "averaged-flat-parameters", __doc__, nodes=(cst.For,), methods=(), match=match, edit=edit
+)
