@@ -96,6 +96,7 @@ INTERNALS = frozenset(
         "_handles",
         "_local_shard",
         "_shard_param_infos",
+        "_streams",
         "flat_param",
     }
 )

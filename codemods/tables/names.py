@@ -107,12 +107,13 @@ def fsdp1_name(dotted: str) -> str | None:
     >>> fsdp1_name("torch.distributed.fsdp.FullyShardedDataParallel.state_dict_type")
     'FullyShardedDataParallel.state_dict_type'
     >>> fsdp1_name("torch.distributed.fsdp.fully_shard")
+    >>> fsdp1_name("torch.distributed.fsdp.wrap")  # the module, and not the function in it
     """
     if not dotted.startswith(PACKAGE + "."):
         return None
     parts = dotted[len(PACKAGE) + 1 :].split(".")
-    if parts[0] in _MODULES and len(parts) > 1:
+    if parts[0] in _MODULES:
         parts = parts[1:]
-    if parts[0] in FSDP2 or parts[0] == "_fully_shard":
+    if not parts or parts[0] in FSDP2 or parts[0] == "_fully_shard":
         return None
     return ".".join(parts)

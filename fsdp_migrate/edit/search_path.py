@@ -63,6 +63,13 @@ class SearchPath:
             }
         return self._imported_from[folder]
 
+    def packages_of(self, path: Path, start: Path) -> set[Path]:
+        """The folders in `start` that hold the modules which a file imports."""
+        inside = (
+            target.relative_to(start).parts for target in self._graph.get(path, ()) if target.is_relative_to(start)
+        )
+        return {start / parts[0] for parts in inside if len(parts) > 1}
+
     def is_imported_from_elsewhere(self, folder: Path) -> bool:
         """Whether modules that lie in a folder are imported by scripts that start in another."""
         return any(folder in self.imported_from(other) for other in {self.folder(path) for path in self._graph})

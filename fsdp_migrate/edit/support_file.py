@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,8 +40,12 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     for user in users:
         groups[search.folder(user)].append(user)
     homes = {start: _home(start, known, texts, search) for start, known in groups.items()}
-    # What is installed is found from elsewhere, but not the scripts beside it.
-    shared = {start for start, home in homes.items() if home.parent != start or not is_installed(start)}
+    # What is installed is found from elsewhere, but not the scripts and tests beside it.
+    shared = {
+        start
+        for start, home in homes.items()
+        if (home.parent != start or not is_installed(start)) and not _are_tests(groups[start], start)
+    }
     found = {}
     for start, known in groups.items():
         host = _host(start, {each: groups[each] for each in groups if each == start or each in shared}, search)
@@ -89,7 +93,7 @@ def _reached(start: Path, groups: Collection[Path], search: SearchPath) -> list[
     return reached
 
 
-def _home(start: Path, users: Collection[Path], texts: Mapping[Path, str], search: SearchPath) -> Path:
+def _home(start: Path, users: Sequence[Path], texts: Mapping[Path, str], search: SearchPath) -> Path:
     """The one there is; else beside the users, in the folder above them all, or in the package that most belong to."""
     there = [path for path in texts if support.is_support_file(path) and path.is_relative_to(start)]
     if there:
@@ -100,15 +104,40 @@ def _home(start: Path, users: Collection[Path], texts: Mapping[Path, str], searc
             inside[start / user.relative_to(start).parts[0]].append(user)
     loose = any(user.parent == start for user in users)
     apart = is_installed(start) or search.is_imported_from_elsewhere(start)
-    ranked = sorted(inside, key=lambda each: (each.name not in _TESTS, len(inside[each]), str(each)), reverse=True)
     if inside and (apart or not loose):
-        for package in ranked:
+        for package in _ranked(inside, users, search):
             folder = Path(os.path.commonpath([path.parent for path in inside[package]]))
             others = [user for user in users if user not in inside[package]]
             # Importing from a package runs it: one that imports the file in turn would find half of it.
             if not search.starts([folder, *_up_to(folder, start)], others):
                 return folder / f"{NAME}.py"
+        for package in _imported_by_all(users, start, search):
+            if not search.starts([package], users):
+                return package / f"{NAME}.py"
     return Path(os.path.commonpath([path.parent for path in users])) / f"{NAME}.py"
+
+
+def _are_tests(users: Collection[Path], start: Path) -> bool:
+    return all(_TESTS.intersection(user.relative_to(start).parts) for user in users)
+
+
+def _ranked(inside: Mapping[Path, list[Path]], users: Collection[Path], search: SearchPath) -> list[Path]:
+    """The packages with users: first what all other users import from, then the one that most belong to.
+
+    A library does not import from the scripts that use it, and nothing but tests from tests.
+    """
+    is_below = {
+        each: all(user in inside[each] or each in search.packages_of(user, each.parent) for user in users)
+        for each in inside
+    }
+    ranked = sorted(inside, key=lambda each: (is_below[each], len(inside[each]), str(each)), reverse=True)
+    return [each for each in ranked if each.name not in _TESTS] or ranked
+
+
+def _imported_by_all(users: Sequence[Path], start: Path, search: SearchPath) -> list[Path]:
+    """The packages of a folder that every user imports from, without being one of them."""
+    used = set.intersection(*(search.packages_of(user, start) for user in users))
+    return sorted(each for each in used if each.name not in _TESTS)
 
 
 def _up_to(folder: Path, start: Path) -> list[Path]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .values import Values
 
 Class = tuple[Tree, cst.ClassDef]
-Method = tuple[Tree, cst.FunctionDef]
+Method = tuple[Tree, cst.FunctionDef | cst.ClassDef]
 
 
 class _Is(Enum):
@@ -81,6 +81,8 @@ class Objects:
         seen = self.seen(tree, owner)
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
+            for heir_tree, heir in self._heirs(where, klass) if seen.is_self else ():
+                yield from ((made, True) for made in _defined(heir_tree, heir, name))
             for part, is_given in self._fields(where, klass, name, seen):
                 is_container = _is_container(part.node)  # one object for all, that stores go into
                 if is_container or is_given or self._holds_model(part):
@@ -203,11 +205,14 @@ class Objects:
         return self._class_around(tree, expression) is not None
 
     def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
-        for where, found in self.methods(tree, owner, name):
-            if is_property(found):
-                yield from (Part(where, returned) for returned in returns(where, found))
-            else:
-                yield where, found
+        """What the nearest of a class and its bases defines."""
+        lineage = [(tree, owner), *self.bases(tree, owner)]
+        yield from next(filter(None, (list(_defined(where, klass, name)) for where, klass in lineage)), ())
+
+    def _heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
+        """The classes that inherit from one: `self` of its methods can be an object of any of them."""
+        above = {owner, *(base for _, base in self.bases(tree, owner))}
+        return [(where, klass) for where, klass in self.family(tree, owner) if klass not in above]
 
     def _fields(self, tree: Tree, owner: cst.ClassDef, name: str, seen: Seen) -> Iterator[tuple[Part, bool]]:
         """`net: Module` in the body of a class, and what its generated constructor is given for it.
@@ -368,6 +373,17 @@ def _joined(facts: Iterable[Fact]) -> Seen:
     calls = tuple((tree, node) for node, tree in sites.items() if isinstance(node, cst.Call))
     is_any = not kinds.isdisjoint({_Is.SELF, _Is.CLASS})
     return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls)
+
+
+def _defined(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
+    """A method, what a property gives, or a class within the class."""
+    for node in owner.body.body:
+        if not isinstance(node, (cst.FunctionDef, cst.ClassDef)) or node.name.value != name:
+            continue
+        if isinstance(node, cst.ClassDef) or not (is_property(node) or is_setter(node)):
+            yield tree, node
+        elif is_property(node):
+            yield from (Part(tree, returned) for returned in returns(tree, node))
 
 
 def _is_container(node: cst.CSTNode) -> bool:

@@ -43,10 +43,13 @@ from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.manual import is_constructor
+from codemods.reading.process_groups import is_default
 
 CODE = "FM204"
 
 _BECOMES = "ShardedGradScaler becomes torch.amp.GradScaler"
+_GROUP = "whether gradients are finite was agreed on over its process_group, and is over the mesh of the parameters now"
+_GROUP_HINT = "where the group is larger than the mesh, all-reduce `found_inf` over it before the step"
 _MIXED = "it raises for an optimizer of ignored parameters and sharded ones: plain gradients beside DTensors"
 _HINT = "nothing, where what is ignored is frozen; else give the ignored parameters an optimizer of their own"
 _IGNORED = ("ignored_modules", "ignored_states")
@@ -85,16 +88,19 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if not isinstance(found, cst.Call):
         text = f"{torch.local}.amp.GradScaler"
         return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)], [torch])
-    kept = []
+    kept, given = [], []
     for index, argument in enumerate(found.args):
         name = argument.keyword.value if argument.keyword is not None else _ORDER[index]
         if name == "process_group":
+            given.append(argument.value)
             continue
         is_placed = argument.keyword is None and index < _SAME_PLACE
         kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
     text = call_text(ctx, found, f"{torch.local}.amp.GradScaler", ", ".join(kept))
     place = _choice_of_the_same(found, text, ctx) or found
     says = finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)
+    if any(not is_default(ctx, group) for group in given):
+        says = finding(CODE, Level.REVIEW, ctx, found, f"{_BECOMES}; {_GROUP}", _GROUP_HINT)
     if _ignores_parameters(ctx):
         says = finding(CODE, Level.MANUAL, ctx, found, f"{_BECOMES}; {_MIXED}", _HINT)
     return Fix([Edit(*ctx.bare_span(place), text)], [says], [torch])

@@ -57,6 +57,8 @@ def _is_ddp_of(where: Context, ddp: cst.Call, ctx: Context, call: cst.Call) -> b
     if not any(isinstance(flag, cst.Name) and flag.value == "True" for flag in flags):
         return False
     models = [(where, wrapped_module(ddp)), (ctx, wrapped_module(call))]
+    if where is ctx and ctx.scope(ddp) is ctx.scope(call) and len({m and ctx.code(m) for _, m in models}) == 1:
+        return True  # the same variable, in another branch
     made = [
         {origin.node for origin in file.origins(model) if isinstance(origin.node, cst.Call)}
         for file, model in models
