@@ -124,7 +124,9 @@ class Callers:
         if isinstance(function, cst.Lambda):
             return set()
         if owner is not None and function.name.value == "__init__":
-            return {owner.name.value, "__init__"}
+            # Heirs without one of their own are made by it, too.
+            heirs = (heir.name.value for _, heir in self._values.objects.heirs(tree, owner))
+            return {owner.name.value, "__init__", *heirs}
         return {function.name.value}
 
     def _is_bound(self, tree: Tree, target: cst.BaseExpression, function: Function, owner: cst.ClassDef | None) -> bool:

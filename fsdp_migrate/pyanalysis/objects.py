@@ -81,7 +81,7 @@ class Objects:
         seen = self.seen(tree, owner)
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
-            for heir_tree, heir in self._heirs(where, klass) if seen.is_self else ():
+            for heir_tree, heir in self.heirs(where, klass) if seen.is_self else ():
                 yield from ((made, True) for made in _defined(heir_tree, heir, name))
             for part, is_given in self._fields(where, klass, name, seen):
                 is_container = _is_container(part.node)  # one object for all, that stores go into
@@ -209,7 +209,7 @@ class Objects:
         lineage = [(tree, owner), *self.bases(tree, owner)]
         yield from next(filter(None, (list(_defined(where, klass, name)) for where, klass in lineage)), ())
 
-    def _heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
+    def heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The classes that inherit from one: `self` of its methods can be an object of any of them."""
         above = {owner, *(base for _, base in self.bases(tree, owner))}
         return [(where, klass) for where, klass in self.family(tree, owner) if klass not in above]
@@ -227,7 +227,8 @@ class Objects:
         if self.methods(tree, owner, "__init__"):
             return
         order = list(dict.fromkeys(known for known, _ in fields))
-        made = self._values.callers.calls_of_class(tree, owner)
+        classes = [(tree, owner), *(self.heirs(tree, owner) if seen.is_any else ())]
+        made = [pair for klass in classes for pair in self._values.callers.calls_of_class(*klass)]
         passed = [(where, call, argument_for(runs(call).arguments, order, name)) for where, call in made]
         given = {call: Part(where, value) for where, call, value in passed if value is not None}
         is_given = not (seen.is_any or seen.is_unknown) and seen.sites <= given.keys()
@@ -286,8 +287,9 @@ class Objects:
 
     def _is_overridden(self, seen: Seen, other: Seen, method: cst.FunctionDef) -> bool:
         """Whether objects for which the store runs never run the method of the use."""
-        (_, owner), (_, relative) = seen.classes[0], other.classes[0]
-        return relative is not owner and overrides(relative, owner, method)
+        (_, owner), (where, relative) = seen.classes[0], other.classes[0]
+        is_heir = any(base is owner for _, base in self.bases(where, relative))
+        return is_heir and overrides(relative, owner, method)
 
     def _names(self, store: AttributeStore) -> set[str] | None:
         """The names that a store can be for; None: any."""

@@ -119,6 +119,26 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "trainer_N = Trainer_N($)",
         "trainer_N.model",
     ),
+    "method of an heir": (
+        "class Base_N:\n    def __init__(self, net):\n        self.net = net\n\n"
+        "    def make(self):\n        raise NotImplementedError\n\n    def run(self):\n        return self.make()\n\n\n"
+        "class Heir_N(Base_N):\n    def make(self):\n        return self.net",
+        "heir_N = Heir_N($)",
+        "heir_N.run()",
+    ),
+    "class within a class": (
+        "class Outer_N:\n    class Held:\n        def __init__(self, net):\n            self.net = net\n\n"
+        "    def hold(self, net):\n        return self.Held(net)",
+        "held_N = Outer_N().hold($)",
+        "held_N.net",
+    ),
+    "dataclass within a class": (
+        "class Outer_N:\n    @dataclasses.dataclass\n    class Held:\n        net: nn.Module = None\n\n\n"
+        "class Heir_N(Outer_N):\n    @dataclasses.dataclass\n    class Held(Outer_N.Held):\n        more: int = 0\n\n"
+        "    def hold(self, net):\n        return self.Held(net=net)",
+        "held_N = Heir_N().hold($)",
+        "held_N.net",
+    ),
     "setter": (
         f"{_BOX}\n\n    def put(self, net):\n        self.net = net",
         "box_N = Box_N()\nbox_N.put($)",

@@ -32,10 +32,10 @@ def test_noop(text: str) -> None:
 CASES = [
     ("ShardedGradScaler()", "torch.amp.GradScaler()"),
     ("ShardedGradScaler(enabled=args.fp16)", "torch.amp.GradScaler(enabled=args.fp16)"),
-    ("ShardedGradScaler(init_scale=2.0 ** 10, process_group=args.group)", "torch.amp.GradScaler(init_scale=2.0 ** 10)"),
+    ("ShardedGradScaler(init_scale=2.0 ** 10, process_group=None)", "torch.amp.GradScaler(init_scale=2.0 ** 10)"),
     ('ShardedGradScaler("cuda", 1024.0)', 'torch.amp.GradScaler("cuda", 1024.0)'),
     (
-        "ShardedGradScaler('cuda', 2.0, 0.5, 3.0, args, True, args.group)",
+        "ShardedGradScaler('cuda', 2.0, 0.5, 3.0, args, True, None)",
         "torch.amp.GradScaler('cuda', 2.0, backoff_factor=0.5, growth_factor=3.0, growth_interval=args, enabled=True)",
     ),
     ("(ShardedGradScaler if args else object)()", "(torch.amp.GradScaler if args else object)()"),
@@ -130,3 +130,8 @@ def setup(net, fair):
     assert "        return model, ShardedGradScaler(enabled=True)\n" in after
     assert "fairscale.optim.grad_scaler import ShardedGradScaler" in after
     assert "sharded_grad_scaler import" not in after
+
+
+def test_a_group_of_its_own_is_told() -> None:
+    """GradScaler agrees on it over the mesh of the gradients, which may be smaller."""
+    check_marked(HEAD + "    return ShardedGradScaler(process_group=args.group)\n", "FM204", Level.REVIEW)
