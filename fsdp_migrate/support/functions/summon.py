@@ -18,12 +18,7 @@ from .units import unit_modules
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a sharded tensor, or a plain tensor as it is. Every rank has to call this.
-
-    What is offloaded is gathered on the mesh's device: NCCL takes no other.
-    """
-    if isinstance(tensor, DTensor):
-        tensor = tensor.to(tensor.device_mesh.device_type)
+    """The whole of a sharded tensor, or a plain tensor as it is. Every rank has to call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
