@@ -291,6 +291,26 @@ program(
     """,
 )
 program(
+    "a helper whose group and strategy nobody passes",
+    """
+    def shard(model, dtype, group=None, strategy=ShardingStrategy.SHARD_GRAD_OP, sync=True):
+        return FSDP(
+            model,
+            process_group=group,
+            sharding_strategy=strategy,
+            auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks),
+            mixed_precision=MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32),
+            sync_module_states=sync,
+            use_orig_params=True,
+        )
+
+
+    def build():
+        return partial(shard, dtype=torch.bfloat16)(Plain())
+    """,
+    seed_by_rank=True,
+)
+program(
     "by policy, through a partial",
     """
     def make(dtype):

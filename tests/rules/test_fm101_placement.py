@@ -158,7 +158,7 @@ def test_strategy_that_is_a_parameter_stays_one() -> None:
             return FSDP(model, sharding_strategy=strategy)
 
 
-        wrap(net)
+        wrap(net, strategy=ShardingStrategy.FULL_SHARD)
         """
     )
     result = rewrite(text)
@@ -175,7 +175,7 @@ def test_strategy_that_is_a_parameter_stays_one() -> None:
             return fully_shard(model, **fsdp_kwargs)
 
 
-        wrap(net)
+        wrap(net, strategy=ShardingStrategy.FULL_SHARD)
         """
     )
 
@@ -364,7 +364,7 @@ def test_mesh_is_made_once() -> None:
     text = rewrite(policy + f'    return FSDP(model, {BLOCKS}device_mesh=init_device_mesh("cuda", (8,)))\n').text
     assert text.count("init_device_mesh(") == 1
     assert '    fsdp_mesh = init_device_mesh("cuda", (8,))\n' in text
-    assert "            fully_shard(module, mesh=fsdp_mesh)\n    return fully_shard(model, mesh=fsdp_mesh)\n" in text
+    assert "        fully_shard(block, mesh=fsdp_mesh)\n    return fully_shard(model, mesh=fsdp_mesh)\n" in text
 
 
 def test_mesh_is_not_lost_where_the_device_is_the_cpu() -> None:

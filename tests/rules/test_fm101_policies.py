@@ -157,9 +157,7 @@ NESTED = [
         "isinstance(module, Block)",
         id="lambda",
     ),
-    pytest.param(
-        "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.layers)", "module in model.layers", id="item"
-    ),
+    pytest.param("partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in layers)", "module in layers", id="item"),
     pytest.param(
         'partial(lambda_auto_wrap_policy, lambda_fn=lambda m: getattr(m, "weight", None) is not None and leaf(m))',
         '(getattr(module, "weight", None) is not None and leaf(module))',
@@ -183,6 +181,15 @@ def test_units_that_may_nest_go_children_first(policy: str, test: str) -> None:
     check_transformed(
         imports(policy) + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
         AFTER + LOOP.format(modules=CHILDREN_FIRST, test=test),
+    )
+
+
+def test_a_list_that_the_model_itself_holds_is_looped_over() -> None:
+    policy = "partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.layers)"
+    check_transformed(
+        imports(policy) + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
+        AFTER
+        + "\n\ndef wrap(model):\n    for block in model.layers:\n        fully_shard(block)\n    return fully_shard(model)\n",
     )
 
 

@@ -15,7 +15,7 @@ def function_targets(
 ) -> UnitSelector:
     """The units that a function of one module chooses. Raises NotStatic for what is no lambda and has no name."""
     if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
-        listed = _own_list(origin.file, function)
+        listed = _own_list(origin.file, function, draft)
         if listed is not None and not draft.ignores and not as_test:
             return UnitSelector("", nested=False, may_be_root=False, units=origin.file.quote(listed), item="block")
         test, parameter = substituted(origin.file, function), function.params.params[0].name.value
@@ -28,8 +28,11 @@ def function_targets(
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
 
 
-def _own_list(ctx: Context, function: cst.Lambda) -> cst.BaseExpression | None:
-    """`model.blocks` of `lambda m: m in model.blocks`, where that is seen to be one list of layers, side by side."""
+def _own_list(ctx: Context, function: cst.Lambda, draft: Draft) -> cst.BaseExpression | None:
+    """`model.blocks` of `lambda m: m in model.blocks`, where that is seen to be one list of layers, side by side.
+
+    An attribute of the model itself that is not seen is taken for one: of anything else `fully_shard` raises.
+    """
     body = function.body
     if not isinstance(body, cst.Comparison) or len(body.comparisons) != 1:
         return None
@@ -38,7 +41,9 @@ def _own_list(ctx: Context, function: cst.Lambda) -> cst.BaseExpression | None:
     inner = {node for node in ctx.inside(listed) if isinstance(node, cst.Name)}
     if not asks or inner & set(ctx.uses(function.params.params[0])):
         return None
-    return listed if _is_module_list(ctx, listed, _LISTS) else None
+    of_model = isinstance(listed, cst.Attribute) and ctx.code(listed.value) == draft.file.plain(draft.model)
+    is_unseen = all(origin.node is None for origin in ctx.origins(listed))
+    return listed if (of_model and is_unseen) or _is_module_list(ctx, listed, _LISTS) else None
 
 
 _LISTS = 4

@@ -34,6 +34,7 @@ from .precision import precision_of_entry, switch_precision, translate_precision
 from .splats import spread
 from .spread import Spread
 from .strategy import read_strategy, translate_strategy
+from .unpassed import put_defaults
 from .unread import drop_unread
 from .unused import reduce_unused
 
@@ -91,6 +92,7 @@ def draft(
     made.spread = given.entries
     made.freed |= given.freed
     made.keeps |= given.keeps
+    put_defaults(arguments, made)
     _translate(arguments, made)
     gather_arguments(made)
     return made

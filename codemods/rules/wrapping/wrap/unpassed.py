@@ -1,0 +1,104 @@
+"""Parameters of the wrapping function that only the constructor call reads, and that no call of the program passes.
+
+What they are is known: their defaults. They go with what they were for, so that a caller out of sight gets a TypeError
+and not another sharding than it asked for; those behind them can be passed by keyword alone, for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from codemods.api import Context, Edit
+from codemods.reading.enclosing import contains
+
+from .draft import Draft, Note, Value
+
+_COSTLY = ("device_mesh", "process_group", "sharding_strategy")
+"""The arguments that cost a function where only run time knows them."""
+
+
+def put_defaults(values: dict[str, Value], draft: Draft) -> None:
+    """Put the default in the place of such a parameter, among the arguments of a constructor call."""
+    ctx = draft.file
+    function = ctx.scope(draft.call)
+    if not isinstance(function, cst.FunctionDef) or not isinstance(ctx.scope(function), cst.Module):
+        return
+    if function.decorators or function.params.posonly_params:
+        return
+    found: list[cst.Param] = []
+    for name in _COSTLY:
+        value = values.get(name)
+        param = _parameter(value, function) if isinstance(value, cst.Name) else None
+        if param is not None and param.default is not None and _is_unpassed(param, function, draft):
+            values[name] = param.default
+            found.append(param)
+    if found:
+        named = ", ".join(f"`{param.name.value}`" for param in found)
+        verb = "goes" if len(found) == 1 else "go"
+        draft.notes.append(Note(f"{named} of {function.name.value} {verb}: no call of the program passes them"))
+        draft.edits += [(ctx, edit) for edit in _removed(found, function, ctx)]
+
+
+def _parameter(value: cst.Name, function: cst.FunctionDef) -> cst.Param | None:
+    params = (*function.params.params, *function.params.kwonly_params)
+    return next((param for param in params if param.name.value == value.value), None)
+
+
+def _is_unpassed(param: cst.Param, function: cst.FunctionDef, draft: Draft) -> bool:
+    ctx = draft.file
+    names = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name)]
+    uses = [node for node in names if node.value == param.name.value and not _is_keyword(ctx, node)]
+    if not all(contains(ctx, draft.call, use) for use in uses):
+        return False
+    before = list(function.params.params)
+    index = before.index(param) if param in before else len(before)
+    references = list(ctx.references_to(function))
+    return bool(references) and all(_leaves_out(where, name, param, index) for where, name in references)
+
+
+def _is_keyword(ctx: Context, node: cst.Name) -> bool:
+    holder = ctx.parent(node)
+    return isinstance(holder, cst.Arg) and holder.keyword is node
+
+
+def _leaves_out(ctx: Context, reference: cst.CSTNode, param: cst.Param, index: int) -> bool:
+    """Whether the function is called, or put into a partial, with what comes before the parameter and not with it."""
+    holder = ctx.parent(reference)
+    if isinstance(holder, cst.Call) and holder.func is reference:
+        given: Sequence[cst.Arg] = holder.args
+    else:
+        call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+        if not isinstance(call, cst.Call) or call.args[0] is not holder:
+            return False
+        if ctx.dotted(call.func) != "functools.partial":
+            return False
+        given = call.args[1:]
+    by_place = sum(argument.keyword is None for argument in given)
+    named = {argument.keyword.value for argument in given if argument.keyword is not None}
+    is_spread = any(argument.star for argument in given)
+    return not is_spread and by_place <= index and param.name.value not in named
+
+
+def _removed(found: Sequence[cst.Param], function: cst.FunctionDef, ctx: Context) -> list[Edit]:
+    """The edits of the list of parameters."""
+    params = [*function.params.params, *function.params.kwonly_params]
+    kept = [param for param in params if param not in found]
+    last = max(params.index(param) for param in found)
+    has_star = bool(function.params.kwonly_params) or function.params.star_arg is not cst.MaybeSentinel.DEFAULT
+    behind = any(params.index(param) > last for param in kept) and not has_star
+    edits = []
+    for param in found:
+        index = params.index(param)
+        start, end = ctx.span(param.name)[0], ctx.span(param.default)[1] if param.default is not None else 0
+        if index == last and behind:
+            edits.append(Edit(start, end, "*"))
+        elif index:
+            edits.append(Edit(_end(params[index - 1], ctx), end, ""))
+    return edits
+
+
+def _end(param: cst.Param, ctx: Context) -> int:
+    held = param.default or (param.annotation.annotation if param.annotation is not None else param.name)
+    return ctx.span(held)[1]

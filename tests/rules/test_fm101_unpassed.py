@@ -1,0 +1,81 @@
+"""FM101: parameters of the wrapping function that no call passes, and that cost a function each, go."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+
+from ..helpers import code, rewrite
+
+HEAD = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+
+"""
+DEFINITION = """\
+def shard_model(model, device_id, process_group=None, sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):
+    return FSDP(
+        model, process_group=process_group, sharding_strategy=sharding_strategy, sync_module_states=sync
+    )
+
+
+"""
+
+
+def test_what_no_call_passes_is_its_default_and_goes() -> None:
+    result = rewrite(
+        HEAD + DEFINITION + "def main(net):\n    shard = partial(shard_model, device_id=0)\n    return shard(net)\n"
+    )
+    assert result.text == code(
+        """
+        from functools import partial
+
+        import torch.distributed as dist
+        from torch.distributed.fsdp import fully_shard
+
+
+        def shard_model(model, device_id, *, sync=True):
+            if sync:
+                for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
+                    dist.broadcast(tensor.detach(), src=0)
+            return fully_shard(model)
+
+
+        def main(net):
+            shard = partial(shard_model, device_id=0)
+            return shard(net)
+        """
+    )
+    (found,) = [finding for finding in result.findings if finding.rule == "FM101"]
+    assert found.level is Level.REVIEW
+    assert "`process_group`, `sharding_strategy` of shard_model go" in found.message
+
+
+PASSED = {
+    "by keyword": "    return shard_model(net, 0, sharding_strategy=choose())\n",
+    "by place": "    return shard_model(net, 0, None, choose())\n",
+    "into a partial": "    shard = partial(shard_model, sharding_strategy=choose())\n    return shard(net, 0)\n",
+    "spread": "    return shard_model(net, 0, **choose())\n",
+    "spread by place": "    return shard_model(*choose())\n",
+    "as a value": "    return choose(shard_model)(net)\n",
+}
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_what_a_call_may_pass_stays(name: str) -> None:
+    text = rewrite(HEAD + DEFINITION + f"def main(net):\n{PASSED[name]}").text
+    assert "sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):" in text
+
+
+def test_a_function_that_the_program_never_calls_keeps_its_parameters() -> None:
+    assert "sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):" in rewrite(HEAD + DEFINITION).text
+
+
+def test_a_parameter_that_something_else_reads_stays() -> None:
+    read = DEFINITION.replace("    return FSDP", "    print(sharding_strategy)\n    return FSDP")
+    text = rewrite(HEAD + read + "def main(net):\n    return shard_model(net, 0)\n").text
+    assert "sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):" in text
