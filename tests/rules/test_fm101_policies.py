@@ -189,7 +189,8 @@ def test_a_list_that_the_model_itself_holds_is_looped_over() -> None:
     check_transformed(
         imports(policy) + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n",
         AFTER
-        + "\n\ndef wrap(model):\n    for block in model.layers:\n        fully_shard(block)\n    return fully_shard(model)\n",
+        + "\n\ndef wrap(model):\n    for block in model.layers:\n"
+        + "        fully_shard(block)\n    return fully_shard(model)\n",
     )
 
 
