@@ -150,7 +150,8 @@ def test_name_of_fsdp2_is_none_of_fsdp1(name: str) -> None:
 def test_leftover(name: str) -> None:
     row = LEFTOVERS[name]
     use = name.replace("FullyShardedDataParallel", "FSDP")
-    head = HEAD if use.startswith("FSDP") else HEAD + f"from torch.distributed.fsdp import {name}\n"
+    module = "torch.distributed.fsdp" + (".wrap" if name in MANUAL_WRAPPING else "")
+    head = HEAD if use.startswith("FSDP") else HEAD + f"from {module} import {name}\n"
     wrapping = "" if name in MANUAL_WRAPPING else "model = FSDP(net)\n"  # where there is a model, they are rewritten
     result = rewrite(head + f"{wrapping}kept = {use}\n")
     (found,) = [finding for finding in result.findings if finding.rule == row.code]
