@@ -62,7 +62,13 @@ _COLLECTIVES = frozenset(
 )
 _MAKERS = frozenset({"new_empty", "new_full", "new_ones", "new_zeros"})
 _NORMS = frozenset({"max", "mean", "min", "norm", "std", "sum", "var"})
-_VECTORS = frozenset({"torch.nn.utils.parameters_to_vector", "torch.nn.utils.convert_parameters.parameters_to_vector"})
+_VECTORS = frozenset(
+    {
+        "torch._utils._flatten_dense_tensors",
+        "torch.nn.utils.convert_parameters.parameters_to_vector",
+        "torch.nn.utils.parameters_to_vector",
+    }
+)
 _FLAT = frozenset({"flatten", "ravel", "reshape", "view"})
 _OF_SIZES = frozenset(
     f"torch.{name}" for name in ("empty", "full", "normal", "ones", "rand", "randint", "randn", "zeros")
@@ -99,7 +105,7 @@ def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None
         owner = _owner(element, _NORMS)
         return element if owner is not element and is_sharded(owner, ctx) else None
     if name in _VECTORS and given:
-        return given[0] if gives_parameters(given[0], ctx) else None
+        return given[0] if _is_list_of_sharded(given[0], ctx) else None
     if name in _OF_SIZES and _meets_sharded(call, ctx):
         return next((value for value in given if _is_size_of_sharded(value, ctx)), None)
     if not isinstance(call.func, cst.Attribute):
@@ -108,6 +114,14 @@ def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None
     if method == "numpy" or (method in _FLAT and _is_flat(call)):
         return owner if is_sharded(owner, ctx) else None
     return None
+
+
+def _is_list_of_sharded(value: cst.BaseExpression, ctx: Context) -> bool:
+    """`model.parameters()`, `list(model.parameters())`, and `[params[i] for i in some]` of that list."""
+    if isinstance(value, cst.ListComp) and isinstance(value.elt, cst.Subscript):
+        value = value.elt.value
+    made = [(o.file, o.node) for o in ctx.origins(value)] if isinstance(value, cst.Name) else [(ctx, value)]
+    return any(gives_parameters(node, where) for where, node in made)
 
 
 def _is_flat(call: cst.Call) -> bool:

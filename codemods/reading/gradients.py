@@ -28,7 +28,7 @@ def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cs
     calls = [call for call in ctx.calls(function) if _is_collective(call, ctx)]
     if not calls:
         return []
-    names = _made_of_gradients(function, ctx)
+    names = _made_of_gradients(function, ctx) | _given_gradients(function, ctx)
     return [call for call in calls if any(_holds(argument, names, ctx) for argument in call.args)]
 
 
@@ -170,6 +170,18 @@ def _is_squared(gradient: cst.Attribute, ctx: Context) -> bool:
 def _is_of_two(arguments: Sequence[cst.Arg], ctx: Context) -> bool:
     orders = [each for each in arguments if each.keyword is None or each.keyword.value != "dtype"]
     return all(_TWO.fullmatch("".join(ctx.code(argument).rstrip(", ").split())) for argument in orders)
+
+
+def _given_gradients(function: cst.FunctionDef, ctx: Context) -> set[str]:
+    """The parameters that a caller passes gradients for, or what it makes of them: `self._reduce(total_norm)`."""
+    given: set[str] = set()
+    for param in (*function.params.params, *function.params.kwonly_params):
+        for where, call, value in ctx.passed_to(function.body, param.name.value):
+            caller = next((outer for outer in where.ancestors(call) if isinstance(outer, cst.FunctionDef)), None)
+            if caller is not None and ".grad" in where.code(caller):
+                if _holds(value, _made_of_gradients(caller, where, follow=False), where, follow=False):
+                    given.add(param.name.value)
+    return given
 
 
 def _made_of_gradients(function: cst.FunctionDef, ctx: Context, follow: bool = True) -> set[str]:

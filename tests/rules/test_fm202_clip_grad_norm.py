@@ -395,6 +395,33 @@ def test_norm_that_is_added_up_by_hand_has_a_rule_of_its_own() -> None:
     assert {rule for rule, level, _ in rewrite(text).summary if level == "manual"} == {"FM402"}
 
 
+LOCAL = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+OTHER_WAYS = [
+    f"if args.enable_fsdp:\n        model.clip_grad_norm_(1.0)\n    else:\n        {LOCAL}",
+    f"if not args.enable_fsdp:\n        {LOCAL}\n    else:\n        model.clip_grad_norm_(1.0)",
+    "if is_sharded(model):\n        for m in model.modules():\n            model.clip_grad_norm_(1.0)\n"
+    f"    elif args.norm:\n        {LOCAL}\n    else:\n        print(args)",
+]
+SAME_WAYS = [
+    f"if args.whole:\n        model.clip_grad_norm_(1.0)\n    else:\n        {LOCAL}",
+    f"if args.fsdp and args.whole:\n        model.clip_grad_norm_(1.0)\n    else:\n        {LOCAL}",
+    f"if args.fsdp:\n        {LOCAL}\n    else:\n        model.clip_grad_norm_(1.0)",
+    f"if args.fsdp:\n        print(args)\n    else:\n        {LOCAL}",
+]
+
+
+@pytest.mark.parametrize("statement", OTHER_WAYS)
+def test_what_clips_where_nothing_is_sharded_stays(statement: str) -> None:
+    result = rewrite(HEAD + f"    {statement}\n")
+    assert "FM206" not in {rule for rule, _, _ in result.summary}
+
+
+@pytest.mark.parametrize("statement", SAME_WAYS)
+def test_what_may_clip_a_sharded_model_is_reported(statement: str) -> None:
+    result = rewrite(HEAD + f"    {statement}\n")
+    assert "FM206" in {rule for rule, _, _ in result.summary}
+
+
 @pytest.mark.parametrize("use", USED)
 def test_local_norm_that_is_used_becomes_a_plain_tensor(use: str) -> None:
     before = f"    {use}\n".format("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")

@@ -37,6 +37,7 @@ STAYS = {
     "another model": "with torch.autocast('cuda'):\n    for x in batches:\n        other(x)\n        optimizer.step()",
     "another context": "with other.context():\n    for x in batches:\n        model(x)\n        optimizer.step()",
     "no cache": "with torch.autocast('cuda', cache_enabled=False):\n    for x in batches:\n        model(x)",
+    "turned off": "with torch.autocast('cuda', enabled=False):\n    for x in batches:\n        model(x)",
     "no forward": "with torch.autocast('cuda'):\n    for x in batches:\n        model.eval()",
 }
 ONCE = {
@@ -160,6 +161,12 @@ GETS = {
     ),
     "a class": ("amp = torch.cuda.amp.autocast\nwith amp():\n" + LOOP, "with amp(cache_enabled=False):"),
 }
+
+
+def test_the_entry_of_another_engine_stays() -> None:
+    entries = "'torch_ddp': autocast('cuda'), 'torch_fsdp': autocast('cuda')"
+    text = rewrite(train("with {" + entries + "}[x]:\n    model(x).sum().backward()")).text
+    assert "'torch_ddp': autocast('cuda'), 'torch_fsdp': autocast('cuda', cache_enabled=False)" in text
 
 
 @pytest.mark.parametrize("name", GETS)

@@ -165,3 +165,35 @@ def test_data_parallelism_by_hand_is_a_plain_models(text: str) -> None:
 @pytest.mark.parametrize("text", OTHER_SUMS)
 def test_other_sums_of_gradients_may_be_of_shards(text: str) -> None:
     assert "FM402" in unseen(text)
+
+
+THROUGH_A_METHOD = code(
+    """
+
+
+    class Optim:
+        def __init__(self, model):
+            self.params = [p for p in model.parameters() if p.requires_grad]
+
+        def reduce(self, total):
+            dist.all_reduce(total)
+            return total.sqrt()
+
+        def norm(self):
+            {}
+            return self.reduce(total)
+    """
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "is_found"),
+    [
+        ("total = torch.stack([p.grad.float().square().sum() for p in self.params]).sum()", True),
+        ("total = torch.stack([p.grad.to_local().square().sum() for p in self.params]).sum()", False),
+        ("total = torch.zeros(len(self.params))", False),
+    ],
+)
+def test_a_norm_that_another_function_gives_to_the_collective(made: str, is_found: bool) -> None:
+    text = HEAD + "    return Optim(model)\n" + THROUGH_A_METHOD.replace("{}", made)
+    assert ("FM402" in {finding.rule for finding in rewrite(text).findings}) is is_found

@@ -89,6 +89,12 @@ FOUND = [
     ("FM427", Level.MANUAL, "return torch.tensor([p.detach().norm() for p in model.parameters()])"),
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
     ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
+    ("FM427", Level.MANUAL, "return torch._utils._flatten_dense_tensors(list(model.parameters()))"),
+    (
+        "FM427",
+        Level.MANUAL,
+        "ps = list(model.parameters())\n    return torch._utils._flatten_dense_tensors([ps[i] for i in x])",
+    ),
     ("FM427", Level.MANUAL, "return torch.cat([p.detach().flatten() for p in model.parameters()])"),
     ("FM427", Level.MANUAL, "return torch.cat([p.grad.view(-1) for p in model.parameters()])"),
     ("FM427", Level.MANUAL, "return all(torch.allclose(p, q) for p, q in zip(model.parameters(), x))"),

@@ -155,6 +155,8 @@ def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Co
     found = []
     for origin in ctx.origins(context):
         made = origin.node
+        if isinstance(made, cst.Call) and (_is_off(made, origin.file) or _is_of_another_engine(made, origin.file)):
+            continue
         if not isinstance(made, cst.Call):
             return [], not is_like
         if _is_autocast(made.func, origin.file):
@@ -165,6 +167,22 @@ def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Co
                 return [], not is_like
             found += [(where, node) if isinstance(node, cst.Call) else (origin.file, made) for where, node in stored]
     return found, True
+
+
+def _is_off(call: cst.Call, ctx: Context) -> bool:
+    """`autocast("cuda", enabled=False)`, which casts nothing."""
+    enabled = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "enabled")
+    return any(ctx.code(value) == "False" for value in enabled)
+
+
+def _is_of_another_engine(call: cst.Call, ctx: Context) -> bool:
+    """The first of `{"ddp": autocast("cuda"), "fsdp": autocast("cuda")}[engine]`."""
+    element = next((outer for outer in ctx.ancestors(call) if isinstance(outer, cst.DictElement)), None)
+    entries = ctx.parent(element) if element is not None else None
+    if element is None or not isinstance(entries, cst.Dict):
+        return False
+    named = [ctx.code(each.key).lower() for each in entries.elements if isinstance(each, cst.DictElement)]
+    return any("fsdp" in name for name in named) and "fsdp" not in ctx.code(element.key).lower()
 
 
 def _called(node: cst.CSTNode | None) -> cst.CSTNode | None:

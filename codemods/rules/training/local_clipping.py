@@ -46,6 +46,7 @@ parameters), a function of the support module is called that is written for that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -65,6 +66,7 @@ from codemods.reading.places import bound
 
 CODE = "FM206"
 
+_SHARDING = re.compile(r"fsdp|shard", re.IGNORECASE)
 _TOTAL = "get_total_norm"
 _FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
 _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
@@ -182,16 +184,32 @@ def _parameters(call: cst.Call) -> cst.Arg:
 
 
 def _is_of_another_way(call: cst.Call, ctx: Context) -> bool:
-    """Whether the program asks by name (`engine == "ddp"`) and clips by FSDP1's own method otherwise."""
+    """Whether the program asks how it runs (`engine == "ddp"`, `use_fsdp`), and clips a sharded model by FSDP1's own
+    method on the other way.
+    """
     for inner, outer in pairwise([call, *ctx.ancestors(call)]):
-        if isinstance(outer, cst.If) and inner is outer.body and outer.orelse is not None:
-            return _asks_for_a_word(outer.test) and any(
-                isinstance(node, cst.Attribute)
-                and node.attr.value in _FUNCTIONS
-                and ModelKind.FSDP in ctx.kinds(node.value)
-                for node in ctx.inside(outer.orelse)
-            )
+        if isinstance(outer, cst.FunctionDef):
+            return False
+        if not isinstance(outer, cst.If) or outer.orelse is None or inner not in (outer.body, outer.orelse):
+            continue
+        is_body = inner is outer.body
+        asked = outer.test.expression if is_body and isinstance(outer.test, cst.UnaryOperation) else outer.test
+        is_told = _asks_for_sharding(asked, ctx) and (not is_body or asked is not outer.test)
+        is_told |= is_body and _asks_for_a_word(asked)
+        if is_told and _clips_by_method(outer.orelse if is_body else outer.body, ctx):
+            return True
     return False
+
+
+def _clips_by_method(branch: cst.CSTNode, ctx: Context) -> bool:
+    read = [n for n in ctx.inside(branch) if isinstance(n, cst.Attribute) and n.attr.value in _FUNCTIONS]
+    return any(ModelKind.FSDP in ctx.kinds(node.value) for node in read)
+
+
+def _asks_for_sharding(test: cst.BaseExpression, ctx: Context) -> bool:
+    """`config.enable_fsdp`, `is_sharded(model)`, `isinstance(model, FSDP)`."""
+    is_one = isinstance(test, (cst.Name, cst.Attribute, cst.Call))
+    return is_one and _SHARDING.search(ctx.code(test)) is not None
 
 
 def _asks_for_a_word(test: cst.BaseExpression) -> bool:
