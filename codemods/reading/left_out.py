@@ -6,12 +6,16 @@ import libcst as cst
 
 from codemods.api import Context, Origin
 from codemods.plan import Plan
+from codemods.reading.manual import is_constructor
 
 
 def ignores_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether the constructor call of a model names what it ignores."""
     return any(
-        not origin.is_none for name, origins in _given(ctx, model) if name.startswith("ignored_") for origin in origins
+        not origin.is_none
+        for name, origins in _given(_wraps(ctx, model))
+        if name.startswith("ignored_")
+        for origin in origins
     )
 
 
@@ -30,8 +34,10 @@ def may_ignore_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | 
 
 
 def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
-    """Whether the parameters of a model may lie on the CPU."""
-    calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    """Whether the parameters of a model may lie on the CPU; of any model, where it is not followed to its wrap."""
+    made = [(where, call) for where, call in _wraps(ctx, model) if is_constructor(where, call)]
+    made = made or list(ctx.wrapping.calls(ctx.path))
+    calls = [call for _, call in made]
     unseen = [call for call in calls if not plan.is_native(call)]
     # FSDP1 takes an object of that class only, whatever hands it on.
     is_named = ctx.mentions("cpu_offload") and ctx.mentions("CPUOffload")
@@ -42,16 +48,20 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
         return True
     return any(
         not _stays_on_device(origin)
-        for name, origins in _given(ctx, model)
+        for name, origins in _given(made)
         if name == "cpu_offload"
         for origin in origins
     )
 
 
-def _given(ctx: Context, model: cst.BaseExpression) -> list[tuple[str, list[Origin]]]:
-    """The named arguments of the calls that a model comes from, and where each value is made."""
+def _wraps(ctx: Context, model: cst.BaseExpression) -> list[tuple[Context, cst.Call]]:
+    """The calls that a model comes from."""
     made = [(origin.file, origin.node) for origin in ctx.origins(model)]
-    calls = [(where, node) for where, node in made if isinstance(node, cst.Call)]
+    return [(where, node) for where, node in made if isinstance(node, cst.Call)]
+
+
+def _given(calls: list[tuple[Context, cst.Call]]) -> list[tuple[str, list[Origin]]]:
+    """The named arguments of some calls, and where each value is made."""
     return [
         (argument.keyword.value, list(where.origins(argument.value)))
         for where, call in calls

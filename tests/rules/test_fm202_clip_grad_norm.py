@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, one_line, rewrite
+from ..helpers import check_marked, check_noop, code, one_line, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -393,6 +393,36 @@ def test_norm_that_is_added_up_by_hand_has_a_rule_of_its_own() -> None:
     total = "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])"
     text = HEAD + f"    total = {total} ** 2\n    torch.distributed.all_reduce(total)\n"
     assert {rule for rule, level, _ in rewrite(text).summary if level == "manual"} == {"FM402"}
+
+
+TRAINER = code(
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    class Trainer:
+        model: object
+
+        def clip(self):
+            if isinstance(self.model, FSDP):
+                self.model.clip_grad_norm_(1.0)
+    """
+)
+
+
+@pytest.mark.parametrize(("offload", "function"), [("args.offload", "clip_offloaded_grad_norm_"), ("False", "")])
+def test_a_model_that_is_not_followed_to_a_wrap_that_may_offload(offload: str, function: str) -> None:
+    wrap = f"""
+        from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+        def wrap(net, args):
+            return FSDP(net, cpu_offload=CPUOffload(offload_params={offload}), device_id=args.device)
+        """
+    script = "from trainer import Trainer\nfrom wrapping import wrap\n"
+    result = rewrite_files({"train.py": script, "trainer.py": TRAINER, "wrapping.py": code(wrap)})
+    function = function or "torch.nn.utils.clip_grad_norm_"
+    assert f"{function}(self.model.parameters(), 1.0)" in result.after["trainer.py"]
 
 
 LOCAL = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"

@@ -46,7 +46,6 @@ parameters), a function of the support module is called that is written for that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -63,10 +62,11 @@ from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import bound
+from codemods.reading.words import last_name, words
 
 CODE = "FM206"
 
-_SHARDING = re.compile(r"fsdp|shard", re.IGNORECASE)
+_SHARDING = frozenset({"fsdp", "fsdp1", "shard", "sharded", "sharding"})
 _TOTAL = "get_total_norm"
 _FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
 _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
@@ -194,7 +194,7 @@ def _is_of_another_way(call: cst.Call, ctx: Context) -> bool:
             continue
         is_body = inner is outer.body
         asked = outer.test.expression if is_body and isinstance(outer.test, cst.UnaryOperation) else outer.test
-        is_told = _asks_for_sharding(asked, ctx) and (not is_body or asked is not outer.test)
+        is_told = _asks_for_sharding(asked) and (not is_body or asked is not outer.test)
         is_told |= is_body and _asks_for_a_word(asked)
         if is_told and _clips_by_method(outer.orelse if is_body else outer.body, ctx):
             return True
@@ -206,10 +206,10 @@ def _clips_by_method(branch: cst.CSTNode, ctx: Context) -> bool:
     return any(ModelKind.FSDP in ctx.kinds(node.value) for node in read)
 
 
-def _asks_for_sharding(test: cst.BaseExpression, ctx: Context) -> bool:
+def _asks_for_sharding(test: cst.BaseExpression) -> bool:
     """`config.enable_fsdp`, `is_sharded(model)`, `isinstance(model, FSDP)`."""
-    is_one = isinstance(test, (cst.Name, cst.Attribute, cst.Call))
-    return is_one and _SHARDING.search(ctx.code(test)) is not None
+    parts = [test.func, *(argument.value for argument in test.args)] if isinstance(test, cst.Call) else [test]
+    return any(not _SHARDING.isdisjoint(words(last_name(part))) for part in parts)
 
 
 def _asks_for_a_word(test: cst.BaseExpression) -> bool:
