@@ -69,6 +69,9 @@ CODE = "FM100"
 
 def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) -> Fix:
     """The finding for one leftover; `migrated` says whether the program's models are FSDP2 now."""
+    call = ctx.parent(node)
+    if migrated and name.endswith("_is_fsdp_flattened") and isinstance(call, cst.Call) and call.func is node:
+        return _sharded_parameter(call, ctx)
     row = _row(node, name, ctx)
     if row is PRIVATE and _is_harmless(name):
         message = f"`{name.rpartition('.')[2]}` deals in names alone, and finds nothing to take away from FSDP2's"
@@ -80,6 +83,18 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
     stops = migrated and _is_silent(node, name, ctx)
     raises = [Raise(node, row.code, row.message, model_of(ctx, node))] if stops else []
     return Fix(findings=[finding(row.code, Level.MANUAL, ctx, node, row.message, row.hint)], raises=raises)
+
+
+def _sharded_parameter(call: cst.Call, ctx: Context) -> Fix:
+    """`_is_fsdp_flattened(param)`: whether FSDP has the parameter, which a DTensor says."""
+    item = ctx.named(Import("torch.distributed.tensor", "DTensor"), call)
+    given = ", ".join([ctx.quote(call.args[0].value), item.local])
+    message = "_is_fsdp_flattened becomes a test for DTensor, which a parameter is that FSDP2 shards"
+    return Fix(
+        [Edit(*ctx.bare_span(call), f"isinstance({given})")],
+        [finding("FM401", Level.REWRITTEN, ctx, call.func, message)],
+        [item],
+    )
 
 
 def is_plain_data(name: str) -> bool:

@@ -143,7 +143,10 @@ def test_subclass() -> None:
 
 def test_private_helpers() -> None:
     text = HEAD.replace("\n\n\ndef", "\nfrom torch.distributed.fsdp._common_utils import _is_fsdp_flattened\n\n\ndef")
-    check_marked(text + "    return _is_fsdp_flattened(x)\n", "FM401", Level.MANUAL, "internals")
+    result = rewrite(text + "    return _is_fsdp_flattened(x)\n")
+    assert result.text.endswith("    return isinstance(x, DTensor)\n")  # what FSDP1 had flattened, FSDP2 shards
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+    check_marked(text + "    return list(map(_is_fsdp_flattened, x))\n", "FM401", Level.MANUAL, "internals")
 
 
 def test_program_without_a_constructor_is_only_reported() -> None:
