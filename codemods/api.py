@@ -421,6 +421,8 @@ class Check:
     words: tuple[str, ...]
     """Identifiers: only files that hold one of them are looked at."""
     find: Callable[[PlannedContext], Iterable[Finding]]
+    stops: Callable[[PlannedContext], Iterable[tuple[Context, Raise]]] = lambda ctx: ()
+    """What must not be reached, in this file or another, where what is found would be passed over without a word."""
 
 
 @dataclass(frozen=True)

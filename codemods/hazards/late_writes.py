@@ -47,6 +47,8 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import is_self
+from codemods.reading.inner_module import is_inner_module
+from codemods.reading.model_parameters import is_summoned
 from codemods.tables.layers import BARE
 
 CODE = "FM416"
@@ -63,6 +65,10 @@ def find(ctx: Context) -> Iterator[Finding]:
             if _is_of_model(ctx, call.args[0].value):
                 message = "weights of a sharded model are initialised: random values differ from those of whole tensors"
                 yield finding(CODE, Level.MANUAL, ctx, call, message, "initialise before the model is sharded")
+        if _initialises(ctx, call):
+            message = "a sharded model is initialised by its own method: random values differ from FSDP1's"
+            hint = "initialise before the model is sharded, or inside of summon_full_params, and expect other numbers"
+            yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
         if _puts_in(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, "put it in before the model is sharded")
     for node in ctx.nodes(cst.Assign):
@@ -74,6 +80,20 @@ def find(ctx: Context) -> Iterator[Finding]:
         tied = _is_weight(target) and _is_weight(node.value)
         if tied and _is_of_model(ctx, target.value) and _is_of_model(ctx, node.value):
             yield finding(CODE, Level.MANUAL, ctx, node, _TIED, "tie them before the model is sharded, in one unit")
+
+
+_INITIALISERS = frozenset({"reset_parameters", "reset_weights", "init_weights", "init_parameters"})
+_INITIALISERS |= {"initialize_weights", "initialize_parameters", "initialise_weights", "initialise_parameters"}
+
+
+def _initialises(ctx: Context, call: cst.Call) -> bool:
+    """`model.reset_parameters()` behind the wrap, of the wrapped model or of the module that was wrapped."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _INITIALISERS:
+        return False
+    if is_summoned(call, ctx):
+        return False
+    model = call.func.value
+    return _is_of_model(ctx, model) or (not is_self(model, ctx) and is_inner_module(model, call, ctx))
 
 
 def _puts_in(ctx: Context, call: cst.Call) -> bool:
@@ -118,4 +138,6 @@ def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
     return False
 
 
-CHECK = Check(CODE, "write-after-sharding", __doc__, words=("init", "weight", "data", "nn"), find=find)
+CHECK = Check(
+    CODE, "write-after-sharding", __doc__, words=("init", "weight", "data", "nn", *sorted(_INITIALISERS)), find=find
+)

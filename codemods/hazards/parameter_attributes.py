@@ -30,7 +30,8 @@ def build(net):
 
 ## Fix safety
 
-Nothing is changed: it is reported, for you to decide. Setting the attribute again behind `fully_shard` is enough for
+It is reported, for you to decide, and where the attribute is asked for by `getattr` or `hasattr` a sharded parameter
+raises. Setting the attribute again behind `fully_shard` is enough for
 code that reads it outside of a forward.
 
 ## References
@@ -44,7 +45,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Import, Level, ModelKind, Raise, finding
 from codemods.reading.model_parameters import READERS, parameter_of
 from codemods.reading.program import others
 
@@ -58,13 +59,7 @@ _OF_TENSORS |= {"device", "dtype", "is_leaf", "layout", "ndim", "shape"}
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each attribute, where it is first set."""
-    seen: set[str] = set()
-    if not ctx.wrapping.is_any:
-        return
-    for node, owner, name in _stores(ctx):
-        if name in seen or name in _OF_TENSORS or not _is_parameter(owner, ctx) or not _is_read(name, ctx):
-            continue
-        seen.add(name)
+    for name, node in _lost(ctx).items():
         yield finding(
             CODE,
             Level.MANUAL,
@@ -73,6 +68,46 @@ def find(ctx: Context) -> Iterator[Finding]:
             f"fully_shard replaces the parameters: the attribute `{name}` that is set here and read elsewhere is gone",
             f"set `{name}` again on model.named_parameters() behind fully_shard, or ask for the parameter's name",
         )
+
+
+def stops(ctx: Context) -> Iterator[tuple[Context, Raise]]:
+    """Where `getattr(p, name, False)` and `hasattr(p, name)` would answer that there is none. `p.name` fails itself."""
+    for name in _lost(ctx):
+        why = f"fully_shard replaced the parameters: set `{name}` again behind it"
+        for file in (ctx, *others(ctx, name)):
+            for call in _asks(file, name):
+                model = _model_around(file, call)
+                yield file, Raise(call, CODE, why, *((model,) if model is not None else (call.args[0].value, _DTENSOR)))
+
+
+_DTENSOR = Import("torch.distributed.tensor", "DTensor")
+
+
+def _lost(ctx: Context) -> dict[str, cst.CSTNode]:
+    """The attributes, each with the place where it is first set."""
+    found: dict[str, cst.CSTNode] = {}
+    if not ctx.wrapping.is_any:
+        return found
+    for node, owner, name in _stores(ctx):
+        if name not in found and name not in _OF_TENSORS and _is_parameter(owner, ctx) and _is_read(name, ctx):
+            found[name] = node
+    return found
+
+
+def _model_around(ctx: Context, call: cst.Call) -> cst.BaseExpression | None:
+    """The model whose parameters a comprehension goes over: above it there is no such parameter to ask."""
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.BaseStatement):
+            return None
+        loop = outer.for_in if isinstance(outer, cst.BaseSimpleComp) else None
+        for inner in ctx.inside(loop.iter) if loop is not None else ():
+            if (
+                isinstance(inner, cst.Call)
+                and isinstance(inner.func, cst.Attribute)
+                and inner.func.attr.value in READERS
+            ):
+                return inner.func.value
+    return None
 
 
 def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
@@ -121,12 +156,18 @@ def _reads(ctx: Context, name: str) -> bool:
     for node in ctx.nodes(cst.Attribute):
         if node.attr.value == name and not isinstance(ctx.parent(node), cst.AssignTarget):
             return True
+    return any(_asks(ctx, name))
+
+
+def _asks(ctx: Context, name: str) -> Iterator[cst.Call]:
+    """`getattr(p, "name", False)`, `hasattr(p, "name")`."""
     for call in ctx.nodes(cst.Call):
         if isinstance(call.func, cst.Name) and call.func.value in {"getattr", "hasattr"} and len(call.args) > 1:
             asked = call.args[1].value
             if isinstance(asked, cst.SimpleString) and asked.evaluated_value == name:
-                return True
-    return False
+                yield call
 
 
-CHECK = Check(CODE, "attribute-of-a-parameter", __doc__, words=(*READERS, "Parameter", *_TENSORS), find=find)
+CHECK = Check(
+    CODE, "attribute-of-a-parameter", __doc__, words=(*READERS, "Parameter", *_TENSORS), find=find, stops=stops
+)

@@ -103,6 +103,9 @@ def _of_group(
     wanted = {path: pending[path] for path in group if path in pending}
     touched = {path: each for path, each in wanted.items() if each.edits or PACKAGE in texts[path]}
     tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
+    for path, result in tidied.items():
+        for name, message in result.misfits():
+            raise Fault(path, message, _writers(wanted[path], name))
     users = [path for path, result in tidied.items() if result.support]
     if len(users) == 1 and not any(map(support.is_support_file, group)):
         own = own_text(tidied[users[0]], is_shared)

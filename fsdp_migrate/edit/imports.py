@@ -5,7 +5,7 @@ Works on the new text, so that nothing has to be known about which edit needed w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,7 +44,7 @@ class Tidied:
 
         FSDP1's own names can be called from anywhere, and with all that FSDP1 took.
         """
-        names = {item.local: item.name for item in self.additions if item.module == SUPPORT}
+        names = self._added
         if not names:
             return {}
         here = {
@@ -56,6 +56,17 @@ class Tidied:
         calls = support.asked_by(known, {**here, **names}) if known is not None else {}
         hidden = [name for name in names.values() if name not in calls or is_vocabulary(name)]
         return support.joined(calls, support.everything(hidden))
+
+    @property
+    def _added(self) -> dict[str, str]:
+        """The support functions that the new text imports now, by what it calls them."""
+        return {item.local: item.name for item in self.additions if item.module == SUPPORT}
+
+    def misfits(self) -> Iterator[tuple[str, str]]:
+        """The new text's calls that a support function does not take: its name, and a sentence."""
+        known = parse_safely(self.tree.text) if self._added else None
+        if known is not None:
+            yield from support.misfits(known, self._added)
 
     def text(self, support_module: str = SUPPORT, otherwise: str = "", own: Collection[str] = ()) -> str:
         """The new text, with the support functions imported from `support_module`, such as `.fsdp2_support`.

@@ -40,8 +40,10 @@ def make_fixes(planned: PlannedModel) -> Fixes:
     for file in naming:
         if file.path in plan.skipped:
             made.take_all(file, leftovers(file, made))
-    for file, finding in _hazards(planned, files):
-        made.take(file.path, Fix(findings=[finding]))
+    for file, check in _hazards(planned, files):
+        made.take(file.path, Fix(findings=list(check.find(file))))
+        for where, stop in check.stops(file) if plan.migrates else ():
+            made.take(where.path, Fix(raises=[stop]))
     for path, raises in made.raises():
         # What stops an FSDP model is put in when all that has to stop it is known: once a function.
         made.take(path, placed(planned.at(path), raises))
@@ -64,8 +66,8 @@ def _written_by_rules(file: PlannedFile) -> Iterator[tuple[Fix, str]]:
                     yield rule.edit(found, file), rule.code
 
 
-def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, Finding]]:
-    """What trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
+def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, Check]]:
+    """The checks of what trains otherwise now: anywhere in a program that wraps, else only where FSDP1 is named."""
     looked_at = {file.path for file in files if any(file.references())}
     concerns: dict[Path, bool] = {}
     for file, check in _asked(planned, HAZARDS):
@@ -74,7 +76,7 @@ def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tu
             concerned = is_near if planned.plan.wraps else file.path in looked_at
             concerns[file.path] = concerned and not planned.plan.is_kept(file.path)
         if concerns[file.path]:
-            yield from ((file, finding) for finding in check.find(file))
+            yield file, check
 
 
 def _asked(planned: PlannedModel, checks: Iterable[Check]) -> Iterator[tuple[PlannedFile, Check]]:

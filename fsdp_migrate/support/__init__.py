@@ -6,6 +6,7 @@ from codemods.api import SUPPORT as NAME
 from fsdp_migrate.support.compose import compose, imports_of, joined, parse, unannotated, unserved, update
 from fsdp_migrate.support.cut import Asked, asked_by, cut, everything
 from fsdp_migrate.support.library import available
+from fsdp_migrate.support.signatures import misfits
 
 __all__ = [
     "NAME",
@@ -18,6 +19,7 @@ __all__ = [
     "imports_of",
     "is_support_file",
     "joined",
+    "misfits",
     "parse",
     "unannotated",
     "unserved",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import libcst as cst
 import pytest
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, finding
 from fsdp_migrate import fix
 from fsdp_migrate.edit.check import faults
 from fsdp_migrate.findings import Report
@@ -49,6 +50,30 @@ FAULTS = [
     pytest.param(broken("undefined_name()"), "`undefined_name`", id="an undefined name"),
     pytest.param(broken("None\nfrom torch import unused"), "imports `unused`", id="an unused import"),
 ]
+
+
+MISFITS = [
+    pytest.param("no_sync(net, fully=True)", "`fully`, which it does not take", id="an unknown argument"),
+    pytest.param("no_sync(net, *args, 1)", "2 positional arguments, and it takes 1", id="too many arguments"),
+    pytest.param("no_sync()", "without `model`", id="a missing argument"),
+    pytest.param("model_state_dict(net, destination={})", "`destination`", id="what only torch's takes"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), MISFITS)
+def test_a_call_that_its_support_function_does_not_take_is_not_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, call: str, words: str
+) -> None:
+    rule = broken(call)
+
+    def edit(node: cst.Call, ctx: Context) -> Fix:
+        fix = rule.edit(node, ctx)  # type: ignore[arg-type]
+        return replace(fix, imports=[Import(SUPPORT, call.partition("(")[0])])
+
+    report = run(folder, monkeypatch, replace(rule, edit=edit))
+    assert [change.path for change in report.changes] == [folder / "b/train.py"]
+    assert words in report.errors[0].message
+    assert "FM999" in report.errors[0].message
 
 
 @pytest.mark.parametrize(("rule", "words"), FAULTS)

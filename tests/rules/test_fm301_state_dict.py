@@ -405,7 +405,7 @@ def test_what_is_not_seen_in_one_place_is_decided_at_run_time(statement: str) ->
     after = (
         statement.replace("FSDP.", "")
         .replace("model.state_dict(", "model_state_dict(model")
-        .replace("(modelp", "(model, p")
+        .replace("model_state_dict(modelp", "state_dict_of(model, p")
     )
     assert f"    model = fully_shard(net)\n    {after}\n" in result.text
     assert {f.level for f in result.findings if f.rule != "FM100"} == {Level.REWRITTEN}

@@ -631,3 +631,37 @@ def test_the_way_of_another_engine_is_left_alone() -> None:
     assert Level.MANUAL not in {finding.level for finding in after.findings}
     alone = rewrite(text.format("print(state)")).text
     assert "trainer.model.module.load_state_dict(state)" not in alone
+
+
+KEPT_AT_RUN_TIME = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def contexts(module, kind):
+    return FSDP.state_dict_type(module=module, state_dict_type=kind)
+
+
+class Wrapper:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+    def state(self, destination=None, prefix="", keep_vars=False):
+        return self.model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+
+    def load(self, state_dict, strict=True, **kwargs):
+        return self.model.load_state_dict(state_dict=state_dict, strict=strict, **kwargs)
+
+    def take(self, state_dict):
+        self.model.load_state_dict(state_dict, assign=True)
+"""
+
+
+def test_what_is_decided_at_run_time_takes_what_it_is_passed() -> None:
+    """Functions of the support module under FSDP1's names, with FSDP1's parameters: else the calls are TypeErrors."""
+    result = rewrite(KEPT_AT_RUN_TIME)
+    assert "state_dict_type(module=module, state_dict_type=kind)" in result.text
+    passed = "self.model, destination=destination, prefix=prefix, keep_vars=keep_vars"
+    assert f"state_dict_of({passed})" in meaning(result.text)
+    assert "load_model_state_dict(self.model, state_dict=state_dict, strict=strict, **kwargs)" in result.text
+    assert "self.model.load_state_dict(state_dict, assign=True)" in result.text
+    assert {f.line for f in result.findings if f.rule == "FM304" and f.level is Level.MANUAL} == {19}

@@ -324,6 +324,24 @@ WRONG = {
             nn.init.normal_(model.blocks[0].weight)
         """,
     ),
+    "initialised after by a method of its own": (
+        "FM416",
+        """
+        def main(net, args):
+            model = FSDP(net)
+            if args.init:
+                model.reset_parameters()
+        """,
+    ),
+    "initialised after through the module inside": (
+        "FM416",
+        """
+        def main(net):
+            model = FSDP(net)
+            net.init_weights()
+            return model
+        """,
+    ),
     "replaced after": (
         "FM416",
         """
@@ -806,3 +824,18 @@ def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: boo
     """`get_model_state_dict` takes modules alone, and the object's own state dict was of shards, silently."""
     rules = {finding.rule for finding in rewrite(HEAD + code(HANDED_ON.format(made=made, own=own))).findings}
     assert ("FM445" in rules) is is_found
+
+
+INITIALISED = {
+    "before": "net.reset_parameters()\n    model = FSDP(net)",
+    "inside of summon_full_params": (
+        "model = FSDP(net)\n    with FSDP.summon_full_params(model):\n        model.reset_parameters()"
+    ),
+    "another module": "model = FSDP(net)\n    other.reset_parameters()",
+}
+
+
+@pytest.mark.parametrize("body", INITIALISED.values(), ids=INITIALISED)
+def test_initialisation_that_is_no_other(body: str) -> None:
+    text = HEAD + f"def main(net, other):\n    {body}\n    return model\n"
+    assert "FM416" not in {finding.rule for finding in rewrite(text).findings}

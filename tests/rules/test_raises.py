@@ -199,3 +199,52 @@ def test_a_second_run_over_a_half_of_a_program_adds_no_second_raise() -> None:
     first = rewrite_files(files)
     again = rewrite_files({**first.after, "build.py": HEAD})
     assert again.after["train.py"].count("raise NotImplementedError") == 1
+
+
+LOST = """\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def mark(net):
+    for layer in net.layers:
+        layer.weight.is_split = True
+
+
+def build(net):
+    mark(net)
+    model = FSDP(net, use_orig_params=True)
+    share(model)
+    return model
+
+
+def share(model):
+    for module in model.modules():
+        for name, param in module._parameters.items():
+            {read}
+
+
+def groups(model):
+    return [p for p in model.parameters() if getattr(p, "is_split", False)]
+"""
+READS = [
+    "if getattr(param, 'is_split', False):\n                continue",
+    "split = hasattr(param, 'is_split')",
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_an_attribute_that_sharding_loses_is_not_asked_for_in_silence(read: str) -> None:
+    text = rewrite(LOST.replace("{read}", read)).text
+    raised = " ".join(text[: text.index(read)].split())
+    assert "if isinstance(param, DTensor): raise NotImplementedError(" in raised
+    assert "fsdp-migrate FM441: " in text
+    assert "from torch.distributed.tensor import DTensor\n" in text
+    assert text.count("FM441: ") - text.count("todo[FM441]") == 2
+    above = text[: text.index("    return [p for p")].splitlines()
+    assert "if isinstance(model, FSDPModule):" in "\n".join(above[-5:])
+
+
+def test_an_attribute_that_is_read_plainly_fails_by_itself() -> None:
+    text = rewrite(LOST.replace("{read}", "print(param.is_split)").partition("\n\n\ndef groups")[0] + "\n").text
+    assert "NotImplementedError" not in text

@@ -875,6 +875,20 @@ def state_dict_type_decides() -> None:
 
 
 @check()
+def state_dict_takes_what_torch_takes() -> None:
+    model, _ = trained(FSDP2)
+    full, into = support.full_state_dict(model), {"before": 1}
+    assert support.state_dict_of(model, into, "net.") is into
+    assert into.pop("before") == 1
+    equal({f"net.{name}": value for name, value in full.items()}, into)
+    equal(full, support.state_dict_of(model, destination=None, prefix="", keep_vars=False))
+    raises(NotImplementedError, lambda: support.state_dict_of(model, keep_vars=True), "keep_vars")
+    plain = models.Plain()
+    equal(plain.state_dict(prefix="net."), support.state_dict_of(plain, prefix="net."))
+    assert support.state_dict_of(plain, keep_vars=True)["inp.weight"].requires_grad
+
+
+@check()
 def checkpoint_round_trip_by_type() -> None:
     old = trained(FSDP2)
     state, optim = support.model_state_dict(old[0]), support.optim_state_dict(*old)

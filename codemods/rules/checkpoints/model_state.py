@@ -188,11 +188,11 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         return Fix() if is_right else _manual(found, ctx, _NOT_SEEN)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
-    if at_run_time:
-        return _through_support(found, ctx)
-    if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.call.args):
-        return _through_support(found, ctx, _for_any_model(found, ctx))
     try:
+        if at_run_time:
+            return _through_support(found, ctx)
+        if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.call.args):
+            return _through_support(found, ctx, _for_any_model(found, ctx))
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
         return _manual(found, ctx, str(undecided))
@@ -292,6 +292,10 @@ def _for_any_model(found: Match, ctx: PlannedContext) -> str:
 def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: str = "") -> Fix:
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
+    if found.method == "load_state_dict":
+        _check_loading(found.call)
+    elif found.call.args:
+        name = "state_dict_of"
     item = ctx.named(Import(SUPPORT, name), found.call)
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.call.args)]
     text = call_text(ctx, found.call, item.local, ", ".join(arguments) + more)
@@ -304,6 +308,14 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
     )
 
 
+def _check_loading(call: cst.Call) -> None:
+    """Raises NotStatic for what `load_state_dict` is passed and the functions of the support module do not take."""
+    known = {"state_dict", "strict"}
+    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
+    if not named <= known or len([each for each in call.args if each.keyword is None and not each.star]) > len(known):
+        raise NotStatic("load_state_dict takes arguments that the new function does not have")
+
+
 def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) -> Fix:
     """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks.
 
@@ -314,7 +326,7 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
     asking = [
         finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")
     ]
-    if held == {ModelKind.FSDP}:
+    if held == {ModelKind.FSDP} or found.call.args:
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
     name = "" if is_kept_at_run_time(found.call, ctx) else "whole_state_dict"
     return replace(_through_support(found, ctx, name), findings=asking)

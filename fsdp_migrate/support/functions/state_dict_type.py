@@ -29,14 +29,14 @@ from .optimizer_state import full_optim_state_dict, offload, read_optimizer_stat
 STATE_DICT_SETTINGS: WeakKeyDictionary[nn.Module, StateDictSettings] = WeakKeyDictionary()
 
 
-def get_state_dict_type(model: nn.Module) -> StateDictSettings:
+def get_state_dict_type(module: nn.Module) -> StateDictSettings:
     """The kind of checkpoint that was set for a model; FULL_STATE_DICT to begin with."""
     default = StateDictSettings(StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig())
-    return STATE_DICT_SETTINGS.get(model, default)
+    return STATE_DICT_SETTINGS.get(module, default)
 
 
 def set_state_dict_type(
-    model: nn.Module,
+    module: nn.Module,
     state_dict_type: StateDictType,
     state_dict_config: StateDictConfig | None = None,
     optim_state_dict_config: OptimStateDictConfig | None = None,
@@ -45,9 +45,9 @@ def set_state_dict_type(
 
     `LOCAL_STATE_DICT` is each rank's part, as FSDP2 has it; FSDP1's own files are read by `load_local_state_dict`.
     """
-    before = get_state_dict_type(model)
+    before = get_state_dict_type(module)
     full = state_dict_type is StateDictType.FULL_STATE_DICT
-    STATE_DICT_SETTINGS[model] = StateDictSettings(
+    STATE_DICT_SETTINGS[module] = StateDictSettings(
         state_dict_type,
         state_dict_config or (FullStateDictConfig() if full else ShardedStateDictConfig()),
         optim_state_dict_config or (FullOptimStateDictConfig() if full else ShardedOptimStateDictConfig()),
@@ -57,17 +57,17 @@ def set_state_dict_type(
 
 @contextmanager
 def state_dict_type(
-    model: nn.Module,
+    module: nn.Module,
     state_dict_type: StateDictType,
     state_dict_config: StateDictConfig | None = None,
     optim_state_dict_config: OptimStateDictConfig | None = None,
 ) -> Generator[None, None, None]:
     """FSDP1's `FSDP.state_dict_type`, for `model_state_dict` and its like: `model.state_dict()` does not see it."""
-    before = set_state_dict_type(model, state_dict_type, state_dict_config, optim_state_dict_config)
+    before = set_state_dict_type(module, state_dict_type, state_dict_config, optim_state_dict_config)
     try:
         yield
     finally:
-        STATE_DICT_SETTINGS[model] = before
+        STATE_DICT_SETTINGS[module] = before
 
 
 def is_full(model: nn.Module) -> bool:
@@ -83,6 +83,21 @@ def model_state_dict(model: nn.Module) -> dict[str, Any]:
     if is_full(model):
         return full_state_dict(model, config.offload_to_cpu, getattr(config, "rank0_only", False))
     return offload(model.state_dict()) if config.offload_to_cpu else model.state_dict()
+
+
+def state_dict_of(
+    model: nn.Module, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+) -> dict[str, Any]:
+    """`model_state_dict`, with what `model.state_dict(...)` is passed. Every rank has to call this."""
+    if not any(isinstance(module, FSDPModule) for module in model.modules()):
+        return model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[arg-type]
+    if keep_vars:
+        raise NotImplementedError("keep_vars: what is gathered has no graph")
+    state = {f"{prefix}{name}": value for name, value in model_state_dict(model).items()}
+    if destination is None:
+        return state
+    destination.update(state)
+    return destination
 
 
 def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
