@@ -47,7 +47,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import is_self
-from codemods.reading.inner_module import is_inner_module
+from codemods.reading.inner_module import may_be_inner_module
 from codemods.reading.model_parameters import is_summoned
 from codemods.tables.layers import BARE
 
@@ -93,7 +93,7 @@ def _initialises(ctx: Context, call: cst.Call) -> bool:
     if is_summoned(call, ctx):
         return False
     model = call.func.value
-    return _is_of_model(ctx, model) or (not is_self(model, ctx) and is_inner_module(model, call, ctx))
+    return _is_of_model(ctx, model) or (not is_self(model, ctx) and may_be_inner_module(model, call, ctx))
 
 
 def _puts_in(ctx: Context, call: cst.Call) -> bool:

@@ -76,7 +76,7 @@ def find(ctx: Context) -> Iterator[Finding]:
         asked = next((node for node in inside if _is_dimension(node, ctx)), None)
         if asked is not None and ModelKind.FSDP in ctx.kinds(call.func.value):
             test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
-            yield finding(CODE, Level.REVIEW, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
+            yield finding(CODE, Level.MANUAL, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
     for reading in stepped(ctx):
         asked = next((node for node in ctx.inside(reading.body) if _is_dimension(node, ctx)), None)
         around = ctx.ancestors(asked) if asked is not None else ()

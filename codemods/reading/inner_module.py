@@ -17,14 +17,23 @@ def is_inner_module(model: cst.BaseExpression, use: cst.Call, ctx: Context) -> b
     return any(_wraps(call, model, use, ctx) for call in ctx.nodes(cst.Call) if is_constructor(ctx, call))
 
 
-def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, ctx: Context) -> bool:
+def may_be_inner_module(model: cst.BaseExpression, use: cst.Call, ctx: Context) -> bool:
+    """The same where another branch gives the module's name to another object."""
+    calls = [call for call in ctx.nodes(cst.Call) if is_constructor(ctx, call)]
+    return any(_wraps(call, model, use, ctx, surely=False) for call in calls)
+
+
+def _wraps(call: cst.Call, model: cst.BaseExpression, use: cst.Call, ctx: Context, surely: bool = True) -> bool:
     module = wrapped_module(call)
     inner = place(module) if module is not None else None
-    if inner is None or inner != place(model) or not _has_another_name(call, inner, ctx):
+    if module is None or inner is None or inner != place(model) or not _has_another_name(call, inner, ctx):
         return False
     if ctx.scope(call) is ctx.scope(model):
-        below = ctx.span(call)[0] < ctx.span(model)[0]
-        return below and ctx.same_meaning(model, call) and not is_on_another_way(ctx, call, use)
+        below = ctx.span(call)[0] < ctx.span(model)[0] and not is_on_another_way(ctx, call, use)
+        if surely or ctx.same_meaning(model, call):
+            return below and ctx.same_meaning(model, call)
+        wrapped = {origin.node for origin in ctx.origins(module)} - {None}
+        return below and not wrapped.isdisjoint(origin.node for origin in ctx.origins(model))
     return inner.startswith("self.") and enclosing(ctx, call, cst.ClassDef) is enclosing(ctx, model, cst.ClassDef)
 
 

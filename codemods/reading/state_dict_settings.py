@@ -155,8 +155,28 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
             continue
         if name != "rank0_only" or not texts <= {"True", "False"}:
             raise NotStatic(f"a condition chooses the config's {name}")
-        found[name] = "False"  # where one of them is for every rank, every rank may have what the first one needs
+        # Where the condition cannot be asked there, every rank may have what the first one needs.
+        found[name] = _choice([(o, fields[name]) for o, fields in zip(origins, made, strict=True)], at, ctx) or "False"
     return found
+
+
+def _choice(made: Sequence[tuple[Origin, str]], at: cst.Call, ctx: Context) -> str:
+    """`not shared` for what is True in the `else` of `if shared:` and False in its body; nothing for any other."""
+    nodes = [(origin.node, text) for origin, text in made if origin.file is ctx and origin.node is not None]
+    if len(nodes) != 2 or len(made) != 2:
+        return ""
+    (first, text), (second, _) = nodes
+    around = set(ctx.ancestors(second))
+    branch = next((outer for outer in ctx.ancestors(first) if outer in around), None)
+    if not isinstance(branch, cst.If) or not isinstance(branch.test, (cst.Name, cst.Attribute)):
+        return ""
+    if not ctx.same_meaning(branch.test, at) or not isinstance(branch.orelse, cst.Else):
+        return ""
+    is_first = any(outer is branch.body for outer in ctx.ancestors(first))
+    if is_first == any(outer is branch.body for outer in ctx.ancestors(second)):
+        return ""
+    test = ctx.code(branch.test)
+    return test if is_first == (text == "True") else f"not {test}"
 
 
 def _of_class(value: cst.BaseExpression, ctx: Context) -> list[Origin]:

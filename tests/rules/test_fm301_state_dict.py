@@ -594,16 +594,25 @@ CHOSEN = """\
 """
 
 
+def test_config_that_a_condition_chooses_which_nobody_can_ask_below() -> None:
+    """What one of them needs on every rank, every rank has."""
+    chosen = (
+        CHOSEN.replace("if rank:", "if rank.is_first():").replace("{0}", "True, True").replace("{1}", "True, False")
+    )
+    assert "    state = full_state_dict(model, offload_to_cpu=True)\n" in rewrite(HEAD + chosen).text
+
+
 @pytest.mark.parametrize(
     ("first", "second", "after"),
     [
         ("True, True", "offload_to_cpu=True, rank0_only=True", "options = StateDictOptions("),
-        ("True, True", "True, False", "state = full_state_dict(model, offload_to_cpu=True)"),
-        ("False, True", "", "state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"),
+        ("True, True", "True, False", "state = full_state_dict(model, offload_to_cpu=True, rank0_only=rank)"),
+        ("True, False", "True, True", "state = full_state_dict(model, offload_to_cpu=True, rank0_only=not rank)"),
+        ("False, True", "", "state = full_state_dict(model, rank0_only=rank)"),
     ],
 )
 def test_config_that_a_condition_chooses(first: str, second: str, after: str) -> None:
-    """On other ranks than the first one there may be more than FSDP1 had: what one of them needs, all have."""
+    """A copy for every rank is more than the memory may hold: the ranks have what they had."""
     text = rewrite(HEAD + CHOSEN.replace("{0}", first).replace("{1}", second)).text
     assert f"    model = fully_shard(net)\n    {after}" in text
     other = CHOSEN.replace("{0}", "True").replace("{1}", "False")

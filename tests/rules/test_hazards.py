@@ -342,6 +342,25 @@ WRONG = {
             return model
         """,
     ),
+    "initialised after, where another branch binds the module again": (
+        "FM416",
+        """
+        class Net(nn.Module):
+            pass
+
+
+        def main(args):
+            net = Net()
+            if args.fsdp:
+                model = FSDP(net)
+            else:
+                net = net.to("cuda")
+                model = net
+            if not args.resume:
+                net.reset_parameters()
+            return model
+        """,
+    ),
     "replaced after": (
         "FM416",
         """
@@ -474,7 +493,7 @@ WRONG = {
 }
 
 
-MEANT = {"FM404", "FM406"}
+MEANT = {"FM406"}
 """What trains as it was meant to, for the first time."""
 
 

@@ -41,8 +41,9 @@ def save(net, rank, path):
 Same keys, order, dtypes and values (torch 2.13). A full state dict is loaded from rank 0 and broadcast, which also
 finds missing keys. Where the program compiles a model or a part of one, functions of the support module keep the
 `_orig_mod.` in the names, which torch's own take out. Where the body hands the model to a library, which may call
-`state_dict()` in turn, a context of the support module has that gather in the place of a full one. What one of two
-configs that a condition chooses keeps on every rank is kept on every rank. `FSDP.set_state_dict_type(model, ...)` goes
+`state_dict()` in turn, a context of the support module has that gather in the place of a full one. Where an
+`if` chooses one of two configs, its condition says on which ranks the state dict is kept; one that cannot be asked
+below keeps it on every rank that either config names. `FSDP.set_state_dict_type(model, ...)` goes
 where all that it holds for is read or loaded below it, in the same function. A context of LOCAL_STATE_DICT goes:
 FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat pieces, and is refused; with
 `--read-fsdp1-files` what is loaded there goes through functions of the support module that read those, too (torch 2.13,
