@@ -30,15 +30,5 @@ def _misfit(name: str, call: ast.Call) -> str:
         return f"with {len(given)} positional arguments, and it takes {len(positional)}"
     keywords = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
     unknown = [] if taken.kwarg is not None else [each for each in keywords if each not in named]
-    if unknown:
-        return f"with `{unknown[0]}`, which it does not take"
-    is_whole = len(given) == len(call.args) and len(keywords) == len(call.keywords)
-    without = len(positional) - len(taken.defaults)
-    needed = [*positional[len(given) : without], *_needed_by_name(taken)]
-    missing = [each for each in needed if each not in keywords]
-    return f"without `{missing[0]}`" if is_whole and missing else ""
-
-
-def _needed_by_name(taken: ast.arguments) -> list[str]:
-    pairs = zip(taken.kwonlyargs, taken.kw_defaults, strict=True)
-    return [each.arg for each, default in pairs if default is None]
+    # What a call lacks it lacked under FSDP1 too: that is the user's.
+    return f"with `{unknown[0]}`, which it does not take" if unknown else ""

@@ -55,7 +55,6 @@ FAULTS = [
 MISFITS = [
     pytest.param("no_sync(net, fully=True)", "`fully`, which it does not take", id="an unknown argument"),
     pytest.param("no_sync(net, *args, 1)", "2 positional arguments, and it takes 1", id="too many arguments"),
-    pytest.param("no_sync()", "without `model`", id="a missing argument"),
     pytest.param("model_state_dict(net, destination={})", "`destination`", id="what only torch's takes"),
 ]
 

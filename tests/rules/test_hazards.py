@@ -694,7 +694,9 @@ def test_name_of_a_class_that_is_no_sharded_modules(before: str, after: str) -> 
     assert "FM411" not in {rule for rule, _, _ in result.summary}
 
 
-CHECKED = HEAD + """
+CHECKED = (
+    HEAD
+    + """
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
 
@@ -708,6 +710,7 @@ def use(net):
     {after}
     return model
 """
+)
 OF_CLASS = [
     "return any('block' in str(base).lower() for base in module.__class__.__bases__)",
     "return type(module).__mro__[1] is nn.Sequential",
