@@ -47,10 +47,7 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
     if any(draft is not None and "offload_policy" in draft.common_kwargs for draft in drafts):
         return True
     return any(
-        not _stays_on_device(origin)
-        for name, origins in _given(made)
-        if name == "cpu_offload"
-        for origin in origins
+        not _stays_on_device(origin) for name, origins in _given(made) if name == "cpu_offload" for origin in origins
     )
 
 

@@ -123,9 +123,7 @@ class _Search:
         return None
 
 
-def _of_other_heirs(
-    ctx: Context, site: cst.CSTNode
-) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
+def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
     """The method around a place, as other classes of the same base have it, with the base."""
     method = ctx.scope(site)
     owner = ctx.scope(method) if isinstance(method, cst.FunctionDef) else None

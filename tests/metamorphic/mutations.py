@@ -118,9 +118,14 @@ def _stored(scope: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
+_SAYS_MODEL = re.compile(r"(?:net|model)s?_?(?=\d+$)")
+"""What a name of a generated program says: of an unknown object rules go by that, and a state dict of one is asked."""
+
+
 def _same_length(name: str, taken: set[str], random: Random) -> str | None:
+    kept = said.group() if (said := _SAYS_MODEL.match(name)) else ""
     for _ in range(50):
-        new = "".join(random.choice(ascii_lowercase) for _ in name)
+        new = kept + "".join(random.choice(ascii_lowercase) for _ in name[len(kept) :])
         if new not in taken and not keyword.iskeyword(new) and not hasattr(builtins, new):
             return new
     return None

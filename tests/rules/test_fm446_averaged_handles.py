@@ -82,5 +82,5 @@ def test_what_starts_the_models_goes() -> None:
         """
     )
     after = rewrite(text + MAIN).text
-    assert "decay):\n    reshard_all(model)\n    for h_param in model.parameters():\n        h_param.data.mul_" in after
+    assert "decay):\n    reshard_all(model)\n    for param in model.parameters():\n        param.data.mul_" in after
     assert "_lazy_init" not in after

@@ -162,7 +162,8 @@ def checked(
 ) -> Mapping[int, ParityReport | Failure]:
     """The comparisons that the selected tests ask for, by the number of the case."""
     root = tmp_path_factory.mktemp("upgrades")
-    items = [item for item in request.session.items if "checked" in getattr(item, "fixturenames", ())]
+    mine = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    items = [item for item in mine if "checked" in getattr(item, "fixturenames", ())]
     asked = {item.callspec.params["number"] if hasattr(item, "callspec") else 0 for item in items}
     requests = {}
     for number in sorted(asked):

@@ -68,6 +68,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.enclosing import names_around
 from codemods.reading.handles import conjuncts, model_of_handles, started
 from codemods.reading.layout import insertion, removal
+from codemods.reading.words import last_name
 
 CODE = "FM446"
 
@@ -206,11 +207,11 @@ def _asked(choice: cst.If, ctx: Context) -> list[Edit]:
 
 
 def _names(found: Match, ctx: Context) -> dict[str, str]:
-    """`param` for `handle`, `ema_param` for `ema_handle`."""
+    """`param` for the first, and `ema_param` for a handle of `self.ema`."""
     taken = set(names_around(ctx, found.loop))
     names: dict[str, str] = {}
-    for name in found.handles:
-        new = name.replace("handle", "param") if "handle" in name else f"{name}_param"
+    for name, (_, model) in found.handles.items():
+        new = f"{last_name(model)}_param" if names else "param"
         while new in taken:
             new += "_"
         taken.add(new)

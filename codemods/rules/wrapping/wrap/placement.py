@@ -120,7 +120,7 @@ def _flag(ctx: Context, node: cst.BaseExpression) -> str | None:
 
 _ON_THE_CPU = Note(
     "cpu_offload: whole parameters, and norms that the program computes itself, are computed on CPU tensors",
-    'where it gathers state dicts or such norms, give the process group a CPU backend: '
+    "where it gathers state dicts or such norms, give the process group a CPU backend: "
     'init_process_group("cpu:gloo,cuda:nccl")',
 )
 
