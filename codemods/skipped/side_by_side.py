@@ -123,6 +123,13 @@ class _Search:
         return None
 
 
+def _is_script(ctx: Context) -> bool:
+    """Whether a file is started: it says `if __name__ == "__main__":`."""
+    tests = (line.test for line in ctx.top.body if isinstance(line, cst.If))
+    asked = (test.left for test in tests if isinstance(test, cst.Comparison))
+    return any(isinstance(name, cst.Name) and name.value == "__name__" for name in asked)
+
+
 def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
     """The method around a place, as other classes of the same base have it, with the base."""
     method = ctx.scope(site)
@@ -133,8 +140,8 @@ def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseE
         for where, definition in _definitions(ctx, base.value):
             for other, used in where.references_to(definition):
                 heir = other.parent(other.parent(used) or used)
-                if not isinstance(heir, cst.ClassDef) or heir is owner:
-                    continue
+                if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and _is_script(other)):
+                    continue  # another script is another program, and no choice of this one
                 for each in heir.body.body:
                     if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:
                         yield base.value, other, each
