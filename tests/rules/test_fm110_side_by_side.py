@@ -384,3 +384,26 @@ def test_second_run_after_a_call_that_was_left_is_not_taken_for_a_switch() -> No
     assert "fully_shard(model)" in first.text
     second = rewrite(first.text)
     assert [finding.rule for finding in second.findings] == ["FM101"]
+
+
+SHARED = "class Recipe:\n    pass\n"
+START = '\n\nif __name__ == "__main__":\n    Run()\n'
+RECIPE = """\
+from shared import Recipe
+from torch.distributed.fsdp import {name}
+
+
+class Run(Recipe):
+    def wrap(self, model):
+        return {name}(model)
+"""
+
+
+@pytest.mark.parametrize(("end", "is_kept"), [(START, False), ("", True)])
+def test_a_class_of_the_same_base_in_another_script(end: str, is_kept: bool) -> None:
+    """Recipes that are started by themselves share an interface, and are no choice of one program."""
+    recipes = {"old.py": "FullyShardedDataParallel", "new.py": "fully_shard"}
+    files = {path: RECIPE.format(name=name) + end for path, name in recipes.items()}
+    both = {} if end else {"main.py": "import new\nimport old\nprint(new, old)\n"}
+    result = rewrite_files({"shared.py": SHARED, **files, **both})
+    assert ("FM110" in {finding.rule for finding in result.findings}) is is_kept
