@@ -166,6 +166,19 @@ def call_of(ctx: Context, call: cst.Call, function: str, arguments: Sequence[str
     return Edit(start, end, f"{function}({inner}{joined}{indent})")
 
 
+def is_broken_for_width(ctx: Context, call: cst.Call) -> bool:
+    """Whether a call of several lines has all arguments on one of them: no comma at the end, and no comment, asks for
+    more than one.
+    """
+    start, end = ctx.bare_span(call)
+    if not call.args:
+        return False
+    is_open = "\n" in ctx.text[start:end] and not isinstance(call.args[-1].comma, cst.Comma)
+    alone = not ctx.text[end : line_end(ctx, end)].strip()
+    within = ctx.text[ctx.span(call.args[0])[0] : ctx.span(call.args[-1])[1]]
+    return is_open and alone and "\n" not in within and "#" not in ctx.text[start:end]
+
+
 def _is_hanging(ctx: Context, call: cst.Call) -> bool:
     """Whether the arguments begin on the line below the bracket."""
     return "\n" in ctx.text[ctx.bare_span(call.func)[1] : ctx.span(call.args[0])[0]]

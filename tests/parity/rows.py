@@ -1003,6 +1003,27 @@ program(
     seed_by_rank=True,
 )
 
+for given in ("True", "False"):
+    program(
+        f"precision and policy that a flag leaves out: {given}",
+        f"""
+        def precision_of(amp):
+            if not amp:
+                return None
+            return MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+        def wrap(model, given):
+            policy = None
+            if given:
+                policy = ModuleWrapPolicy({{Block}})
+            return FSDP(model, auto_wrap_policy=policy, mixed_precision=precision_of(given), {HERE})
+
+
+        def build():
+            return wrap(Plain(), {given})
+        """,
+    )
 for mode in ("full", "zero2", "none"):
     program(
         f"a splat of a dict that a function fills, {mode}",

@@ -610,7 +610,7 @@ def test_splat_that_is_filled_elsewhere_is_read_entry_by_entry() -> None:
             def wrap(model, args):
                 settings, count = settings_of(args)
                 if settings.get("sync_module_states"):
-                    for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
+                    for tensor in (*model.parameters(), *model.buffers()):
                         dist.broadcast(tensor.detach(), src=0)
                 cpu_offload = settings["cpu_offload"]
                 offload_policy = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()

@@ -132,7 +132,7 @@ def test_buffers_of_ignored_modules_are_broadcast() -> None:
     """FSDP1 takes all buffers there; those that NCCL could broadcast were on the device already."""
     text = body("ignored_modules=[model.head], sync_module_states=True, device_id=rank")
     assert (
-        "    for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states\n"
+        "    for tensor in (*model.parameters(), *model.buffers()):\n"
         "        if tensor not in ignored_params:\n"
         "            tensor.data = tensor.data.to(rank)\n"
         "            dist.broadcast(tensor.detach(), src=0)\n"

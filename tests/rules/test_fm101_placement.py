@@ -235,7 +235,7 @@ DEVICES = [
             """
                 torch.cuda.set_device(rank)
                 model.to(rank)
-                for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
+                for tensor in (*model.parameters(), *model.buffers()):
                     dist.broadcast(tensor.detach(), src=0)
                 return fully_shard(model)
             """
@@ -286,7 +286,7 @@ def test_sync_module_states() -> None:
 
         def wrap(net):
             model = net.cuda()
-            for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
+            for tensor in (*model.parameters(), *model.buffers()):
                 dist.broadcast(tensor.detach(), src=0)
             return fully_shard(model)
         """,
@@ -309,7 +309,7 @@ def test_sync_module_states_that_run_time_switches(above: str, condition: str) -
             "torch.cuda.set_device(rank)",
             f"if {condition}:",
             "    model.to(rank)",
-            "    for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states",
+            "    for tensor in (*model.parameters(), *model.buffers()):",
             "        dist.broadcast(tensor.detach(), src=0)",
             "return fully_shard(model)",
         ]

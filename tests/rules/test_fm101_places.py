@@ -593,7 +593,7 @@ AS_FUNCTION = [
     pytest.param(
         "sync_module_states=True",
         [
-            "for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states",
+            "for tensor in (*model.parameters(), *model.buffers()):",
             "    dist.broadcast(tensor.detach(), src=0)",
             "return fully_shard(model)",
         ],

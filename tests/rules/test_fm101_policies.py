@@ -503,11 +503,11 @@ def test_policy_that_may_be_none() -> None:
 
 
             def wrap(model, several):
-                policy = None
+                policy = ()
                 if several:
                     policy = (Block,)
                 for module in reversed(list(model.modules())):
-                    if module is not model and isinstance(module, policy or ()):
+                    if module is not model and isinstance(module, policy):
                         fully_shard(module)
                 return fully_shard(model)
             """

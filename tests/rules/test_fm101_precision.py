@@ -76,7 +76,7 @@ def test_inputs_are_cast_at_the_root_only() -> None:
 
             def wrap(model):
                 mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
-                # FSDP1 casts inputs at the root only.
+                # Inputs are cast at the root only.
                 block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
                 for module in model.modules():
                     if module is not model and isinstance(module, Block):
@@ -163,13 +163,12 @@ def test_policy_that_may_be_none() -> None:
         code(
             """
             def wrap(model, bf16):
-                mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if bf16 else None
-                mp_policy = mp or MixedPrecisionPolicy()
-                if mp_policy.param_dtype is not None:
+                mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if bf16 else MixedPrecisionPolicy()
+                if mp.param_dtype is not None:
                     for buffer in model.buffers():
                         if buffer.is_floating_point():
-                            buffer.data = buffer.data.to(mp_policy.param_dtype)
-                return fully_shard(model, mp_policy=mp_policy)
+                            buffer.data = buffer.data.to(mp.param_dtype)
+                return fully_shard(model, mp_policy=mp)
             """
         )
     )
@@ -216,6 +215,54 @@ LAYOUTS = [
         id="several a line",
     ),
 ]
+
+
+def test_none_that_two_calls_are_given_becomes_a_policy_where_it_is_written() -> None:
+    body = code(
+        """
+        def wrap(a, b, amp):
+            mp = None
+            if amp:
+                mp = MixedPrecision(param_dtype=torch.bfloat16)
+            a = FSDP(a, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=mp)
+            return a, FSDP(b, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=mp)
+        """
+    )
+    text = rewrite(HEAD + body).text
+    assert "    mp = MixedPrecisionPolicy()\n    if amp:\n" in text
+    assert "    fully_shard(a, mp_policy=mp)\n" in text
+    assert "    fully_shard(b, mp_policy=mp)\n" in text
+
+
+def test_none_that_something_else_asks_for_stays() -> None:
+    body = code(
+        """
+        def wrap(model, amp):
+            mp = None
+            if amp:
+                mp = MixedPrecision(param_dtype=torch.bfloat16)
+            if mp is None:
+                print("full precision")
+            return FSDP(model, mixed_precision=mp)
+        """
+    )
+    text = rewrite(HEAD + body).text
+    assert "    mp = None\n" in text
+    assert "    mp_policy = mp or MixedPrecisionPolicy()\n" in text
+
+
+def test_precision_that_fits_on_one_line_now_stands_on_one() -> None:
+    body = code(
+        """
+        def wrap(model):
+            precision = MixedPrecision(
+                param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16, cast_forward_inputs=True
+            )
+            return FSDP(model, mixed_precision=precision)
+        """
+    )
+    line = "    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)\n"
+    assert line in rewrite(HEAD + body).text
 
 
 @pytest.mark.parametrize(("before", "after"), LAYOUTS)
@@ -345,9 +392,9 @@ def test_batch_norm_of_the_model_keeps_units_in_float32(name: str) -> None:
     text = wrapped(net, "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)")
     assert text == (
         "    mp_policy = MixedPrecisionPolicy(param_dtype=torch.float16)\n"
-        "    # FSDP1 casts inputs at the root only.\n"
+        "    # Inputs are cast at the root only.\n"
         "    block_mp_policy = replace(mp_policy, cast_forward_inputs=False)\n"
-        "    # FSDP1 kept BatchNorm in float32, in units of its own.\n"
+        "    # BatchNorm stays in float32, in units of its own.\n"
         "    norm_mp_policy = MixedPrecisionPolicy(\n"
         "        param_dtype=torch.float32, output_dtype=mp_policy.param_dtype\n"
         "    )\n"

@@ -40,7 +40,7 @@ def test_what_no_call_passes_is_its_default_and_goes() -> None:
 
         def shard_model(model, device_id, *, sync=True):
             if sync:
-                for tensor in (*model.parameters(), *model.buffers()):  # sync_module_states
+                for tensor in (*model.parameters(), *model.buffers()):
                     dist.broadcast(tensor.detach(), src=0)
             return fully_shard(model)
 

@@ -47,7 +47,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import argument_removal
+from codemods.reading.call_layout import argument_removal, call_of, is_broken_for_width, quoted_argument
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
 from codemods.reading.sharding import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -82,16 +82,19 @@ def edit(found: Origin, ctx: PlannedContext) -> Fix:
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(
-        edits=[Edit(*ctx.bare_span(call.func), policy.local), *_removals(call, ctx)],
+        edits=_written(call, policy.local, ctx),
         findings=[finding(CODE, level, ctx, call, message)],
         imports=[policy],
     )
 
 
-def _removals(call: cst.Call, ctx: Context) -> list[Edit]:
-    """Everything but the two dtypes that FSDP2 has too; what stays keeps the user's layout and comments."""
+def _written(call: cst.Call, function: str, ctx: Context) -> list[Edit]:
+    """Nothing but the two dtypes that FSDP2 has too, in the user's layout, or on one line that they now fit on."""
     kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
-    return [edit for argument in call.args if argument not in kept for edit in argument_removal(ctx, call, argument)]
+    if is_broken_for_width(ctx, call):
+        return [call_of(ctx, call, function, [quoted_argument(ctx, argument) for argument in kept])]
+    removed = [edit for argument in call.args if argument not in kept for edit in argument_removal(ctx, call, argument)]
+    return [Edit(*ctx.bare_span(call.func), function), *removed]
 
 
 def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:

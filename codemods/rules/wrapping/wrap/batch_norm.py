@@ -54,7 +54,7 @@ def keep_in_float32(draft: Draft) -> None:
     name = draft.fresh("norm_mp_policy")
     item, torch = draft.imported(PACKAGE, "MixedPrecisionPolicy"), draft.imported("torch")
     draft.before.append(
-        "# FSDP1 kept BatchNorm in float32, in units of its own.\n"
+        "# BatchNorm stays in float32, in units of its own.\n"
         + draft.assigned(name, item, [f"param_dtype={torch}.float32", f"output_dtype={policy}.param_dtype"])
     )
     draft.float32_kwargs["mp_policy"] = name

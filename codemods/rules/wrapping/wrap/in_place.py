@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import libcst as cst
 
-from codemods.api import Context, Edit
-from codemods.reading.choices import Option, readers
+from codemods.api import Context, Edit, NotStatic, Origin
+from codemods.reading.choices import Option, options, readers
 from codemods.reading.manual import is_constructor, is_factory
 
 from .draft import Draft
@@ -17,6 +17,40 @@ def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str
     """Whether nothing but constructor calls, which are rewritten, reads what is chosen, as this argument."""
     found = readers(option.file, option.node, value)
     return bool(found) and all(node is value or is_given(ctx, node, argument) for ctx, node in found or ())
+
+
+def put_for_none(value: cst.BaseExpression, draft: Draft, argument: str, text: str) -> bool:
+    """Write what stands for None where None is written. False where anything but constructor calls may read it."""
+    ctx = draft.file
+    try:
+        found = options(ctx, value, _is_none_or_never)
+    except NotStatic:
+        return False
+    nones = [option for option in found if _is_none(option.node)]
+    if not all(each.file.path == ctx.path and is_for_constructors(each, value, argument) for each in nones):
+        return False
+    if draft.left & {option.node for option in nones}:
+        return False
+    for option in nones:
+        draft.definitions.add(option.node)
+        draft.edits.append((ctx, Edit(*ctx.span(option.node), text)))
+    return True
+
+
+def keep_none(origins: Iterable[Origin], draft: Draft) -> None:
+    """What is written here asks for None."""
+    draft.keeps.update(origin.node for origin in origins if origin.is_none and origin.node is not None)
+
+
+def _is_none_or_never(ctx: Context, node: cst.BaseExpression) -> bool:
+    if _is_none(node):
+        return True
+    origins = ctx.origins(node)
+    return bool(origins) and not any(origin.is_none or origin.node is None for origin in origins)
+
+
+def _is_none(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def is_only_for(option: Option, value: cst.BaseExpression) -> bool:

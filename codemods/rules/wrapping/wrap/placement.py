@@ -213,7 +213,7 @@ def _synchronise(condition: str, draft: Draft) -> None:
         source = f"group={group}, group_src=0"
     tensor = draft.fresh("tensor", "state")
     loop = [
-        f"for {tensor} in (*{draft.model}.parameters(), *{draft.model}.buffers()):  # sync_module_states",
+        f"for {tensor} in (*{draft.model}.parameters(), *{draft.model}.buffers()):",
         f"    {dist}.broadcast({tensor}.detach(), {source})",
     ]
     if draft.mesh:

@@ -32,6 +32,7 @@ from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no
 from .draft import Draft, Entry, Note, Switch, UnitSelector
+from .in_place import keep_none, put_for_none
 
 _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
 """Layers of `torch.nn` inside of which a size-based policy does not look."""
@@ -82,7 +83,7 @@ def _at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Dr
     """The policy stays an object that is asked, by one function, which modules it picks."""
     if draft.ignores:
         raise NotStatic(f"auto_wrap_policy: {origins[0].text}")
-    draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+    draft.keeps.update(origin.node for origin in origins if origin.node is not None)
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
         name = draft.fresh("policy", "wrap_policy")
@@ -266,6 +267,7 @@ def _checkpointing_asks(origins: Sequence[Origin], ctx: Context) -> bool:
 
 def _as_function(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     present = [origin for origin in origins if not origin.is_none]
+    keep_none(origins, draft)
     made = predicates(present)
     nodes = {each.origin.node for each in made if each.origin.node is not None}
     draft.definitions |= nodes
@@ -310,6 +312,10 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         may_be_root = may_be_root or _may_be_root(draft, origin.file, classes)
         may_be_container = may_be_container or _may_be_container(origin.file, classes)
         draft.definitions.add(origin.node)
+    if optional and put_for_none(value, draft, "auto_wrap_policy", "()"):
+        optional = False
+    elif optional:
+        keep_none(origins, draft)
     text = draft.file.quote(value)
     if not isinstance(value, (cst.Name, cst.Attribute)):
         name = draft.fresh("unit_classes")

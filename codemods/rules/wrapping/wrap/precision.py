@@ -31,6 +31,7 @@ from codemods.tables.names import PACKAGE
 
 from .buffers import cast_loop, has_no_buffers
 from .draft import Draft, Entry, Note, Switch
+from .in_place import keep_none, put_for_none
 
 _SHORT = 24
 """An attribute that is longer than this gets a name before it is read several times."""
@@ -49,7 +50,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         draft.restore(state)
         if value is origins[0].node and not isinstance(value, cst.Subscript):
             raise unseen from None  # written in the call: what it says has no counterpart
-        draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
+        draft.keeps.update(origin.node for origin in origins if origin.node is not None)
         text = draft.file.quote(value)
         is_short = isinstance(value, cst.Name) or len(draft.file.code(value)) <= _SHORT
         if not is_short or not isinstance(value, (cst.Name, cst.Attribute)):
@@ -67,10 +68,14 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
     casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
     if len(casts) > 1:
         raise NotStatic("mixed_precision is one of several with different cast flags")
-    policy = _policy_expression(value, made, len(made) < len(origins), draft)
+    optional = len(made) < len(origins)
+    is_put = optional and not _asks_for_none(fields, made, draft) and _put_for_none(value, draft)
+    if optional and not is_put:
+        keep_none(origins, draft)
+    policy = _policy_expression(value, made, optional and not is_put, draft)
     is_name = isinstance(value, (cst.Name, cst.Attribute))
-    given = f"{draft.file.quote(value)} is not None" if is_name else ""
-    _cast_buffers(fields, made, policy, len(made) < len(origins), draft, given)
+    given = f"{draft.file.quote(value)} is not None" if is_name and not is_put else ""
+    _cast_buffers(fields, made, policy, optional, draft, given)
     _pass_on(policy, casts.pop(), draft)
 
 
@@ -147,12 +152,12 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         draft.common_kwargs["mp_policy"] = policy
         return
     unit = draft.fresh("block_mp_policy")
-    comment = "# FSDP1 casts inputs at the root only.\n"
+    comment = "# Inputs are cast at the root only.\n"
     if is_in_place:
         casts = "False"
         if _may_say(draft.file, ("cast_forward_inputs",), 4):  # without a MixedPrecision there is nothing to cast to
             casts = f"{text}.cast_forward_inputs" if is_given else f"{text} is None or {text}.cast_forward_inputs"
-            comment = "# FSDP1 casts inputs at the root only, unless it is told to.\n"
+            comment = "# Inputs are cast at the root only, unless it is told to.\n"
         replaced = draft.imported("dataclasses", "replace")
         draft.before.append(comment + draft.assigned(unit, replaced, [policy, f"cast_forward_inputs={casts}"]))
     else:
@@ -282,6 +287,13 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     return name
 
 
+def _put_for_none(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether None becomes the policy that says nothing where it is written, away from the call."""
+    if isinstance(value, (cst.IfExp, cst.Attribute)):
+        return False
+    return put_for_none(value, draft, "mixed_precision", f"{draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()")
+
+
 def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) -> str:
     """A policy in the place of None: where None is written, if that is the only one."""
     if not isinstance(value, cst.IfExp):
@@ -307,9 +319,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     draft.root_kwargs["mp_policy"] = policy
     unit = draft.fresh("block_mp_policy")
     replace = draft.imported("dataclasses", "replace")
-    draft.before.append(
-        f"# FSDP1 casts inputs at the root only.\n{unit} = {replace}({policy}, cast_forward_inputs=False)"
-    )
+    draft.before.append(f"# Inputs are cast at the root only.\n{unit} = {replace}({policy}, cast_forward_inputs=False)")
     draft.unit_kwargs["mp_policy"] = unit
 
 
@@ -364,6 +374,13 @@ def _cast_buffers(
         loop = [f"if {test}:", *("    " + line for line in loop)]
     draft.before.extend(["\n".join(loop)])
     draft.notes.append(Note(SAVED_BUFFERS))
+
+
+def _asks_for_none(fields: Sequence[Fields], made: Sequence[Origin], draft: Draft) -> bool:
+    """Whether buffers are cast where there is a `MixedPrecision`, to what it does not say itself."""
+    texts = [text_of(origin, f, "buffer_dtype") for origin, f in zip(made, fields, strict=True)]
+    of_parameters = [text_of(origin, f, "param_dtype") for origin, f in zip(made, fields, strict=True)]
+    return any(texts) and texts != of_parameters and not has_no_buffers(draft)
 
 
 def _refuse_unnamed(draft: Draft) -> None:
