@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import tokenize
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import libcst as cst
@@ -22,7 +24,7 @@ from . import support_file
 from .apply import Overlap, Rendered, apply
 from .check import faults
 from .imports import Tidied, tidy
-from .in_file import own_text
+from .in_file import is_annotated, own_text
 from .search_path import SearchPath
 
 _HINT = "nothing of this program was written; this is a fault of fsdp-migrate, please report it with the file"
@@ -70,7 +72,7 @@ def write(
     changes: list[Change] = []
     errors: list[FileError] = []
     failed: set[Path] = set()
-    supports: dict[Path, support.Asked] = {}
+    supports: dict[Path, list[Tidied]] = defaultdict(list)
     supported: set[Path] = set()
     asking = [{path.parent for path in group if _asks_for_support(pending.get(path))} for group in groups]
     beside = {path.parent for path in program.texts if support.is_support_file(path)}
@@ -84,8 +86,10 @@ def write(
         except Fault as fault:
             errors.append(FileError(fault.path, str(fault), _HINT))
             failed.update(group)
-    written = (support_file.change(home, asked, program.texts) for home, asked in supports.items())
-    changes += [change for change in written if change is not None]
+    for home, files in supports.items():
+        asked = reduce(support.joined, (each.support for each in files))
+        change = support_file.change(home, asked, is_annotated(each.tree for each in files), program.texts)
+        changes += [change] if change is not None else []
     in_order = tuple(sorted(changes, key=lambda change: change.path))
     return Written(in_order, tuple(errors), frozenset(failed), frozenset(supported))
 
@@ -95,7 +99,7 @@ def _of_group(
     pending: Mapping[Path, Pending],
     group: Sequence[Path],
     search: SearchPath,
-    supports: dict[Path, support.Asked],
+    supports: dict[Path, list[Tidied]],
     is_shared: bool,
 ) -> tuple[list[Change], list[Path]]:
     """The changes, and the files that use the support module."""
@@ -134,8 +138,7 @@ def _of_group(
         if text != texts[path]:
             changes.append(Change(path, texts[path], text))
     for path in users:
-        home = places[path].path
-        supports[home] = support.joined(supports.get(home, {}), tidied[path].support)
+        supports[places[path].path].append(tidied[path])
     return changes, users
 
 

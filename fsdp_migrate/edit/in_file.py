@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import libcst as cst
@@ -54,7 +54,7 @@ def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
     length = sum(len(each.text.splitlines()) + 2 for each in needed) - 2
     if not all(_is_function(each.text) for each in needed):
         return None
-    if not _is_annotated(tidied.tree):
+    if not is_annotated([tidied.tree]):
         needed = [support.unannotated(each) for each in needed]
     body = "\n\n\n".join(each.text for each in needed)
     wanted = {item for each in needed for item in support.imports_of(each)}
@@ -78,9 +78,9 @@ def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
     return OwnText(tree.text[:at] + text + tree.text[at:], frozenset(wanted))
 
 
-def _is_annotated(tree: Tree) -> bool:
-    """Whether half of a file's functions, or more, say what they take or give."""
-    functions = tree.nodes(cst.FunctionDef)
+def is_annotated(trees: Iterable[Tree]) -> bool:
+    """Whether half of the functions, or more, say what they take or give."""
+    functions = [each for tree in trees for each in tree.nodes(cst.FunctionDef)]
     said = sum(
         each.returns is not None or any(param.annotation is not None for param in each.params.params)
         for each in functions

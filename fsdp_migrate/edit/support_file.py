@@ -54,10 +54,10 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     return found
 
 
-def change(path: Path, asked: support.Asked, texts: Mapping[Path, str]) -> Change | None:
+def change(path: Path, asked: support.Asked, typed: bool, texts: Mapping[Path, str]) -> Change | None:
     """The support module for these calls; None when it serves them already. What the user edited is kept."""
     before = _there(path, texts)
-    after = support.update(before, asked) if before is not None else support.compose(asked)
+    after = support.update(before, asked) if before is not None else support.compose(asked, typed)
     return Change(path, before, after) if after != before else None
 
 

@@ -33,15 +33,26 @@ def unannotated(definition: Definition) -> Definition:
     return read(without_types(definition.text)).definitions[definition.name]
 
 
-def compose(asked: Asked) -> str:
-    """The text of a support module for these calls."""
-    definitions = cut(asked)
+def compose(asked: Asked, typed: bool = True) -> str:
+    """The text of a support module for these calls; `typed` or not, as the program is."""
+    definitions = _styled(cut(asked), typed)
     imports = library().imports
     used = {name for definition in definitions for name in definition.uses if name in imports}
-    head = [DOCSTRING, "from __future__ import annotations\n", *import_blocks(imports[name] for name in used)]
+    future = ["from __future__ import annotations\n"] if typed else []
+    head = [DOCSTRING, *future, *import_blocks(imports[name] for name in used)]
     text = body(definitions)
     starts_with_code = definitions and not definitions[0].text.startswith(("def ", "class ", "@"))
     return "\n".join(head) + (text[1:] if starts_with_code else text)  # one blank line behind imports, as isort has it
+
+
+def _styled(definitions: Iterable[Definition], typed: bool) -> list[Definition]:
+    return [each if typed else unannotated(each) for each in definitions]
+
+
+def is_typed(text: str) -> bool:
+    """Whether a support module says what its functions take and give."""
+    nodes = list(ast.walk(ast.parse(text)))
+    return any(isinstance(each, ast.arg) and each.annotation is not None for each in nodes)
 
 
 def body(definitions: Iterable[Definition]) -> str:
@@ -90,7 +101,7 @@ def held(text: str) -> Asked:
     present = {name: _parameters(each) & defaults(name).keys() for name, each in there.items()}
     inner = frozenset[str]().union(*(each.uses for each in there.values()))
     outer = {name: given for name, given in present.items() if name not in inner}
-    return outer if text == compose(outer) else present
+    return outer if text == compose(outer, is_typed(text)) else present
 
 
 def _parameters(definition: Definition) -> frozenset[str]:
@@ -113,13 +124,15 @@ def update(text: str, asked: Asked) -> str:
     if all(name in present and given <= present[name] for name, given in asked.items()):
         return text
     before = held(text)
-    if text == compose(before):
-        return compose(joined(before, asked))
+    typed = is_typed(text)
+    if text == compose(before, typed):
+        return compose(joined(before, asked), typed)
     missing = [
         each
         for each in cut(joined(asked, asked_by(ast.parse(text), {name: name for name in library().definitions})))
         if each.name not in present
     ]
+    missing = _styled(missing, typed)
     imports = library().imports
     used = {name for definition in missing for name in definition.uses if name in imports and name not in there.imports}
     lines = text.splitlines(keepends=True)

@@ -89,15 +89,19 @@ class _Parameters(cst.CSTTransformer):
 def _docstring(text: str, gone: Collection[str]) -> str:
     """A docstring without the sentences that name a parameter that is gone. The first one stays."""
     paragraphs = text.strip('"').strip().split("\n\n")
-    kept = [paragraphs[0]]
-    for paragraph in paragraphs[1:]:
+    kept: list[str] = []
+    for paragraph in paragraphs:
         sentences = " ".join(paragraph.split()).replace(". ", ".\n").split("\n")
-        stay = [sentence for sentence in sentences if not any(f"`{name}`" in sentence for name in gone)]
+        first = 0 if kept else 1
+        stay = sentences[:first] + [
+            sentence for sentence in sentences[first:] if not any(f"`{name}`" in sentence for name in gone)
+        ]
         if len(stay) == len(sentences):
             kept.append(paragraph.rstrip())
         elif stay:
-            lines = textwrap.wrap(" ".join(stay), _WIDTH - 4, break_long_words=False, break_on_hyphens=False)
-            kept.append("\n".join(f"    {line}" for line in lines))
+            width = _WIDTH - (4 if kept else 7)
+            lines = textwrap.wrap(" ".join(stay), width, break_long_words=False, break_on_hyphens=False)
+            kept.append("\n".join(f"    {line}" for line in lines) if kept else "\n    ".join(lines))
     end = "\n    " if len(kept) > 1 else ""
     return '"""' + "\n\n".join(kept) + end + '"""'
 

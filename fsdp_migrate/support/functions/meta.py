@@ -20,7 +20,7 @@ def own_tensors(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
 def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
     """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
     modules = unit_modules(unit)
-    own = [t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
+    own = (t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False)))
     if param_init_fn is not None and any(tensor.is_meta for tensor in own):
         for module in modules:
             param_init_fn(module)

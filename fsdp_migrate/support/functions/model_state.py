@@ -14,18 +14,15 @@ from .summon import full_tensor, is_first_rank
 
 
 def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False) -> dict[str, Any]:
-    """FSDP1's FULL_STATE_DICT: the keys and values of the unsharded model. Every rank has to call this.
-
-    With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
-    """
+    """FSDP1's FULL_STATE_DICT. Every rank has to call this. With `rank0_only`, the others than the first get {}."""
     state = model.state_dict()
     sharded = next((value for value in state.values() if isinstance(value, DTensor)), None)
     if sharded is None:
         return state  # DDP, or not distributed at all
     is_kept = not rank0_only or sharded.device_mesh.get_local_rank(sharded.device_mesh.ndim - 1) == 0
-    device, full = "cpu" if offload_to_cpu else None, {}
+    full, device = {}, "cpu" if offload_to_cpu else None
     for name, value in state.items():
-        whole = full_tensor(value)
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
         if is_kept:  # a copy, since gathering over one rank gives the parameter itself, and so do buffers
             full[name] = whole.to(device, copy=True) if isinstance(whole, torch.Tensor) else whole
     return full
@@ -57,7 +54,8 @@ def full_state_dicts(
 
 def whole_state_dict(model: nn.Module) -> dict[str, Any]:
     """A model's state dict, gathered on every rank; that of a DDP model as it is, with its prefix in the keys."""
-    return {name: full_tensor(value) for name, value in model.state_dict().items()}
+    state = model.state_dict()
+    return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in state.items()}
 
 
 def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:

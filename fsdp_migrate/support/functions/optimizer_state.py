@@ -54,12 +54,10 @@ def full_optim_state_dict(
     return full if is_kept else {}
 
 
-def load_optimizer_state(
-    model: nn.Module, optim: torch.optim.Optimizer, optim_state_dict: Mapping[str, Any] | None
-) -> None:
+def load_optimizer_state(model: nn.Module, optim: torch.optim.Optimizer, state_dict: Mapping[str, Any] | None) -> None:
     """Load a full optimizer state that only the first rank needs to have. Every rank has to call this."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
-    set_optimizer_state_dict(model, optim, optim_state_dict or {}, options=options)  # type: ignore[arg-type]
+    set_optimizer_state_dict(model, optim, state_dict or {}, options=options)  # type: ignore[arg-type]
     # Torch leaves out on the other ranks what their optimizers do not have, such as a scheduler's `initial_lr`.
     settings = [[{**group, "params": None} for group in optim.param_groups]]
     dist.broadcast_object_list(settings, src=0)

@@ -23,8 +23,7 @@ def unwrap(model: Any) -> Any:
 
 def group_of(model: Any) -> Any:
     """The ranks that hold one copy of a model: what FSDP1's `process_group` was. DDP has one as well."""
-    meshes = (param.device_mesh for param in model.parameters() if isinstance(param, DTensor))
-    mesh = next(meshes, None)
+    mesh = next((param.device_mesh for param in model.parameters() if isinstance(param, DTensor)), None)
     if mesh is None:
         return model.process_group
     # Where each rank has all of it (NO_SHARD), FSDP1 named the ranks that share the gradients.
@@ -71,11 +70,7 @@ def no_sync(model: Any) -> Generator[None, None, None]:
 
 
 def discard_unsynced_gradients(model: nn.Module) -> None:
-    """Drop the gradients of microbatches that no synchronised backward followed, as FSDP1's `zero_grad` did.
-
-    FSDP2 keeps them where neither `optimizer.zero_grad()` nor `model.zero_grad()` reaches, and adds them to the next
-    step. There is no public way to drop them.
-    """
+    """Drop the gradients of microbatches that no synchronised backward followed, which no `zero_grad` reaches."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             state = module._get_fsdp_state()
@@ -105,10 +100,9 @@ def clip_offloaded_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_t
     if not any(isinstance(param, DTensor) for param in params):  # a model that is not sharded
         return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
     mesh = params[0].device_mesh
-    norm = get_total_norm([param.grad.to_local() for param in params], norm_type).to(mesh.device_type)
-    power = norm**norm_type
-    dist.all_reduce(power, group=mesh.get_group(mesh.ndim - 1))  # the last dimension shards, any before it replicates
-    norm = power ** (1 / norm_type)
+    norm = get_total_norm([param.grad.to_local() for param in params], norm_type).to(mesh.device_type) ** norm_type
+    dist.all_reduce(norm, group=mesh.get_group(mesh.ndim - 1))  # the last dimension shards, any before it replicates
+    norm = norm ** (1 / norm_type)
     clip_grads_with_norm_(params, max_norm, norm)
     return norm
 

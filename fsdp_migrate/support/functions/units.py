@@ -60,10 +60,7 @@ def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
 
 
 def policy_units(model: nn.Module, policy: Callable[..., bool], look_inside: bool) -> list[nn.Module]:
-    """The submodules that an FSDP1 policy picks, children first.
-
-    With `look_inside`, which mixed precision asked for, inside of those too that the policy would pass over.
-    """
+    """The submodules that an FSDP1 policy picks, children first. Mixed precision made it `look_inside` of all."""
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
