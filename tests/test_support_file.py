@@ -51,6 +51,21 @@ def test_second_program_of_a_folder_adds_to_the_first_ones(tmp_path: Path) -> No
     assert {"shard_model", "no_sync"} <= support.parse(written)
 
 
+def test_functions_have_no_types_where_the_program_has_none(tmp_path: Path) -> None:
+    """And a later run of an annotated program adds to it in the same way."""
+    wide = {"a.py": "from inner import wrap\n" + WRAP, "inner.py": WRAP}
+    script = tree(tmp_path / "wide", wide) / "a.py"
+    text = next(text for name, text in run(script).items() if name.endswith("fsdp2_support.py"))
+    assert "def shard_model(\n    module,\n" in text
+    assert "from typing" not in text
+    assert "annotations" not in text
+    typed = WRAP.replace("def wrap(net, **kw)", "def wrap(net: object, **kw: object) -> object")
+    more = typed + "\n\ndef accumulate(net: object) -> None:\n    with wrap(net).no_sync():\n        pass\n"
+    script = tree(tmp_path / "wide", {"more.py": more}) / "more.py"
+    text = next(text for name, text in run(script).items() if name.endswith("fsdp2_support.py"))
+    assert "def no_sync(model):" in text
+
+
 def test_what_the_user_edited_is_kept(tmp_path: Path) -> None:
     tree(tmp_path, {"app/a.py": WRAP, "app/b.py": ACCUMULATE})
     run(tmp_path / "app/a.py")
