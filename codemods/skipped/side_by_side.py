@@ -45,7 +45,7 @@ of FSDP1 beside an unrelated script of FSDP2 is rewritten as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import libcst as cst
 
@@ -91,36 +91,77 @@ def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Fin
     return finding(CODE, Level.KEPT, ctx, call, message, hint)
 
 
-def switch_around(ctx: Context, call: cst.Call, module: cst.BaseExpression | None) -> KeepReason | None:
-    """The switch with this constructor call on one side and `fully_shard` for the same model on the other."""
-    return _Search().around(ctx, call, _roots(module), _DEPTH)
-
-
-class _Search:
-    """One search, up from the constructor call and down from each branch beside it."""
+class Switches:
+    """The searches of one program, up from each constructor call and down from each branch beside it."""
 
     def __init__(self) -> None:
-        self.seen: set[cst.CSTNode] = set()
+        self._calls: dict[_Definition, list[cst.Call]] = {}
+        self._below: dict[_Definition, Mapping[_Definition, Context]] = {}
 
-    def around(self, ctx: Context, site: cst.BaseExpression, models: set[str], depth: int) -> KeepReason | None:
+    def around(self, ctx: Context, call: cst.Call, module: cst.BaseExpression | None) -> KeepReason | None:
+        """The switch with this constructor call on one side and `fully_shard` for the same model on the other."""
+        return self._around(ctx, call, _roots(module), _DEPTH, set())
+
+    def _around(
+        self, ctx: Context, site: cst.BaseExpression, models: set[str], depth: int, seen: set[cst.CSTNode]
+    ) -> KeepReason | None:
         """`site` wraps, by itself or in what it names; `models` are the names of what it is handed, as far as seen."""
-        if site in self.seen:
+        if site in seen:
             return None
-        self.seen.add(site)
+        seen.add(site)
         results = _results(ctx, site)
         for chosen_by, others in _branches(ctx, site):
-            if any(_shards(ctx, other, models, results) for other in others):
+            if any(self._shards(ctx, other, models, results) for other in others):
                 return KeepReason(ctx, chosen_by)
         for base, where, method in _of_other_heirs(ctx, site):
-            if _shards(where, method.body, models, set()):  # what each returns is its own
+            if self._shards(where, method.body, models, set()):  # what each returns is its own
                 return KeepReason(ctx, base)
         if depth == 0:
             return None
         for where, outer, handed in _uses(ctx, site, models, results):
-            found = self.around(where, outer, handed, depth - 1)
+            found = self._around(where, outer, handed, depth - 1, seen)
             if found is not None:
                 return found
         return None
+
+    def _shards(self, ctx: Context, branch: cst.CSTNode, models: set[str], results: set[str]) -> bool:
+        """Whether a branch shards the same model: it is handed the same name, or its result goes to the same place."""
+        inside = ctx.inside(branch)
+        same_result = bool(results) and any(results & _results(ctx, node) for node in (branch, *_values(inside)))
+        for node in inside:
+            if isinstance(node, cst.Call) and (same_result or _is_handed(node, models)) and self._reaches(ctx, node):
+                return True
+            if isinstance(node, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(node), cst.DictElement):
+                if self._lead_to_fully_shard(_definitions(ctx, node)):
+                    return True
+        return False
+
+    def _reaches(self, ctx: Context, call: cst.Call) -> bool:
+        """Whether a call is `fully_shard`, or leads to it through the program's own code."""
+        return is_fully_shard(ctx, call.func) or self._lead_to_fully_shard(_definitions(ctx, call.func))
+
+    def _lead_to_fully_shard(self, found: Iterable[tuple[_Definition, Context]]) -> bool:
+        nearer, seen = dict(found), set[_Definition]()
+        for step in range(_DEPTH):
+            if any(is_fully_shard(ctx, call.func) for node, ctx in nearer.items() for call in self._called(node, ctx)):
+                return True
+            if step < _DEPTH - 1:  # not asked of the last ones: each step down is several times as wide as before
+                seen.update(nearer)
+                found = [below for node, ctx in nearer.items() for below in self._under(node, ctx).items()]
+                nearer = {node: ctx for node, ctx in found if node not in seen}
+        return False
+
+    def _called(self, node: _Definition, ctx: Context) -> list[cst.Call]:
+        if node not in self._calls:
+            self._calls[node] = [each for each in ctx.inside(node) if isinstance(each, cst.Call)]
+        return self._calls[node]
+
+    def _under(self, node: _Definition, ctx: Context) -> Mapping[_Definition, Context]:
+        """The definitions that one calls."""
+        if node not in self._below:
+            calls = self._called(node, ctx)
+            self._below[node] = dict(found for call in calls for found in _definitions(ctx, call.func))
+        return self._below[node]
 
 
 def _is_script(ctx: Context) -> bool:
@@ -137,7 +178,7 @@ def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseE
     if not isinstance(method, cst.FunctionDef) or not isinstance(owner, cst.ClassDef):
         return
     for base in owner.bases:
-        for where, definition in _definitions(ctx, base.value):
+        for definition, where in _definitions(ctx, base.value):
             for other, used in where.references_to(definition):
                 heir = other.parent(other.parent(used) or used)
                 if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and _is_script(other)):
@@ -145,19 +186,6 @@ def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseE
                 for each in heir.body.body:
                     if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:
                         yield base.value, other, each
-
-
-def _shards(ctx: Context, branch: cst.CSTNode, models: set[str], results: set[str]) -> bool:
-    """Whether a branch shards the same model: it is handed the same name, or its result goes to the same place."""
-    inside = list(ctx.inside(branch))
-    same_result = any(results & _results(ctx, node) for node in inside if isinstance(node, cst.BaseExpression))
-    for node in inside:
-        if isinstance(node, cst.Call) and (same_result or _is_handed(node, models)) and _reaches(ctx, node):
-            return True
-        if isinstance(node, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(node), cst.DictElement):
-            if _lead_to_fully_shard(_definitions(ctx, node)):
-                return True
-    return False
 
 
 def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, list[cst.CSTNode]]]:
@@ -234,6 +262,17 @@ def _results(ctx: Context, site: cst.CSTNode) -> set[str]:
     return set()
 
 
+def _values(nodes: Iterable[cst.CSTNode]) -> Iterator[cst.BaseExpression]:
+    """An expression of each statement whose value goes somewhere."""
+    for node in nodes:
+        if isinstance(node, cst.Assign):
+            yield node.value
+        elif isinstance(node, cst.AnnAssign):
+            yield node.target
+        elif isinstance(node, cst.Return) and node.value is not None:
+            yield node.value
+
+
 def _returned(ctx: Context, function: cst.FunctionDef) -> set[str]:
     values = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return) and node.value is not None]
     return {"return", *(ctx.code(value) for value in values)}
@@ -246,28 +285,11 @@ def _is_handed(call: cst.Call, models: set[str]) -> bool:
     return any(argument.star for argument in call.args) or bool(models & handed)
 
 
-def _reaches(ctx: Context, call: cst.Call) -> bool:
-    """Whether a call is `fully_shard`, or leads to it through the program's own code."""
-    return is_fully_shard(ctx, call.func) or _lead_to_fully_shard(_definitions(ctx, call.func))
-
-
-def _lead_to_fully_shard(definitions: Iterable[tuple[Context, _Definition]]) -> bool:
-    seen: set[cst.CSTNode] = set()
-    for _ in range(_DEPTH):
-        nearer = [(ctx, d) for ctx, d in definitions if d not in seen and ctx.path.stem != SUPPORT]
-        seen.update(definition for _, definition in nearer)
-        calls = [(ctx, c) for ctx, d in nearer for c in ctx.inside(d) if isinstance(c, cst.Call)]
-        if any(is_fully_shard(ctx, call.func) for ctx, call in calls):
-            return True
-        # not asked of the last ones: each step down is several times as wide as the one before
-        definitions = (found for ctx, call in calls for found in _definitions(ctx, call.func))
-    return False
-
-
-def _definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[Context, _Definition]]:
+def _definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[_Definition, Context]]:
+    """What a name can be the name of, in the user's own files."""
     for origin in ctx.origins(callee):
-        if isinstance(origin.node, (cst.FunctionDef, cst.ClassDef)):
-            yield origin.file, origin.node
+        if isinstance(origin.node, (cst.FunctionDef, cst.ClassDef)) and origin.file.path.stem != SUPPORT:
+            yield origin.node, origin.file
 
 
 def _roots(expression: cst.BaseExpression | None) -> set[str]:

@@ -27,8 +27,9 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
     """What chooses between a constructor call and an FSDP2 path of the program's own, where anything does."""
     if not model.program.mentions("fully_shard"):
         return {}
+    search = side_by_side.Switches()
     found = {
-        site.call: side_by_side.switch_around(site.file, site.call, wrapped_module(site.call))
+        site.call: search.around(site.file, site.call, wrapped_module(site.call))
         for site in model.wrapping.sites
         if site.is_constructor
         and not wrap.is_left(site.file, site.call)  # what it stands beside is the tool's FSDP2, not the user's
