@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
@@ -38,7 +39,8 @@ class Callers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self._program = values.program
-        self._called: dict[Tree, dict[str | None, list[tuple[cst.Call, Run]]]] = {}
+        self._called: dict[Tree, dict[str | None, list[tuple[int, cst.Call, Run]]]] = {}
+        """With the place of each call in its file."""
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
@@ -114,9 +116,10 @@ class Callers:
         referring = self._referring(tree, function, owner)
         aliases = {alias for where in referring for alias in self._aliases(where, function, names)}
         known = names | {alias for alias in aliases if alias is not None}
+        run_by = frozenset(known | ({None} if None in aliases else set()))
         heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
         for where in dict.fromkeys([*self._program.calling(known, through_super), *referring, *heirs]):
-            for call, run in self._calls(where, known | ({None} if None in aliases else set())):
+            for call, run in self._calls(where, run_by):
                 if any(found is function for _, found in self._targets(where, run.target)):
                     yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner))
 
@@ -179,17 +182,18 @@ class Callers:
                 if call.args and any(found is function for _, found in self._targets(where, call.args[0].value)):
                     yield where, call
 
-    def _calls(self, tree: Tree, names: Iterable[str | None]) -> list[tuple[cst.Call, Run]]:
+    def _calls(self, tree: Tree, names: Set[str | None]) -> Iterator[tuple[cst.Call, Run]]:
         """The calls in a file that run something with one of these names."""
         if tree not in self._called:
-            called = self._called[tree] = defaultdict(list)
-            for call in tree.nodes(cst.Call):
+            self._called[tree] = defaultdict(list)
+            for place, call in enumerate(tree.nodes(cst.Call)):
                 run = runs(call)
-                called[last_name(run.target)].append((call, run))
+                self._called[tree][last_name(run.target)].append((place, call, run))
                 if run.target is not call.func:  # `pool.submit(f, a)`: the program may have a `submit` of its own
-                    called[last_name(call.func)].append((call, Run(call.func, tuple(call.args))))
-        found = [pair for name in names for pair in self._called[tree].get(name, ())]
-        return sorted(found, key=lambda pair: tree.order[pair[0]])
+                    self._called[tree][last_name(call.func)].append((place, call, Run(call.func, tuple(call.args))))
+        called = self._called[tree]
+        found = [each for name in called.keys() & names for each in called[name]]
+        return ((call, run) for _, call, run in sorted(found, key=itemgetter(0)))
 
     def calls_of_class(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
         """Where objects of a class are made."""

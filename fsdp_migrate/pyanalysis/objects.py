@@ -314,7 +314,9 @@ class Objects:
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
         others = {owner for _, owner in other.classes}
-        return bool(others) and any(mine in others for klass in seen.classes for _, mine in self.family(*klass))
+        if not others:
+            return False
+        return any(mine in others for klass in seen.classes for _, mine in self.family(*klass))
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)
@@ -334,11 +336,15 @@ class Objects:
 
     def _find_family(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         found = [(tree, owner), *self.bases(tree, owner)]
+        looked_at = {each for _, each in found}
         names = [owner.name.value]
         for name in names:  # grows: who inherits from an heir may never name the owner
             for where in self._program.inheriting(name):
                 for other in where.nodes(cst.ClassDef):
-                    if (where, other) not in found and any(base is owner for _, base in self.bases(where, other)):
+                    if other in looked_at:
+                        continue
+                    looked_at.add(other)
+                    if any(base is owner for _, base in self.bases(where, other)):
                         found.append((where, other))
                         names.append(other.name.value)
         return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import libcst as cst
 
@@ -15,6 +16,8 @@ from .depth import TooDeep
 from .library import Library
 from .symbols import Resolve, Symbols
 from .tree import Tree
+
+K = TypeVar("K", bound=Hashable)
 
 _WORD = re.compile(r"\w+")
 _DEFINED = re.compile(r"def\b[\s\\]*(\w+)")
@@ -70,14 +73,14 @@ class Program:
     def mentioning(self, *words: str, within: Collection[Path] | None = None) -> Sequence[Tree]:
         """The files whose text holds one of these identifiers, in the program's order."""
         if within is not None:
-            return list(self.parsed({path for word in words for path in self._words.get(word, ()) if path in within}))
+            return list(self._parsed(place for place in self._holding(words) if self._paths[place] in within))
         if words not in self._mentioning:
-            self._mentioning[words] = list(self.parsed({path for word in words for path in self._words.get(word, ())}))
+            self._mentioning[words] = list(self._parsed(self._holding(words)))
         return self._mentioning[words]
 
     def parsed(self, paths: Collection[Path]) -> Iterator[Tree]:
         """Those of these files that are Python, in the program's order."""
-        return self._parsed(sorted(paths, key=self._order.__getitem__))
+        return self._parsed(map(self._order.__getitem__, paths))
 
     def defining(self, name: str) -> Iterator[Tree]:
         """The files in which a function or method of this name is defined, in the program's order."""
@@ -92,20 +95,22 @@ class Program:
 
         `super().name()` counts only with `through_super`: every class with a base calls its `__init__` that way.
         """
-        paths = {path for name in names for path in self._called.get(name, ())}
-        paths |= {path for name in names for path in self._words.get(name, ()) if path in self._deferring}
+        places = {place for name in names for place in self._called.get(name, ())}
+        places |= self._holding(names) & self._deferring
         if through_super:
-            paths |= {path for name in names for path in self._called_on_super.get(name, ())}
-        return self.parsed(paths)
+            places |= {place for name in names for place in self._called_on_super.get(name, ())}
+        return self._parsed(places)
 
-    def filling(self, name: str, key: object) -> Iterable[Path]:
+    def filling(self, name: str, key: object) -> Collection[Path]:
         """The files that can store into a container of this name, under a key.
 
         `key` is a literal, `ANY_KEY`, or None for what has no literal key (`append`, a slice, a variable).
         """
-        by_key = self._filled.get(name, {})
-        found = by_key.values() if key is ANY_KEY else (by_key.get(None, ()), by_key.get(key, ()))
-        return {path for paths in found for path in paths}
+        if key is ANY_KEY:
+            keys: Iterable[object] = self._keys_filled.get(name, ())
+        else:
+            keys = {None, key}
+        return {self._paths[place] for each in keys for place in self._filled.get((name, each), ())}
 
     def setting(self, name: str) -> Sequence[Tree]:
         """The files that can set an attribute of this name, of anything but `self`, in the program's order."""
@@ -119,74 +124,74 @@ class Program:
 
     def mentions(self, *words: str, within: Collection[Path] | None = None) -> bool:
         """Whether the text of any file holds one of these identifiers."""
-        return any(within is None or path in within for word in words for path in self._words.get(word, ()))
+        found = (place for word in words for place in self._words.get(word, ()))
+        return any(within is None or self._paths[place] in within for place in found)
+
+    @cached_property
+    def _paths(self) -> Sequence[Path]:
+        """By the places of the files in the program's order, which its indexes speak of."""
+        return list(self.texts)
 
     @cached_property
     def _order(self) -> Mapping[Path, int]:
-        return {path: place for place, path in enumerate(self.texts)}
+        return {path: place for place, path in enumerate(self._paths)}
+
+    def _holding(self, words: Iterable[str]) -> set[int]:
+        return {place for word in words for place in self._words.get(word, ())}
 
     @cached_property
-    def _words(self) -> Mapping[str, Sequence[Path]]:
+    def _words(self) -> Mapping[str, Sequence[int]]:
         """Which files hold an identifier: every caller of a function is found this way, so it is read off once."""
-        return self._index(_WORD)
+        return self._index(_WORD.findall)
 
     @cached_property
-    def _defined(self) -> Mapping[str, Sequence[Path]]:
-        return self._index(_DEFINED)
+    def _defined(self) -> Mapping[str, Sequence[int]]:
+        return self._index(_DEFINED.findall)
 
     @cached_property
-    def _called(self) -> Mapping[str, Sequence[Path]]:
-        holders: dict[str, list[Path]] = defaultdict(list)
-        for path, text in self.texts.items():
-            for word in {word for pattern in _CALLED for word in pattern.findall(text[::-1])}:
-                holders[word[::-1]].append(path)
-        return holders
+    def _called(self) -> Mapping[str, Sequence[int]]:
+        return self._index(_called_in)
 
     @cached_property
-    def _deferring(self) -> frozenset[Path]:
+    def _deferring(self) -> Set[int]:
         """The files that can hand a function to what calls it."""
-        return frozenset(path for word in DEFERRING for path in self._words.get(word, ()))
+        return frozenset(self._holding(DEFERRING))
 
     @cached_property
-    def _called_on_super(self) -> Mapping[str, Sequence[Path]]:
-        return self._index(_CALLED_ON_SUPER)
+    def _called_on_super(self) -> Mapping[str, Sequence[int]]:
+        return self._index(_CALLED_ON_SUPER.findall)
 
     @cached_property
-    def _filled(self) -> Mapping[str, Mapping[object, Sequence[Path]]]:
+    def _filled(self) -> Mapping[tuple[str, object], Sequence[int]]:
         """Which files can store under which literal key into a container of a name; None: there is no literal key."""
-        holders: dict[str, dict[object, list[Path]]] = defaultdict(lambda: defaultdict(list))
-        for path, text in self.texts.items():
-            for name, key in set(_filled_in(text)):
-                holders[name][key].append(path)
-        return holders
+        return self._index(_filled_in)
 
     @cached_property
-    def _set(self) -> Mapping[str, Sequence[Path]]:
-        holders: dict[str, list[Path]] = defaultdict(list)
-        for path, text in self.texts.items():
-            for word in {*_SET.findall(text), *_MODULE_ADDED.findall(text)}:
-                holders[word].append(path)
-        return holders
+    def _keys_filled(self) -> Mapping[str, Sequence[object]]:
+        keys: dict[str, list[object]] = defaultdict(list)
+        for name, key in self._filled:
+            keys[name].append(key)
+        return keys
 
     @cached_property
-    def _inherited(self) -> Mapping[str, Sequence[Path]]:
-        holders: dict[str, list[Path]] = defaultdict(list)
-        for path, text in self.texts.items():
-            for word in set(_WORD.findall(" ".join(_inherited_in(text)))):
-                holders[word].append(path)
+    def _set(self) -> Mapping[str, Sequence[int]]:
+        return self._index(lambda text: [*_SET.findall(text), *_MODULE_ADDED.findall(text)])
+
+    @cached_property
+    def _inherited(self) -> Mapping[str, Sequence[int]]:
+        return self._index(lambda text: _WORD.findall(" ".join(_inherited_in(text))))
+
+    def _index(self, found_in: Callable[[str], Iterable[K]]) -> Mapping[K, Sequence[int]]:
+        """In which files something is found, in the program's order."""
+        holders: dict[K, list[int]] = defaultdict(list)
+        for place, text in enumerate(self.texts.values()):
+            for found in set(found_in(text)):
+                holders[found].append(place)
         return holders
 
-    def _index(self, pattern: re.Pattern[str]) -> Mapping[str, Sequence[Path]]:
-        """The files in which the pattern's group matches a word, in the program's order."""
-        holders: dict[str, list[Path]] = defaultdict(list)
-        for path, text in self.texts.items():
-            for word in set(pattern.findall(text)):
-                holders[word].append(path)
-        return holders
-
-    def _parsed(self, paths: Iterable[Path]) -> Iterator[Tree]:
-        for path in paths:
-            tree = self.tree(path)
+    def _parsed(self, places: Iterable[int]) -> Iterator[Tree]:
+        for place in sorted(places):
+            tree = self.tree(self._paths[place])
             if tree is not None:
                 yield tree
 
@@ -201,6 +206,12 @@ class Program:
         except TooDeep:
             self.errors[path] = "expressions are nested too deeply to be followed"
         return None
+
+
+def _called_in(text: str) -> Iterator[str]:
+    backwards = text[::-1]
+    for pattern in _CALLED:
+        yield from (word[::-1] for word in pattern.findall(backwards))
 
 
 def _filled_in(text: str) -> Iterator[tuple[str, str | None]]:
