@@ -283,7 +283,7 @@ def test_forward_between_backward_and_clipping(forward: str, clip: str) -> None:
     text = HEAD + f"    model(args).sum().backward()\n    {forward}\n    {clip}\n"
     rule = "FM202" if clip.startswith("model") else "FM206"
     result = check_marked(text, rule, Level.MANUAL, "stale weights of its root")
-    assert result.text.endswith(f"    reshard_all(model)\n    {CLIPS[1]}\n")
+    assert result.text.endswith(f"    model.reshard()\n    {CLIPS[1]}\n")
 
 
 def test_evaluation_by_a_method_of_the_trainer() -> None:

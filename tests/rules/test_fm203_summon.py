@@ -107,7 +107,7 @@ def test_two_models_of_one_block() -> None:
 def test_after_an_evaluation_the_model_is_resharded() -> None:
     text = HEAD_OF_TORCH + "    with torch.no_grad():\n        model(x)\n    with FSDP.summon_full_params(model):\n"
     result = rewrite(text + "        y = [p.norm() for p in model.parameters()]\n")
-    assert result.text.endswith("    reshard_all(model)\n    y = [full_tensor(p).norm() for p in model.parameters()]\n")
+    assert result.text.endswith("    model.reshard()\n    y = [full_tensor(p).norm() for p in model.parameters()]\n")
 
 
 def test_what_is_written_becomes_each_ranks_shard() -> None:

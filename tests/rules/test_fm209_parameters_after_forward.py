@@ -16,7 +16,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def train(net, xs, optimizer):
     model = FSDP(net)
 """
-RESHARD = "    reshard_all(model)\n"
+RESHARD = "    model.reshard()\n"
 
 
 def body(text: str) -> str:
@@ -85,7 +85,7 @@ ONE_LINE = [
 @pytest.mark.parametrize("line", ONE_LINE)
 def test_block_of_one_line_keeps_it(line: str) -> None:
     text = "    with torch.no_grad():\n        model(xs)\n    {}\n"
-    assert body(text.format(line.format(""))) == text.format(line.format("reshard_all(model); "))
+    assert body(text.format(line.format(""))) == text.format(line.format("model.reshard(); "))
 
 
 TRAINED = [
@@ -110,21 +110,47 @@ LOOPS = [
 
 @pytest.mark.parametrize("text", LOOPS)
 def test_gradients_of_a_model_that_is_evaluated_between_steps(text: str) -> None:
-    assert body(text.format("")) == text.format("reshard_all(model)\n        ")
+    assert body(text.format("")) == text.format("model.reshard()\n        ")
 
 
 @pytest.mark.parametrize("step", ["", "        torch.nn.utils.clip_grad_value_(net.parameters(), 1)\n"])
 def test_gradients_that_are_zeroed_behind_the_forward(step: str) -> None:
     text = "    for x in xs:\n        loss = model(x)\n        {}model.zero_grad()\n        loss.backward()\n" + step
     result = rewrite(HEAD + text.format(""))
-    assert result.text.endswith(text.format("reshard_all(model)\n        "))
+    assert result.text.endswith(text.format("model.reshard()\n        "))
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
 def test_evaluation_in_another_file_is_supposed() -> None:
     result = rewrite(HEAD + "    xs(torch.no_grad)\n    model.zero_grad()\n")
     assert ("FM209", Level.REWRITTEN.value, 8) in result.summary
-    assert result.support == {"reshard_all"}
+    assert "    model.reshard()\n    model.zero_grad()\n" in result.text
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        "FSDP(xs.net, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)",
+        "FSDP(xs.net, **xs.options)",
+        "FSDP(xs.net) if xs else DDP(xs.net)",
+    ],
+)
+def test_more_than_the_root_can_be_whole_or_it_is_not_sharded_for_sure(wrap: str) -> None:
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n"
+        "from torch.nn.parallel import DistributedDataParallel as DDP\n\n\n"
+        f"def main(xs):\n    model = {wrap}\n    with torch.no_grad():\n        model(xs)\n    model.zero_grad()\n"
+    )
+    assert "    reshard_all(model)\n    model.zero_grad()\n" in rewrite(text).text
+
+
+def test_a_part_that_is_a_root_of_its_own_can_be_whole() -> None:
+    text = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\ndef main(net, xs):\n"
+        "    net.head = FSDP(net.head)\n    model = FSDP(net)\n    with torch.no_grad():\n        model.head(xs)\n"
+        "        model(xs)\n    model.zero_grad()\n"
+    )
+    assert "    reshard_all(model)\n    model.zero_grad()\n" in rewrite(text).text
 
 
 WRITES = ["p.data.clamp_(-1, 1)", "p.data *= 2", "p.data = xs", "average[0].lerp_(p, 0.1)"]
@@ -157,7 +183,7 @@ AVERAGED = [
 @pytest.mark.parametrize(("head", "write"), AVERAGED)
 def test_average_that_is_evaluated(head: str, write: str) -> None:
     result = rewrite(HEAD + AVERAGE.format(head, write))
-    assert f"        optimizer.step()\n        reshard_all(ema)\n        for {head}:\n" in result.text
+    assert f"        optimizer.step()\n        ema.reshard()\n        for {head}:\n" in result.text
     levels = [finding.level for finding in result.findings if finding.rule == "FM209"]
     assert levels == [Level.REVIEW]
 
@@ -194,7 +220,7 @@ def test_what_ran_before_it_was_wrapped_does_not_count() -> None:
 
 def test_compiled_model_ran_before() -> None:
     text = HEAD + "    model(xs)\n    model = torch.compile(model)\n    return torch.optim.SGD(model.parameters())\n"
-    assert "reshard_all(model)" in rewrite(text).text
+    assert "model.reshard()" in rewrite(text).text
 
 
 def test_evaluation_below_in_the_same_loop() -> None:
@@ -219,7 +245,7 @@ def test_evaluation_below_in_the_same_loop() -> None:
         """
     )
     result = rewrite("import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n" + text)
-    assert "        reshard_all(model)\n        optimizer = torch.optim.AdamW(model.parameters())\n" in result.text
+    assert "        model.reshard()\n        optimizer = torch.optim.AdamW(model.parameters())\n" in result.text
 
 
 def test_training_that_ends_a_turn_frees_them() -> None:
@@ -266,4 +292,4 @@ def test_an_iterator_that_is_read_behind_a_backward_needs_nothing() -> None:
     behind = "self.inner.scale(loss).backward()\n                assert parameters is not None"
     before = "parameters = list(parameters)\n                self.inner.scale(loss).backward()"
     assert "reshard_all" not in rewrite(code(text.replace("BODY", behind))).text
-    assert "reshard_all(model)" in rewrite(code(text.replace("BODY", before))).text
+    assert "model.reshard()" in rewrite(code(text.replace("BODY", before))).text

@@ -872,7 +872,7 @@ def test_line_above_a_call_goes_with_the_block_that_is_taken_away() -> None:
             """
         )
     ).text
-    assert "\n    reshard_all(model)\n    optim_state = " in text
+    assert "\n    model.reshard()\n    optim_state = " in text
 
 
 HANDED_ON = [

@@ -235,10 +235,10 @@ def test_evaluation_before() -> None:
     """It leaves other parameters in the model than those that the optimizer has, until the model's state is read."""
     evaluated = "    with torch.no_grad():\n        model(rank)\n"
     read = "    state = FSDP.full_optim_state_dict(model, optimizer)\n"
-    assert "    reshard_all(model)\n    state = get_optimizer_state_dict(" in body(evaluated + read)
+    assert "    model.reshard()\n    state = get_optimizer_state_dict(" in body(evaluated + read)
     assert "reshard_all" not in body(evaluated + "    other = model.state_dict()\n" + read)
     load = "    " + LOADS[0].format(MADE_READY[0])
-    assert "    reshard_all(model)\n    set_optimizer_state_dict(" in body(evaluated + load)
+    assert "    model.reshard()\n    set_optimizer_state_dict(" in body(evaluated + load)
 
 
 def test_compiled_model_keeps_its_names() -> None:

@@ -65,7 +65,7 @@ def test_what_is_not_by_element_needs_a_person(body: str) -> None:
 def test_an_average_is_one_of_parameters(over: str, body: str, after: str) -> None:
     result = rewrite(update(body, over))
     zipped = "zip(model.parameters(), ema.parameters())"
-    head = "    reshard_all(model)\n    reshard_all(ema)\n"
+    head = "    model.reshard()\n    ema.reshard()\n"
     assert f"{head}    for param, ema_param in {zipped}:\n        {after}\n" in result.text
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
@@ -82,5 +82,5 @@ def test_what_starts_the_models_goes() -> None:
         """
     )
     after = rewrite(text + MAIN).text
-    assert "decay):\n    reshard_all(model)\n    for param in model.parameters():\n        param.data.mul_" in after
+    assert "decay):\n    model.reshard()\n    for param in model.parameters():\n        param.data.mul_" in after
     assert "_lazy_init" not in after

@@ -20,7 +20,8 @@ def update(model, average, decay):
 
 
 def main(net, other):
-    update(FSDP(net), FSDP(other), 0.9)
+    model, average = FSDP(net), FSDP(other)
+    update(model, average, 0.9)
 ```
 
 ## Use instead
@@ -29,20 +30,19 @@ def main(net, other):
 import torch
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import reshard_all
-
 
 @torch.no_grad()
 def update(model, average, decay):
-    reshard_all(model)
-    reshard_all(average)
+    model.reshard()
+    average.reshard()
     for param, average_param in zip(model.parameters(), average.parameters()):
         if param.requires_grad:
             average_param.data.mul_(decay).add_(param.data, alpha=1 - decay)
 
 
 def main(net, other):
-    update(fully_shard(net), fully_shard(other), 0.9)
+    model, average = fully_shard(net), fully_shard(other)
+    update(model, average, 0.9)
 ```
 
 ## Fix safety
@@ -63,11 +63,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import names_around
 from codemods.reading.handles import conjuncts, model_of_handles, started
 from codemods.reading.layout import insertion, removal
+from codemods.reading.resharding import reshards
 from codemods.reading.words import last_name
 
 CODE = "FM446"
@@ -182,9 +183,8 @@ def _is_there(part: cst.BaseExpression) -> bool:
 def edit(found: Match, ctx: PlannedContext) -> Fix:
     names = _names(found, ctx)
     edits = [removal(ctx, statement) for statement in started(found.loop, ctx)]
-    reshard = ctx.named(Import(SUPPORT, "reshard_all"), found.loop)
-    models = [ctx.code(model) for _, model in found.handles.values()]
-    edits.append(insertion(ctx, found.loop, [f"{reshard.local}({model})" for model in dict.fromkeys(models)]))
+    lines, imports = reshards(ctx, [model for _, model in found.handles.values()], found.loop)
+    edits.append(insertion(ctx, found.loop, lines))
     for over, model in found.handles.values():
         edits.append(Edit(*ctx.span(over), f"{ctx.quote(model)}.parameters()"))
     for node in ctx.inside(found.loop):
@@ -196,7 +196,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         if isinstance(name, cst.Name) and name.value in names:
             edits.append(Edit(*ctx.span(name), names[name.value]))
     message = "a loop over the flat parameters of handles becomes one over parameters"
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.loop, message)], [reshard])
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.loop, message)], imports)
 
 
 def _asked(choice: cst.If, ctx: Context) -> list[Edit]:

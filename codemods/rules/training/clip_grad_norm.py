@@ -58,6 +58,7 @@ from codemods.reading.layout import insertion
 from codemods.reading.left_out import ignores_parameters
 from codemods.reading.model_parameters import READERS
 from codemods.reading.program import defines_method, sets_attribute
+from codemods.reading.resharding import reshards
 from codemods.tables.names import WRAPPER
 
 CODE = "FM202"
@@ -141,10 +142,10 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     edits = [Edit(start, end, call_text(ctx, call, function, f"{parameters}{arguments}", suffix))]
     imports = [item]
     if clips_after_forward(call, found.model, ctx):
-        reshard = ctx.named(Import(SUPPORT, "reshard_all"), call)
-        edits.append(insertion(ctx, call, [f"{reshard.local}({ctx.quote(found.model)})"]))
+        lines, needed = reshards(ctx, [found.model], call)
+        edits.append(insertion(ctx, call, lines))
         stale = finding(CODE, Level.MANUAL, ctx, found.attribute, f"{message}; {STALE}", STALE_HINT)
-        return Fix(edits, [stale], [item, reshard])
+        return Fix(edits, [stale], [item, *needed])
     if ignores_parameters(ctx, found.model):
         level = Level.REVIEW if ignores_only_frozen(ctx, found.model) else Level.MANUAL
         ignored = finding(CODE, level, ctx, found.attribute, f"{message}; {IGNORED}", IGNORED_HINT)

@@ -62,6 +62,7 @@ from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import bound
+from codemods.reading.resharding import reshards
 from codemods.reading.words import last_name, words
 
 CODE = "FM206"
@@ -129,9 +130,9 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     fix = _through_support(found, support, ctx, findings) if support else _plain(found, ctx, findings)
     if not rerun or fix.raises:
         return fix
-    reshard = ctx.named(Import(SUPPORT, "reshard_all"), call)
-    above = insertion(ctx, call, [f"{reshard.local}({ctx.quote(model)})"])
-    return replace(fix, edits=[*fix.edits, above], imports=[*fix.imports, reshard])
+    lines, imports = reshards(ctx, [model], call)
+    above = insertion(ctx, call, lines)
+    return replace(fix, edits=[*fix.edits, above], imports=[*fix.imports, *imports])
 
 
 def _through_support(found: Match, support: str, ctx: Context, findings: list[Finding]) -> Fix:

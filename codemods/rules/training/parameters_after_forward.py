@@ -1,5 +1,5 @@
-"""**What it does.** Puts `reshard_all(model)` of the support module in front of statements that take a model's
-parameters after an evaluation.
+"""**What it does.** Puts `model.reshard()` in front of statements that take a model's parameters after an evaluation;
+`reshard_all(model)` of the support module where more than the root can be whole.
 
 **Why.** After a forward without a backward, FSDP2 leaves the root's parameters whole: until the next backward or
 `reshard()`, `model.parameters()` has temporary copies of them, without gradients. `model.zero_grad()` leaves the root's
@@ -26,14 +26,12 @@ def prepare(net, batch):
 import torch
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import reshard_all
-
 
 def prepare(net, batch):
     model = fully_shard(net)
     with torch.no_grad():
         model(batch)
-    reshard_all(model)
+    model.reshard()
     return model, torch.optim.AdamW(model.parameters())
 ```
 
@@ -56,11 +54,13 @@ import re
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.forwards import reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of
 from codemods.reading.optimizers import is_optimizer
+from codemods.reading.resharding import reshards
 from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.unsynced import follows_step, is_backward
 from codemods.reading.words import last_name, words
@@ -93,11 +93,10 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     return node if after and not is_clipped else None
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
+def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     model = cst.ensure_type(call.func, cst.Attribute).value
-    text = ctx.code(model)
-    item = ctx.named(Import(SUPPORT, "reshard_all"), call)
-    message = f"reshard_all(`{text}`) in front: after a forward without a backward the root's parameters are copies"
+    lines, imports = reshards(ctx, [model], call)
+    message = f"`{lines[0]}` in front: after a forward without a backward the root's parameters are copies"
     level, hint = Level.REWRITTEN, ""
     loop = _loop_over(call, ctx)
     if loop is not None and _writes(loop, ctx) and reads_after_forward(call, model, ctx):
@@ -108,9 +107,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
         level = Level.REVIEW
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
         hint = "compare the losses of its evaluations with those of new runs only"
-    return Fix(
-        [insertion(ctx, call, [f"{item.local}({text})"])], [finding(CODE, level, ctx, call, message, hint)], [item]
-    )
+    return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
 
 
 def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:

@@ -60,9 +60,11 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
+from codemods.reading.resharding import reshards
 from codemods.reading.summoned import Body, body_of
 from codemods.tables.names import SUMMON
 
@@ -83,7 +85,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
     return node if ctx.kinds(node.value) & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 
-def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
+def edit(found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
     call = ctx.parent(found)
     if isinstance(call, cst.Call) and _holds_nothing(call, ctx):
         message = f"{_METHOD} around nothing goes"
@@ -103,19 +105,19 @@ def edit(found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
 
 
-def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: Context) -> Fix:
+def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
     """The body alone: parameters are gathered where they are read, and written as this rank's shard."""
     message = f"{_METHOD} goes: its body gathers what it reads"
     findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
     if ctx.parent(found) is not block.items[0].item:
         return Fix(findings=findings)  # the first context of the block takes all of it away
     imports, gathers = [], ctx.named(Import(SUPPORT, "full_tensor"), found)
-    reshards = ctx.named(Import(SUPPORT, "reshard_all"), found)
     writes = ctx.named(Import(SUPPORT, "write_shard"), found)
     # An evaluation leaves copies in the model, in the precision of its forward.
     stale = [each for each in body.models if _may_be_copies(each, found, ctx)] if body.reads or body.writes else []
     is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
-    edits = replace_head(ctx, block, _lines([f"{reshards.local}({ctx.code(each)})" for each in stale], block, ctx))
+    lines, needed = reshards(ctx, stale, found)
+    edits = replace_head(ctx, block, _lines(lines, block, ctx))
     for read in body.reads:
         start, end = ctx.bare_span(read)
         if is_sharded and isinstance(read, cst.Name):
@@ -126,8 +128,7 @@ def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: 
     for call, param, value in body.writes:
         edits.append(Edit(*ctx.bare_span(call), f"{writes.local}({ctx.code(param)}, {ctx.quote(value)})"))
         imports.append(writes)
-    imports += [reshards] if stale else []
-    return Fix(edits, findings, list(dict.fromkeys(imports)))
+    return Fix(edits, findings, list(dict.fromkeys([*imports, *needed])))
 
 
 def _may_be_copies(model: cst.BaseExpression, found: cst.CSTNode, ctx: Context) -> bool:

@@ -15,6 +15,7 @@ from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.optimizer_loading import STATES, is_on_first_rank_only, is_sharded, kinds_around, loading_of
 from codemods.reading.optimizer_reading import READERS, has_own_group
 from codemods.reading.optimizers import is_stateless, optimizer_loaded
+from codemods.reading.resharding import reshards
 from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.tables.state_dicts import DCP, FULL_LOAD, FULL_LOAD_EACH
 
@@ -68,8 +69,9 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         written += line_below(ctx, call, result)
     edits.append(Edit(*ctx.bare_span(seen.replaced), written))
     if reads_after_forward(call, model, ctx):
-        imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
-        edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(model)})"))
+        lines, needed = reshards(ctx, [model], call)
+        imports += needed
+        edits += [line_above(ctx, call, line) for line in lines]
     edits += [removal(ctx, statement) for statement in seen.gone]
     return Written(function.name, edits, imports)
 

@@ -12,6 +12,7 @@ from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.layout import removal
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_reading import config_of, options_in_context, options_of
+from codemods.reading.resharding import reshards
 from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.reading.state_dict_settings import context_of
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
@@ -30,8 +31,9 @@ def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         written = _by_torch(call, name, given, ctx) or _by_support(call, name, given, ctx)
     edits, imports = [*written.edits, *_without_own_state(given, ctx)], [*written.imports]
     if not _reshards_before(call, given, ctx):
-        imports.append(ctx.named(Import(SUPPORT, "reshard_all"), call))
-        edits.append(line_above(ctx, call, f"{imports[-1].local}({ctx.code(given['model'].value)})"))
+        lines, needed = reshards(ctx, [given["model"].value], call)
+        imports += needed
+        edits += [line_above(ctx, call, line) for line in lines]
     return Written(written.becomes, edits, imports)
 
 
