@@ -23,6 +23,10 @@ _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
 _BOUNDS = {cst.GreaterThan: (True, True), cst.LessThanEqual: (True, False)}
 _BOUNDS |= {cst.LessThan: (False, True), cst.GreaterThanEqual: (False, False)}
 """Whether the comparison is written as one that lies above its number, and whether it is that one or its opposite."""
+_SETTLED = frozenset(
+    f"torch.distributed.{name}" for name in ("get_rank", "get_world_size", "is_available", "is_initialized")
+)
+"""What a program asks of torch, and is told the same while it has one process group."""
 _DEPTH = 3
 _CALLERS = 8
 """Of more callers of one function, what holds at all of them is not asked."""
@@ -148,6 +152,8 @@ class Conditions:
 
     def _value(self, tree: Tree, expression: cst.BaseExpression) -> Hashable | None:
         """What an expression reads, the same for every place that reads it; None when that is not one thing."""
+        if isinstance(expression, cst.Call):
+            return self._asked(tree, expression)
         if not isinstance(expression, (cst.Name, cst.Attribute, cst.Subscript)):
             return None
         origins = self._values.origins(tree, expression)
@@ -165,6 +171,29 @@ class Conditions:
         if origin.node is None:
             return (origin.tree.path, origin.reason)
         return origin.node if isinstance(origin.node, (cst.Call, cst.Comparison, cst.BooleanOperation)) else None
+
+    def _asked(self, tree: Tree, call: cst.Call, depth: int = _DEPTH) -> Hashable | None:
+        """What a call asks that the start of the program settles: `get_world_size()`, or a function that asks that."""
+        if call.args or not isinstance(call.func, (cst.Name, cst.Attribute)):
+            return None
+        dotted = self._values.program.symbols.dotted(tree, call.func)
+        if dotted in _SETTLED:
+            return dotted
+        functions = self._values.functions(tree, call.func)
+        if len(functions) != 1:
+            return None
+        ((where, function),) = functions
+        return function if self._is_settled(where, function, depth) else None
+
+    def _is_settled(self, tree: Tree, function: cst.FunctionDef, depth: int) -> bool:
+        """Whether a function only asks for what is settled, and does nothing."""
+        statements = [node for node in tree.inside(function.body) if isinstance(node, cst.BaseSmallStatement)]
+        if not depth or not all(isinstance(each, (cst.Return, cst.Expr)) for each in statements):
+            return False
+        nodes = tree.inside(function.body)
+        if any(isinstance(node, (cst.Attribute, cst.Name)) and _is_read(tree, node) for node in nodes):
+            return False
+        return all(self._asked(tree, node, depth - 1) for node in nodes if isinstance(node, cst.Call))
 
     def _chosen(self, origins: Collection[Origin]) -> Chosen | None:
         """A constant of several, none of which takes the place of another while the program runs."""
@@ -207,6 +236,15 @@ class Conditions:
 def _is_constant(node: cst.BaseExpression) -> bool:
     is_word = isinstance(node, cst.Name) and node.value in ("True", "False", "None")
     return is_word or constant(node) is not None
+
+
+def _is_read(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether a name or attribute is read, and neither called, nor a part of what is called, nor `True`."""
+    inner, outer = node, tree.parents[node]
+    while isinstance(outer, cst.Attribute):
+        inner, outer = outer, tree.parents[outer]
+    is_called = isinstance(outer, cst.Call) and inner is outer.func
+    return not is_called and not (isinstance(node, cst.Name) and node.value in ("True", "False", "None"))
 
 
 _Ways = Mapping[cst.CSTNode, cst.CSTNode]

@@ -665,3 +665,38 @@ def test_what_is_decided_at_run_time_takes_what_it_is_passed() -> None:
     assert "load_model_state_dict(self.model, state_dict=state_dict, strict=strict, **kwargs)" in result.text
     assert "self.model.load_state_dict(state_dict, assign=True)" in result.text
     assert {f.line for f in result.findings if f.rule == "FM304" and f.level is Level.MANUAL} == {19}
+
+
+WORLD = """\
+import random
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def world():
+    if not (dist.is_available() and dist.is_initialized()):
+        return 1
+    return dist.get_world_size()
+
+
+def several():
+    return {several}
+
+
+model = torch.nn.Linear(4, 4)
+if several():
+    model = FSDP(model)
+if not several():
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def test_a_function_that_asks_for_the_group_is_told_the_same_everywhere() -> None:
+    assert "torch.save(model.state_dict()," in rewrite(WORLD.format(several="world() > 1")).text
+
+
+@pytest.mark.parametrize("several", ["random.random() > 0.5", "STARTED", "world() > limit()"])
+def test_a_function_whose_answer_can_change_says_nothing(several: str) -> None:
+    text = WORLD.format(several=several).replace("model = torch", "STARTED = False\nmodel = torch")
+    assert "torch.save(get_model_state_dict(model, " in rewrite(text).text
