@@ -298,6 +298,9 @@ class Context(Source, Protocol):
     def holds_parts(self, node: cst.BaseExpression) -> bool:
         """Whether a part of the model that an expression holds may be wrapped here, whatever the model itself is."""
 
+    def excludes(self, node: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Whether a run that comes to one place of this file never comes to the other."""
+
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 

@@ -48,4 +48,4 @@ def comes_before(ctx: Context, call: cst.Call, node: cst.Call) -> bool:
     """Whether a call is made before another of its function, for sure on the same way."""
     if ctx.scope(call) is not ctx.scope(node) or ctx.span(call)[0] >= ctx.span(node)[0]:
         return False
-    return not is_on_another_way(ctx, call, node)
+    return not is_on_another_way(ctx, call, node) and not ctx.excludes(call, node)

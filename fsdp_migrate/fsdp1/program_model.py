@@ -186,6 +186,9 @@ class FileContext(ParsedSource):
     def holds_parts(self, node: cst.BaseExpression) -> bool:
         return holds_parts(self, node)
 
+    def excludes(self, node: cst.CSTNode, other: cst.CSTNode) -> bool:
+        return self._facts.conditions.exclude(self.tree, node, self.tree, other)
+
     @property
     def parts_wrapped(self) -> Sequence[tuple[Context, cst.CSTNode, cst.BaseExpression]]:
         """Where the program makes a wrapped module a part of something, and of what."""

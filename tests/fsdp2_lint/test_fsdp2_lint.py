@@ -19,6 +19,15 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 RIGHT = [
     """
+    def main(model, args):
+        if args.sharded:
+            for layer in model.layers:
+                fully_shard(layer)
+            fully_shard(model)
+        if not args.sharded:
+            torch.save(model.state_dict(), "model.pt")
+    """,
+    """
     def wrap(model, use_fsdp=True, kind="sharded"):
         if not use_fsdp:
             return model
