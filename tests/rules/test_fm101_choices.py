@@ -165,7 +165,7 @@ BY_FLAG = {
         def wrap(model, mode):
             mesh = None
             if mode == "no":
-                # NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.
+                # Each rank holds the whole parameters, and gradients are all-reduced.
                 mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
             return fully_shard(model, mesh=mesh)
         """,
@@ -186,7 +186,7 @@ BY_FLAG = {
             group = groups.data_parallel()
             mesh = DeviceMesh.from_group(group, "cuda")
             if mode == "ddp":
-                # NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.
+                # Each rank holds the whole parameters, and gradients are all-reduced.
                 mesh = replicate_mesh("cuda", group)
             return fully_shard(model, mesh=mesh, **fsdp_kwargs)
         """,
@@ -211,7 +211,7 @@ BY_FLAG = {
             }[strategy]
             mesh = None
             if strategy == "HYBRID_SHARD":
-                devices = torch.cuda.device_count()  # HYBRID_SHARD shards inside a node
+                devices = torch.cuda.device_count()  # sharded inside a node, replicated across
                 mesh = init_device_mesh(
                     "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
                 )
@@ -357,7 +357,7 @@ IN_ATTRIBUTE = {
                 self._fsdp_kwargs = {"reshard_after_forward": False} if zero2 else {}
 
             def wrap(self):
-                devices = torch.cuda.device_count()  # HYBRID_SHARD shards inside a node
+                devices = torch.cuda.device_count()  # sharded inside a node, replicated across
                 mesh = init_device_mesh(
                     "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
                 )
@@ -683,7 +683,7 @@ def test_splat_of_a_dict_of_the_class_is_read_entry_by_entry() -> None:
                     }[strategy.name]
                     mesh = None
                     if strategy.name == "NO_SHARD":
-                        # NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced.
+                        # Each rank holds the whole parameters, and gradients are all-reduced.
                         MESH
                     return fully_shard(model, mesh=mesh, **fsdp_kwargs)
             """

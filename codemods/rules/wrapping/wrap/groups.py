@@ -11,10 +11,9 @@ from codemods.reading.process_groups import is_world
 
 from .draft import Draft
 from .hybrid_only import HYBRID
+from .own_meshes import NO_SHARD
 from .ranks import Ranks, device_type
 from .strategy import Strategy
-
-NO_SHARD = "# NO_SHARD: each rank holds the whole parameters, and gradients are all-reduced."
 
 
 def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:

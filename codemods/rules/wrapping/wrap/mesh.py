@@ -14,14 +14,14 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit, NotStatic, Origin
 
+from . import own_meshes
 from .draft import Draft, Note, Value
-from .groups import NO_SHARD, from_group, of_one_group, one_group, under_keys
+from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
+from .own_meshes import NAMES, make
 from .placement import distributed
 from .ranks import Ranks, device_type, ranks_of
 from .strategy import Strategy, fits_shape
-
-_NAMES = '("replicate", "shard")'
 
 
 def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
@@ -39,7 +39,8 @@ def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> Non
     elif ranks is not None:
         from_group(ranks, strategy, draft)
     elif strategy.has_mesh:
-        return
+        if strategy.mesh:
+            draft.common_kwargs["mesh"] = strategy.mesh
     elif strategy.meshes:
         if "auto_wrap_policy" not in draft.given and strategy.known in HYBRID:
             raise NotStatic(
@@ -48,7 +49,7 @@ def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> Non
         _for_strategy(strategy, draft)
     elif draft.device_type == "cpu":
         draft.common_kwargs["mesh"] = name = draft.fresh("cpu_mesh", "fsdp_mesh")
-        draft.before.append(f'{name} = {_make(draft)}("cpu", ({distributed(draft)}.get_world_size(),))')
+        draft.before.append(f'{name} = {make(draft)}("cpu", ({distributed(draft)}.get_world_size(),))')
 
 
 def _for_strategy(strategy: Strategy, draft: Draft) -> None:
@@ -57,26 +58,12 @@ def _for_strategy(strategy: Strategy, draft: Draft) -> None:
         raise NotStatic("a strategy with a mesh of its own, on the CPU")
     if strategy.known is not None or strategy.names <= HYBRID:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
-        draft.before.append(_made(name, min(strategy.names), draft))
+        draft.before.append(own_meshes.statements(name, min(strategy.names), draft))
     elif strategy.keys:
         _by_key(strategy, draft)
     else:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
         draft.before.append(f"{name} = {draft.imported(SUPPORT, 'strategy_mesh')}({strategy.name})")
-
-
-def _made(name: str, strategy: str, draft: Draft) -> str:
-    """The statements that bind the mesh of one strategy."""
-    dist = distributed(draft)
-    if strategy not in HYBRID:
-        return f'{NO_SHARD}\n{name} = {_make(draft)}("cuda", ({dist}.get_world_size(), 1), mesh_dim_names={_NAMES})'
-    count = draft.fresh("devices", "devices_of_node")
-    return (
-        f"{count} = {draft.imported('torch')}.cuda.device_count()  # {strategy} shards inside a node\n"
-        f"{name} = {_make(draft)}(\n"
-        f'    "cuda", ({dist}.get_world_size() // {count}, {count}), mesh_dim_names={_NAMES}\n'
-        ")"
-    )
 
 
 def _by_key(strategy: Strategy, draft: Draft) -> None:
@@ -87,7 +74,7 @@ def _by_key(strategy: Strategy, draft: Draft) -> None:
         keys = [key for key, meant in strategy.keys.items() if meant in kind]
         if not keys:
             continue
-        lines += under_keys(strategy, keys, _made(name, strategy.keys[keys[0]], draft).split("\n"))
+        lines += under_keys(strategy, keys, own_meshes.statements(name, strategy.keys[keys[0]], draft).split("\n"))
     draft.before.append("\n".join(lines))
 
 
@@ -130,7 +117,7 @@ def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
     """`fully_shard` asks for names of two dimensions."""
     for origin in origins:
         call = cst.ensure_type(origin.node, cst.Call)
-        ctx, added = origin.file, f", mesh_dim_names={_NAMES}"
+        ctx, added = origin.file, f", mesh_dim_names={NAMES}"
         start, end = ctx.span(call.args[0])[0], ctx.span(call.args[-1].value)[1]
         moves = ctx.path == draft.file.path and any(outer is draft.call for outer in ctx.ancestors(call))
         first, last = ctx.whole_lines(draft.call if moves else call)
@@ -213,7 +200,3 @@ def _literals(nodes: list[cst.BaseExpression]) -> tuple[str, ...]:
     if not all(isinstance(node, cst.SimpleString) for node in nodes):
         return ()
     return tuple(str(node.raw_value) for node in nodes if isinstance(node, cst.SimpleString))
-
-
-def _make(draft: Draft) -> str:
-    return draft.imported("torch.distributed.device_mesh", "init_device_mesh")

@@ -12,9 +12,10 @@ from .emit import call_lines
 
 
 def gather_arguments(draft: Draft) -> None:
-    """Put two or more arguments of every `fully_shard` into a dict, where that is not longer.
+    """Put two or more arguments of every `fully_shard` into a dict, where that is not longer; of more, a line for each
+    that need not be repeated.
 
-    What the new code has named for them alone goes into the dict as it is.
+    What the new code has named for them alone goes into the dict as it is, where that leaves it on one line.
     """
     named = {name: value for name, value in draft.common_kwargs.items() if name != "**"}
     only_common = not (draft.unit_kwargs or draft.root_kwargs or draft.float32_class)
@@ -26,12 +27,16 @@ def gather_arguments(draft: Draft) -> None:
     made = {name: index for name, value in named.items() if (index := _made_for(value, draft)) is not None}
     own = dict(zip(made, (draft.before[index].partition(" = ")[2] for index in made.values()), strict=True))
     target = held or draft.fresh("fsdp_kwargs", "shard_kwargs")
-    entries = [f"**{held}"] if held is not None else []
-    entries += [f'"{name}": {own.get(name, value)}' for name, value in named.items()]
-    text = draft.displayed(target, entries)
-    if text is None:
-        return
-    if len(text.split("\n")) + 2 + (held is not None) > call_lines(draft) + len(made):
+    may_be_longer = len(named) + (held is not None) - 2
+    for inlined in (own, {}):
+        entries = [f"**{held}"] if held is not None else []
+        entries += [f'"{name}": {inlined.get(name, value)}' for name, value in named.items()]
+        text = draft.displayed(target, entries)
+        made = {name: index for name, index in made.items() if name in inlined}
+        added = len(text.split("\n")) + 2 + (held is not None) if text is not None else 0
+        if text is not None and added <= call_lines(draft) + len(made) + may_be_longer:
+            break
+    else:
         return
     draft.before = [each for index, each in enumerate(draft.before) if index not in made.values()]
     draft.before.append(text)

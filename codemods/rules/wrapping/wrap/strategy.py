@@ -13,12 +13,13 @@ from typing import cast
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, NotStatic, Origin
+from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
 from codemods.reading.command_line import choices_of
 from codemods.tables.strategies import STRATEGIES
 
+from . import own_meshes
 from .draft import Draft, Entry, Switch, Value
 from .hybrid_only import HYBRID
 from .in_place import is_for_constructors, is_given, renamed
@@ -42,7 +43,9 @@ class Strategy:
     key: str = ""
     """The text of what is looked up there."""
     has_mesh: bool = False
-    """Whether `kwargs` holds the mesh already."""
+    """Whether the choice holds the mesh already."""
+    mesh: str = ""
+    """The text of it, where it holds nothing else."""
     options: tuple[Option, ...] = ()
     """Where it is chosen, when each choice stands in the source."""
     value: cst.BaseExpression | None = None
@@ -238,21 +241,47 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
         chosen = _with_meshes(value, found, chosen, draft, of_group=bool(ranks)) or Strategy(names)
     if not chosen.kwargs:
         return None
-    texts = {option.node: _option_text(option, chosen.has_mesh, draft) for option in found}
+    is_mesh = chosen.has_mesh and not _frees_late(names) and not any(_has_type(option) for option in found)
+    texts = _meshes(found, draft) if is_mesh else {o.node: _option_text(o, chosen.has_mesh, draft) for o in found}
     inside = set(draft.file.inside(value))
     for option in found:
         if option.node not in inside:
             draft.definitions.add(option.node)
             draft.edits.append((option.file, Edit(*option.file.span(option.node), texts[option.node])))
+    better = ("mesh", "fsdp_mesh") if is_mesh else ("fsdp_kwargs", "shard_kwargs")
     if not _frees_late(names) and not chosen.has_mesh:
         kwargs = ""  # all of them mean the same to `fully_shard`, but for the mesh
     elif isinstance(value, cst.Name):
-        kwargs = renamed(value, draft, _ARGUMENT, ("fsdp_kwargs", "shard_kwargs"))
+        kwargs = renamed(value, draft, _ARGUMENT, better)
     else:
-        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
+        kwargs = draft.fresh(*better)
         own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
         draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
-    return Strategy(names, kwargs or "{}", "", chosen.keys, chosen.key, chosen.has_mesh, tuple(found), value)
+    mesh, kwargs = (kwargs, "{}") if is_mesh else ("", kwargs or "{}")
+    return Strategy(names, kwargs, "", chosen.keys, chosen.key, chosen.has_mesh, mesh, tuple(found), value)
+
+
+def _has_type(option: Option) -> bool:
+    """Whether an annotation says what the option is, where it is assigned or returned."""
+    ctx, scope = option.file, option.file.scope(option.node)
+    is_returned = any(isinstance(node, cst.Return) for node in ctx.ancestors(option.node))
+    if is_returned and isinstance(scope, cst.FunctionDef) and scope.returns is not None:
+        return True
+    return any(isinstance(node, cst.AnnAssign) for node in islice(ctx.ancestors(option.node), 3))
+
+
+def _meshes(found: Sequence[Option], draft: Draft) -> dict[cst.BaseExpression, str]:
+    """A mesh in the place of each strategy that has one, else None."""
+    texts = {option.node: "None" for option in found}
+    own = {o: n for o in found for n in _names(o.file, o.node) or () if STRATEGIES[n].mesh}
+    hybrid = [option for option, name in own.items() if name in HYBRID]
+    for option, name in own.items():
+        texts[option.node] = own_meshes.expression(name, draft)
+        put = own_meshes.in_place(option, name, draft) if hybrid == [option] else None
+        if put is not None:
+            texts[option.node], above = put
+            draft.edits.append((option.file, above))
+    return texts
 
 
 def _in_attribute(value: cst.Attribute, draft: Draft, ranks: str) -> Strategy | None:
@@ -361,10 +390,10 @@ def _with_meshes(
     by_name = _key(draft.file, value)
     if by_name is not None:
         return _by_key(by_name, {f'"{name}"': name for name in sorted(chosen.meshes)}, chosen, draft)
-    looked_up = lookup(draft.file, value)
+    looked_up = lookup(draft.file, _assigned_once(value, draft.file))
     if looked_up is None or any(option.node is looked_up.default for option in own):
         return None
-    if looked_up.file.path != draft.file.path:
+    if looked_up.file.path != draft.file.path or not draft.file.same_meaning(looked_up.key, draft.call):
         return None
     values = {entry for _, entry in looked_up.entries}
     if any(option.node not in values for option in own):
@@ -393,7 +422,7 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
     (name,) = names
     parts = []
     if has_mesh and STRATEGIES[name].mesh:
-        parts.append(f'"mesh": {own_mesh(name, draft)}')
+        parts.append(f'"mesh": {own_meshes.expression(name, draft)}')
     if _frees_late(names):
         parts.append('"reshard_after_forward": False')
     return f"{{{', '.join(parts)}}}"
@@ -401,12 +430,6 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
 
 def _order(name: str) -> int:
     return list(STRATEGIES).index(name)
-
-
-def own_mesh(name: str, draft: Draft) -> str:
-    """The mesh that FSDP1 made for a strategy by itself."""
-    function = "node_mesh" if name in HYBRID else "replicate_mesh"
-    return f'{draft.imported(SUPPORT, function)}("cuda")'
 
 
 def _at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:

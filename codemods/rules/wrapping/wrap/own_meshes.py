@@ -1,0 +1,68 @@
+"""The meshes that FSDP1 made by itself: of one node for the hybrid strategies, of replicas alone for NO_SHARD."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import SUPPORT, Edit
+from codemods.reading.choices import Option
+from codemods.reading.layout import insertion
+
+from .draft import Draft
+from .hybrid_only import HYBRID
+from .placement import distributed
+
+NAMES = '("replicate", "shard")'
+
+NO_SHARD = "# Each rank holds the whole parameters, and gradients are all-reduced."
+
+
+def statements(name: str, strategy: str, draft: Draft) -> str:
+    """The statements that bind the mesh of one strategy."""
+    if strategy not in HYBRID:
+        return f"{NO_SHARD}\n{name} = {make(draft)}({_replicas(draft)})"
+    counted, arguments = _node(draft)
+    line = f"{name} = {make(draft)}({arguments})"
+    if not draft.fits(f"    {line}"):
+        line = f"{name} = {make(draft)}(\n    {arguments}\n)"
+    return f"{counted}\n{line}"
+
+
+def expression(strategy: str, draft: Draft) -> str:
+    """The mesh of one strategy, where no statement can stand above."""
+    if strategy in HYBRID:
+        return f'{draft.imported(SUPPORT, "node_mesh")}("cuda")'
+    return f"{make(draft)}({_replicas(draft)})"
+
+
+def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | None:
+    """The mesh of a hybrid strategy that is all that is assigned, and the line that comes above."""
+    ctx, assignment = option.file, option.file.parent(option.node)
+    line = ctx.parent(assignment) if isinstance(assignment, cst.Assign) else None
+    block = ctx.parent(line) if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+    if strategy not in HYBRID or line is None or not isinstance(block, cst.IndentedBlock):
+        return None
+    counted, arguments = _node(draft)
+    start = ctx.span(option.node)[0]
+    head = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    text = f"{make(draft)}({arguments})"
+    if len(head) + len(ctx.plain(text)) > ctx.width:
+        indent = ctx.newline + head[: len(head) - len(head.lstrip())]
+        text = f"{make(draft)}({indent}{ctx.indent}{arguments}{indent})"
+    return text, insertion(ctx, line, [counted])
+
+
+def make(draft: Draft) -> str:
+    """The name of `init_device_mesh`."""
+    return draft.imported("torch.distributed.device_mesh", "init_device_mesh")
+
+
+def _node(draft: Draft) -> tuple[str, str]:
+    """What counts the devices of this node, and the arguments of its mesh."""
+    count = draft.fresh("devices", "devices_of_node")
+    counted = f"{count} = {draft.imported('torch')}.cuda.device_count()  # sharded inside a node, replicated across"
+    return counted, f'"cuda", ({distributed(draft)}.get_world_size() // {count}, {count}), mesh_dim_names={NAMES}'
+
+
+def _replicas(draft: Draft) -> str:
+    return f'"cuda", ({distributed(draft)}.get_world_size(), 1), mesh_dim_names={NAMES}'
