@@ -28,19 +28,28 @@ def gather_arguments(draft: Draft) -> None:
     own = dict(zip(made, (draft.before[index].partition(" = ")[2] for index in made.values()), strict=True))
     target = held or draft.fresh("fsdp_kwargs", "shard_kwargs")
     may_be_longer = len(named) + (held is not None) - 2
-    for inlined in (own, {}):
-        entries = [f"**{held}"] if held is not None else []
-        entries += [f'"{name}": {inlined.get(name, value)}' for name, value in named.items()]
+    first = [f"**{held}"] if held is not None else []
+    above: list[str] = []
+    text = draft.displayed(target, [*first, *(f'"{name}": {own.get(name, value)}' for name, value in named.items())])
+    if text is None or _lines(text) + len(first) > call_lines(draft) + len(made) + may_be_longer:
+        made, entries = {}, [*first]
+        for name, value in named.items():
+            is_name = draft.file.plain(value).isidentifier()
+            entries.append(f'"{name}": {value if is_name else draft.fresh(name, f"fsdp_{name}")}')
+            above += [] if is_name else [f"{entries[-1].partition(': ')[2]} = {value}"]
         text = draft.displayed(target, entries)
-        made = {name: index for name, index in made.items() if name in inlined}
-        added = len(text.split("\n")) + 2 + (held is not None) if text is not None else 0
-        if text is not None and added <= call_lines(draft) + len(made) + may_be_longer:
-            break
-    else:
-        return
+        if text is None or not all(map(draft.fits, above)):
+            return
+        if _lines(text) + len(first) + len(above) > call_lines(draft) + may_be_longer:
+            return
     draft.before = [each for index, each in enumerate(draft.before) if index not in made.values()]
-    draft.before.append(text)
+    draft.before += [*above, text]
     draft.common_kwargs = {"**": target}
+
+
+def _lines(text: str) -> int:
+    """Those of the dict, and of the two calls that it is spread into."""
+    return len(text.split("\n")) + 2
 
 
 def _calls_here(draft: Draft) -> list[object]:
