@@ -53,6 +53,17 @@ def class_tuple(ctx: Context, classes: cst.BaseExpression) -> str:
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
+def joined_classes(ctx: Context, several: Sequence[cst.BaseExpression]) -> str:
+    """The classes of several displays, or other collections, as one tuple."""
+    if len(several) == 1:
+        return class_tuple(ctx, several[0])
+    texts: list[str] = []
+    for classes in several:
+        elements = class_elements(classes)
+        texts += [f"*{ctx.quote(classes)}"] if elements is None else [ctx.quote(element) for element in elements]
+    return f"({', '.join(dict.fromkeys(texts))})"
+
+
 def isinstance_argument(ctx: Context, classes: cst.BaseExpression) -> str:
     """The classes as `isinstance` takes them: a single one is no tuple."""
     elements = class_elements(classes)

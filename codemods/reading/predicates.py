@@ -72,6 +72,19 @@ def predicate(origin: Origin) -> Predicate:
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
 
 
+def class_policies(origin: Origin) -> list[Origin]:
+    """A policy of classes, or those that `_or_policy` asks, where all are that. Raises NotStatic for any other."""
+    made, arguments = policy_call(origin)
+    if made != "_or_policy":
+        policy_classes(origin)
+        return [origin]
+    elements = class_elements(_argument(origin, arguments, "policies"))
+    members = [said_in_list(origin.file, element) or element for element in elements or ()]
+    if not members or not all(isinstance(member, cst.Call) for member in members):
+        raise NotStatic(f"auto_wrap_policy: {origin.text}")
+    return [policy for member in members for policy in class_policies(Origin(origin.file, member))]
+
+
 def _collection(classes: cst.BaseExpression) -> cst.BaseExpression:
     """`names` of `set(names)`: a tuple is made of it anyway."""
     if isinstance(classes, cst.Call) and len(classes.args) == 1 and isinstance(classes.func, cst.Name):

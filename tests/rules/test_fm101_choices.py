@@ -1066,3 +1066,45 @@ def test_one_group_for_what_may_be_a_hybrid_strategy_is_left_to_run_time() -> No
         """
     head = "import torch.distributed as dist\n" + HEAD
     assert rewrite(head + code(text)).support >= {"shard_model"}
+
+
+def test_strategies_that_differ_in_their_mesh_alone_become_the_mesh() -> None:
+    text = rewrite(
+        code(
+            """
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import ShardingStrategy
+            from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+            from net import Block
+
+
+            def wrap(model, hybrid):
+                if hybrid:
+                    strategy = ShardingStrategy.HYBRID_SHARD
+                else:
+                    strategy = ShardingStrategy.FULL_SHARD
+                policy = ModuleWrapPolicy({Block})
+                return FSDP(model, auto_wrap_policy=policy, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+            """
+        )
+    ).text
+    assert text.endswith(
+        code(
+            """
+            def wrap(model, hybrid):
+                if hybrid:
+                    devices = torch.cuda.device_count()  # sharded inside a node, replicated across
+                    mesh = init_device_mesh(
+                        "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
+                    )
+                else:
+                    mesh = None
+                for module in model.modules():
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module, mesh=mesh)
+                return fully_shard(model, mesh=mesh)
+            """
+        )
+    )

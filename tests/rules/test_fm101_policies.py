@@ -503,11 +503,119 @@ def test_policy_that_may_be_none() -> None:
 
 
             def wrap(model, several):
-                policy = ()
                 if several:
-                    policy = (Block,)
+                    for module in model.modules():
+                        if module is not model and isinstance(module, Block):
+                            fully_shard(module)
+                return fully_shard(model)
+            """
+        ),
+    )
+
+
+def test_none_of_a_function_of_policies_becomes_no_classes() -> None:
+    check_transformed(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+            from net import Block
+
+
+            def policy_of(several):
+                if not several:
+                    return None
+                return ModuleWrapPolicy({Block})
+
+
+            def wrap(model, several):
+                return FSDP(model, auto_wrap_policy=policy_of(several))
+            """
+        ),
+        code(
+            """
+            from torch.distributed.fsdp import fully_shard
+
+            from net import Block
+
+
+            def policy_of(several):
+                if not several:
+                    return ()
+                return (Block,)
+
+
+            def wrap(model, several):
+                unit_classes = policy_of(several)
                 for module in reversed(list(model.modules())):
-                    if module is not model and isinstance(module, policy):
+                    if module is not model and isinstance(module, unit_classes):
+                        fully_shard(module)
+                return fully_shard(model)
+            """
+        ),
+    )
+
+
+def test_a_condition_that_is_another_one_by_then_keeps_the_variable() -> None:
+    before = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        from net import Block
+
+
+        def wrap(model, several):
+            policy = None
+            if several:
+                policy = ModuleWrapPolicy({Block})
+            several = False
+            return FSDP(model, auto_wrap_policy=policy)
+        """
+    )
+    text = rewrite(before).text
+    assert "    policy = ()\n    if several:\n        policy = (Block,)\n    several = False\n" in text
+    assert "isinstance(module, policy)" in text
+
+
+def test_policies_of_classes_in_a_method_become_one_tuple() -> None:
+    check_transformed(
+        code(
+            """
+            from functools import partial
+
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp.wrap import _module_wrap_policy, _or_policy
+
+            from net import Block, Head
+
+
+            def policy():
+                blocks = partial(_module_wrap_policy, module_classes={Block})
+                heads = partial(_module_wrap_policy, module_classes={Head})
+                return partial(_or_policy, policies=[blocks, heads])
+
+
+            def wrap(model):
+                return FSDP(model, auto_wrap_policy=policy())
+            """
+        ),
+        code(
+            """
+            from torch.distributed.fsdp import fully_shard
+
+            from net import Block, Head
+
+
+            def policy():
+                return (Block, Head)
+
+
+            def wrap(model):
+                unit_classes = policy()
+                for module in reversed(list(model.modules())):
+                    if module is not model and isinstance(module, unit_classes):
                         fully_shard(module)
                 return fully_shard(model)
             """

@@ -66,8 +66,8 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.layout import comments_in, insertion
-from codemods.reading.policies import class_tuple, policy_classes
-from codemods.reading.predicates import predicate, said_in_list
+from codemods.reading.policies import joined_classes, policy_classes
+from codemods.reading.predicates import class_policies, predicate, said_in_list
 
 CODE = "FM102"
 
@@ -77,7 +77,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
     if node not in ctx.plan.changed or node in ctx.plan.predicates:
         return origin if node in ctx.plan.changed else None
     try:
-        policy_classes(origin)
+        class_policies(origin)
     except NotStatic:
         return None
     return origin
@@ -85,18 +85,20 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
 
 def edit(found: Origin, ctx: PlannedContext) -> Fix:
     assert found.node is not None
-    if found.node in ctx.plan.predicates:
-        line = _line_of_member(found.node, ctx)
-        if line is not None:
-            message = "auto-wrap policy becomes a part of the function that says whether a module is a unit"
-            edits = [Edit(*ctx.whole_lines(line), "")]
-        else:
-            message = "auto-wrap policy becomes a function that says whether a module is a unit"
-            edits = _function(found, found.node, ctx)
-        return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
-    text = class_tuple(ctx, policy_classes(found))
-    message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
-    return Fix(_expression(text, found.node, ctx), [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
+    line = _line_of_member(found.node, ctx)
+    if line is not None:
+        message = "auto-wrap policy becomes a part of what says whether a module is a unit"
+        edits = [Edit(*ctx.whole_lines(line), "")]
+    elif found.node in ctx.plan.predicates:
+        message = "auto-wrap policy becomes a function that says whether a module is a unit"
+        edits = _function(found, found.node, ctx)
+    elif any(outer in ctx.plan.changed for outer in ctx.ancestors(found.node)):
+        return Fix()  # written in the list of another one, which says its classes
+    else:
+        text = joined_classes(ctx, [policy_classes(each) for each in class_policies(found)])
+        message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
+        edits = _expression(text, found.node, ctx)
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
 
 
 def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStatementLine | None:
@@ -105,11 +107,11 @@ def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStateme
     uses = ctx.uses(cst.ensure_type(line.body[0], cst.Assign)) if line is not None else ()
     if len(uses) != 1 or said_in_list(ctx, uses[0]) is not node:
         return None
-    return line if any(outer in ctx.plan.predicates for outer in ctx.ancestors(uses[0])) else None
+    return line if any(outer in ctx.plan.changed for outer in ctx.ancestors(uses[0])) else None
 
 
-def _expression(text: str, node: cst.CSTNode, ctx: Context) -> list[Edit]:
-    comments = comments_in(ctx.code(node))
+def _expression(text: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
+    comments = _comments(node, ctx)
     return [Edit(*ctx.bare_span(node), text), *([insertion(ctx, node, comments)] if comments else [])]
 
 

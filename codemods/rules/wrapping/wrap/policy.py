@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -16,16 +16,17 @@ from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
-from codemods.reading.layout import lost_comments
+from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.policies import (
     CLASS_POLICIES,
     class_elements,
     isinstance_argument,
+    joined_classes,
     policy_call,
     policy_classes,
 )
 from codemods.reading.policy_functions import are_by_module, uses
-from codemods.reading.predicates import predicates
+from codemods.reading.predicates import class_policies, predicates
 from codemods.reading.unit_lists import list_of_units
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
@@ -43,7 +44,18 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
     origins = draft.file.origins(value)
     if all(origin.is_none for origin in origins):
         return
+    chosen = _chosen_above(value, draft)
     state = draft.state()
+    if chosen is not None:
+        try:
+            switch_policy(chosen.switch, draft)
+            if draft.selector is not None and not draft.definitions - state["definitions"]:
+                draft.dead += chosen.statements
+                draft.inlined |= chosen.made
+                return
+        except NotStatic:
+            pass
+        draft.restore(state)
     try:
         if len(origins) == 1 and can_be_inlined(draft, origins[0]) and not _asks_for_classes(origins[0]):
             draft.selector = _targets(origins[0], draft)
@@ -55,6 +67,50 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
             raise  # its function may give units arguments of their own
         draft.restore(state)
         _at_run_time(value, origins, draft)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A policy that a condition above the call decides about, for this call alone."""
+
+    switch: Switch
+    statements: list[cst.CSTNode]
+    """Those that do nothing else."""
+    made: set[cst.CSTNode]
+
+
+def _chosen_above(value: cst.BaseExpression, draft: Draft) -> _Chosen | None:
+    """`if several: policy = A` and `else: policy = None`, or None above of it."""
+    ctx = draft.file
+    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
+    if bound is None or len(bound) != 2 or any(where.path != ctx.path for where, _ in bound):
+        return None
+    made = [each for _, each in bound]
+    lines = [assignment_only_for(ctx, each, lambda use: use is value) for each in made]
+    choices = [ctx.parent(block) for line in lines if line is not None and (block := ctx.parent(line)) is not None]
+    choices = [ctx.parent(each) if isinstance(each, cst.Else) else each for each in choices]
+    choice = choices[-1] if len(choices) == 2 else None
+    if not isinstance(choice, cst.If) or isinstance(ctx.parent(choice), cst.If) or _has_comments(ctx, choice):
+        return None
+    branches = [choice.body.body, *([choice.orelse.body.body] if isinstance(choice.orelse, cst.Else) else [])]
+    if isinstance(choice.orelse, cst.If) or any(len(branch) != 1 or branch[0] not in lines for branch in branches):
+        return None
+    if not ctx.same_meaning(choice.test, draft.call) or not ctx.same_meaning(made[0], draft.call):
+        return None
+    if not ctx.same_meaning(made[1], draft.call):
+        return None
+    by_line = dict(zip(lines, made, strict=True))
+    if len(branches) == 1:
+        before = next(line for line in lines if line is not branches[0][0])
+        if before is None or ctx.parent(before) is not ctx.parent(choice) or _has_comments(ctx, before):
+            return None
+        return _Chosen(Switch(choice.test, made[1], made[0]), [before, choice], set(made))
+    switch = Switch(choice.test, by_line[branches[0][0]], by_line[branches[1][0]])
+    return _Chosen(switch, [choice], set(made))
+
+
+def _has_comments(ctx: Context, statement: cst.CSTNode) -> bool:
+    return bool(comments_in(ctx.text[slice(*ctx.whole_lines(statement))]) or lost_comments(ctx, statement))
 
 
 def switch_policy(value: Switch, draft: Draft) -> None:
@@ -197,11 +253,21 @@ def _any_of(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitS
     if not all(targets.test for targets in found):
         return UnitSelector("", nested=True, may_be_root=True, may_be_container=True)
     return UnitSelector(
-        f"({' or '.join(targets.test for targets in found)})",
+        _test_of_classes(origin, draft) or f"({' or '.join(targets.test for targets in found)})",
         nested=True,
         may_be_root=any(targets.may_be_root for targets in found),
         may_be_container=any(targets.may_be_container for targets in found),
     )
+
+
+def _test_of_classes(origin: Origin, draft: Draft) -> str:
+    """One question for all classes, where the policies ask for no more than those."""
+    try:
+        members = class_policies(origin)
+    except NotStatic:
+        return ""
+    classes = joined_classes(draft.file, [policy_classes(member) for member in members])
+    return f"isinstance({{module}}, {classes})"
 
 
 def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitSelector:
@@ -306,12 +372,16 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         if origin.is_none:
             optional = True
             continue
-        classes = policy_classes(origin)
-        assert origin.node is not None
-        nested = nested or len(origins) > 1 or _may_nest(origin.file, classes)
-        may_be_root = may_be_root or _may_be_root(draft, origin.file, classes)
-        may_be_container = may_be_container or _may_be_container(origin.file, classes)
-        draft.definitions.add(origin.node)
+        members = class_policies(origin)
+        if any(member.node in draft.asked for member in members):
+            raise NotStatic("auto_wrap_policy is asked elsewhere")
+        nested = nested or len(origins) > 1 or len(members) > 1
+        for member in members:
+            classes = policy_classes(member)
+            nested = nested or _may_nest(member.file, classes)
+            may_be_root = may_be_root or _may_be_root(draft, member.file, classes)
+            may_be_container = may_be_container or _may_be_container(member.file, classes)
+        draft.definitions |= {each.node for each in (origin, *members) if each.node is not None}
     if optional and put_for_none(value, draft, "auto_wrap_policy", "()"):
         optional = False
     elif optional:
