@@ -1,14 +1,18 @@
-"""`m.net if isinstance(m, FSDP) else m.inner.net` whose sides the edits made the same is one of them."""
+"""`m.net if isinstance(m, FSDP) else m.inner.net` whose sides the edits made the same is one of them.
+
+An assignment that they made the same at the top of both branches of an `if` stands above it.
+"""
 
 from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
+from codemods.reading.layout import insertion
 
 from ..edit.apply import Overlap, part
 from .collect import Collected
@@ -31,16 +35,71 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
     """The fixes, inner choices first: what holds one can come to the same by it."""
     starts = sorted(edit.start for edit in made.wanted[file.path].edits)
     choices: list[_Choice] = [*file.nodes(cst.IfExp), *file.nodes(cst.BooleanOperation)]
-    touched = []
-    for choice in choices:
-        start, end = file.span(choice)
-        at = bisect_left(starts, start)
-        if at < len(starts) and starts[at] < end:
-            touched.append(choice)
+    touched = [choice for choice in choices if _is_touched(choice, file, starts)]
     for choice in sorted(touched, key=lambda each: file.span(each)[1] - file.span(each)[0]):
         side = _same(choice, file, made)
         if side is not None:
             yield Fix([Edit(*file.bare_span(choice), file.quote(side))])
+    for branches in file.nodes(cst.If):
+        lines = _first_lines(branches, file)
+        if lines is not None and _is_touched(lines[0], file, starts) and _hoists(branches.test, *lines, file, made):
+            text = file.quote(lines[0].body[0])
+            yield Fix([insertion(file, branches, [text]), *(Edit(*file.whole_lines(line), "") for line in lines)])
+
+
+def _is_touched(node: cst.CSTNode, file: Context, starts: Sequence[int]) -> bool:
+    """Whether an edit begins in a node; `starts` are where they begin, in order."""
+    start, end = file.span(node)
+    at = bisect_left(starts, start)
+    return at < len(starts) and starts[at] < end
+
+
+def _first_lines(choice: cst.If, file: Context) -> tuple[cst.SimpleStatementLine, cst.SimpleStatementLine] | None:
+    """The statements at the top of an `if` and its `else`, where more than those stands there."""
+    if not isinstance(choice.orelse, cst.Else) or not isinstance(file.parent(choice), (cst.IndentedBlock, cst.Module)):
+        return None
+    blocks = (choice.body, choice.orelse.body)
+    if not all(isinstance(block, cst.IndentedBlock) and len(block.body) > 1 for block in blocks):
+        return None
+    one, other = (block.body[0] for block in blocks)
+    if not isinstance(one, cst.SimpleStatementLine) or not isinstance(other, cst.SimpleStatementLine):
+        return None
+    return (one, other) if len(one.body) == len(other.body) == 1 else None
+
+
+def _hoists(
+    test: cst.BaseExpression,
+    one: cst.SimpleStatementLine,
+    other: cst.SimpleStatementLine,
+    file: Context,
+    made: Collected,
+) -> bool:
+    """Whether two assignments say the same now, do nothing else than to assign, and what the test does not ask."""
+    first, second = one.body[0], other.body[0]
+    if not isinstance(first, cst.Assign) or not isinstance(second, cst.Assign) or len(first.targets) != 1:
+        return False
+    if any(_has_comment(line, file) for line in (one, other)):
+        return False
+    target = first.targets[0].target
+    if not isinstance(target, cst.Name) or not _only_asks(test, file) or not _only_asks(first.value, file):
+        return False
+    asked = {node.value for node in file.inside(test) if isinstance(node, cst.Name)}
+    text = _text(first, file, made)
+    is_same = bool(text) and "\n" not in text and text == _text(second, file, made)
+    return is_same and file.code(first) != file.code(second) and target.value not in asked
+
+
+def _has_comment(line: cst.SimpleStatementLine, file: Context) -> bool:
+    start, end = file.whole_lines(line)
+    above = file.text[:start].rstrip().rpartition("\n")[2]
+    return "#" in above or "#" in file.text[start:end]
+
+
+def _text(node: cst.CSTNode, file: Context, made: Collected) -> str:
+    try:
+        return part(file.path, file.text, made.wanted[file.path].edits, *file.span(node))
+    except (Overlap, SyntaxError):
+        return ""
 
 
 def _same(choice: _Choice, file: Context, made: Collected) -> cst.BaseExpression | None:
@@ -71,8 +130,8 @@ def _became_same(one: cst.BaseExpression, other: cst.BaseExpression, file: Conte
 def _meaning(node: cst.BaseExpression, file: Context, made: Collected) -> str:
     """The new text of an expression, whatever its layout; "" where it has none."""
     try:
-        return _tree(part(file.path, file.text, made.wanted[file.path].edits, *file.span(node)))
-    except (Overlap, SyntaxError):
+        return _tree(_text(node, file, made))
+    except SyntaxError:
         return ""
 
 

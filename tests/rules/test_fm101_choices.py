@@ -1085,8 +1085,12 @@ def test_strategies_that_differ_in_their_mesh_alone_become_the_mesh() -> None:
                     strategy = ShardingStrategy.HYBRID_SHARD
                 else:
                     strategy = ShardingStrategy.FULL_SHARD
-                policy = ModuleWrapPolicy({Block})
-                return FSDP(model, auto_wrap_policy=policy, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+                return FSDP(
+                    model,
+                    auto_wrap_policy=ModuleWrapPolicy({Block}),
+                    sharding_strategy=strategy,
+                    device_id=torch.cuda.current_device(),
+                )
             """
         )
     ).text
@@ -1108,3 +1112,37 @@ def test_strategies_that_differ_in_their_mesh_alone_become_the_mesh() -> None:
             """
         )
     )
+
+
+BRANCHES = code(
+    """
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import ShardingStrategy
+
+
+    def wrap(model, settings):
+        if settings.hybrid:
+            strategy = ShardingStrategy.HYBRID_SHARD if settings.zero == 3 else ShardingStrategy._HYBRID_SHARD_ZERO2
+            mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+        else:
+            strategy = ShardingStrategy.FULL_SHARD if settings.zero == 3 else ShardingStrategy.SHARD_GRAD_OP
+            mesh = None
+        return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+    """
+)
+
+
+def test_an_assignment_that_became_the_same_in_both_branches_stands_above_them() -> None:
+    text = rewrite(BRANCHES).text
+    choice = '    fsdp_kwargs = {} if settings.zero == 3 else {"reshard_after_forward": False}\n'
+    assert text.count(choice) == 1
+    assert f"def wrap(model, settings):\n{choice}    if settings.hybrid:\n        mesh = " in text
+
+
+def test_an_assignment_with_a_comment_stays_in_its_branch() -> None:
+    before = BRANCHES.replace(
+        "        strategy = ShardingStrategy.FULL", "        # alone\n        strategy = ShardingStrategy.FULL"
+    )
+    assert rewrite(before).text.count("fsdp_kwargs = ") == 2
