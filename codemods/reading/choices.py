@@ -55,7 +55,7 @@ def _options(
     if isinstance(value, cst.IfExp):
         parts = [(ctx, value.body), (ctx, value.orelse)]
     elif isinstance(value, cst.Name):
-        parts = ctx.bound(value)
+        parts = ctx.bound(value) or _unpacked(ctx, value)
     elif isinstance(value, (cst.Call, cst.Subscript)):
         looked_up = lookup(ctx, value)
         if looked_up is not None:
@@ -152,6 +152,46 @@ def _returned(ctx: Context, call: cst.Call) -> Sequence[Place] | None:
     return found or None
 
 
+def _unpacked(ctx: Context, name: cst.Name) -> Sequence[Place] | None:
+    """What `_, name = function()` takes out of the tuples that the function returns."""
+    assigned = (node for node in ctx.inside(ctx.scope(name)) if isinstance(node, cst.Assign))
+    found = next((node for node in assigned if any(use is name for use in ctx.uses(node))), None)
+    part = _part_named(ctx, found, name.value) if found is not None else None
+    if found is None or part is None or not isinstance(found.value, cst.Call):
+        return None
+    taken = [(where, _element(value, *part)) for where, value in _returned(ctx, found.value) or ()]
+    return [(where, value) for where, value in taken if value is not None] if all(v for _, v in taken) else None
+
+
+def _part_named(ctx: Context, statement: cst.Assign, name: str) -> tuple[int, int] | None:
+    """Which element of how many a tuple of names takes, where nothing else in the function binds that name."""
+    target = statement.targets[0].target
+    if len(statement.targets) != 1 or not isinstance(target, cst.Tuple):
+        return None
+    names = [each.value for each in target.elements if isinstance(each, cst.Element)]
+    own = [index for index, each in enumerate(names) if isinstance(each, cst.Name) and each.value == name]
+    if len(own) != 1 or len(names) != len(target.elements):
+        return None
+    uses = ctx.uses(statement)
+    same = (n for n in ctx.inside(ctx.scope(statement)) if isinstance(n, cst.Name) and n.value == name)
+    others = [n for n in same if n not in uses and not _is_keyword(ctx, n)]
+    return (own[0], len(names)) if others == [names[own[0]]] else None
+
+
+def _is_keyword(ctx: Context, node: cst.Name) -> bool:
+    holder = ctx.parent(node)
+    is_keyword = isinstance(holder, cst.Arg) and holder.keyword is node
+    return is_keyword or (isinstance(holder, cst.Attribute) and holder.attr is node)
+
+
+def _element(value: cst.BaseExpression, index: int, count: int) -> cst.BaseExpression | None:
+    """One element of a tuple that is written out with so many of them."""
+    elements = value.elements if isinstance(value, cst.Tuple) else ()
+    if len(elements) != count or not all(isinstance(element, cst.Element) for element in elements):
+        return None
+    return elements[index].value
+
+
 def _always_returns(block: cst.BaseSuite) -> bool:
     """Whether the end of a block is never reached."""
     last = block.body[-1]
@@ -189,6 +229,8 @@ def readers(ctx: Context, value: cst.BaseExpression, asked: cst.BaseExpression) 
         return _all(readers(where, use, asked) for where, use in uses) if uses is not None else None
     if isinstance(holder, cst.Return):
         return _readers_of_result(ctx, holder, asked)
+    if isinstance(holder, cst.Element):
+        return _readers_of_part(ctx, holder, asked)
     if isinstance(holder, (cst.Param, cst.Tuple, cst.List, cst.Element)):
         return None
     return [(ctx, value)]
@@ -262,6 +304,28 @@ def _readers_of_result(ctx: Context, statement: cst.Return, asked: cst.BaseExpre
     for where, name in ctx.references_to(function):
         call = where.parent(name)
         found.append(readers(where, call, asked) if isinstance(call, cst.Call) and call.func is name else None)
+    return _all(iter(found))
+
+
+def _readers_of_part(ctx: Context, element: cst.Element, asked: cst.BaseExpression) -> list[Place] | None:
+    """Of an element of a tuple that a function returns, and that its callers take apart."""
+    display = ctx.parent(element)
+    statement = ctx.parent(display) if isinstance(display, cst.Tuple) else None
+    function = ctx.scope(statement) if isinstance(statement, cst.Return) else None
+    if not isinstance(display, cst.Tuple) or not isinstance(function, cst.FunctionDef):
+        return None
+    index = [*display.elements].index(element)
+    found: list[list[Place] | None] = []
+    for where, name in ctx.references_to(function):
+        call = where.parent(name)
+        taken = where.parent(call) if isinstance(call, cst.Call) and call.func is name else None
+        target = taken.targets[0].target if isinstance(taken, cst.Assign) else None
+        if not isinstance(taken, cst.Assign) or not isinstance(target, cst.Tuple) or taken.value is not call:
+            return None
+        one = _element(target, index, len(display.elements))
+        if not isinstance(one, cst.Name) or _part_named(where, taken, one.value) is None:
+            return None
+        found += [readers(where, use, asked) for use in where.uses(taken) if use.value == one.value]
     return _all(iter(found))
 
 

@@ -1003,6 +1003,35 @@ program(
     seed_by_rank=True,
 )
 
+for mode in ("fsdp", "hsdp"):
+    program(
+        f"precision, policy and strategy in a tuple that a function returns: {mode}",
+        f"""
+        def precision_of(mode):
+            if mode == "hsdp":
+                precision = MixedPrecision(param_dtype=torch.bfloat16)
+            else:
+                precision = None
+            return precision
+
+
+        def settings_of(mode, block):
+            if mode == "hsdp":
+                strategy = ShardingStrategy.HYBRID_SHARD
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{block}})
+            return precision_of(mode), policy, strategy
+
+
+        def build():
+            precision, policy, strategy = settings_of("{mode}", Block)
+            return FSDP(
+                Plain(), auto_wrap_policy=policy, mixed_precision=precision, sharding_strategy=strategy, {HERE}
+            )
+        """,
+        world=4,
+    )
 for given in ("True", "False"):
     program(
         f"precision and policy that a flag leaves out: {given}",

@@ -1146,3 +1146,60 @@ def test_an_assignment_with_a_comment_stays_in_its_branch() -> None:
         "        strategy = ShardingStrategy.FULL", "        # alone\n        strategy = ShardingStrategy.FULL"
     )
     assert rewrite(before).text.count("fsdp_kwargs = ") == 2
+
+
+def test_choices_in_a_tuple_that_a_function_returns_are_made_there() -> None:
+    result = rewrite(
+        code(
+            """
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+            from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+            from net import Block, Net
+
+
+            def settings_of(mode):
+                precision = None
+                if mode == "bf16":
+                    precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
+                strategy = ShardingStrategy.SHARD_GRAD_OP if mode == "zero2" else ShardingStrategy.FULL_SHARD
+                return precision, ModuleWrapPolicy({Block}), strategy
+
+
+            def build(mode):
+                precision, policy, strategy = settings_of(mode)
+                return FSDP(Net(), auto_wrap_policy=policy, mixed_precision=precision, sharding_strategy=strategy)
+            """
+        )
+    )
+    assert "    precision = MixedPrecisionPolicy()\n" in result.text
+    assert '    fsdp_kwargs = {"reshard_after_forward": False} if mode == "zero2" else {}\n' in result.text
+    assert "    return precision, (Block,), fsdp_kwargs\n" in result.text
+    assert "    precision, policy, fsdp_kwargs = settings_of(mode)\n" in result.text
+
+
+def test_a_tuple_that_is_not_taken_apart_keeps_its_strategy() -> None:
+    text = rewrite(
+        code(
+            """
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import ShardingStrategy
+
+            from net import Net
+
+
+            def settings_of(mode):
+                strategy = ShardingStrategy.SHARD_GRAD_OP if mode == "zero2" else ShardingStrategy.FULL_SHARD
+                return mode, strategy
+
+
+            def build(mode):
+                print(settings_of(mode))
+                mode, strategy = settings_of(mode)
+                return FSDP(Net(), sharding_strategy=strategy)
+            """
+        )
+    ).text
+    assert "ShardingStrategy.SHARD_GRAD_OP" in text

@@ -71,29 +71,49 @@ def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
     return argument.keyword.value == keyword and (is_constructor(ctx, call) or is_factory(ctx, call))
 
 
-def renamed(value: cst.Name, draft: Draft, argument: str, better: Sequence[str]) -> str:
-    """The variable that held the choice gets a name that says what it holds now, where it is a local one."""
+def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: str, better: Sequence[str]) -> str:
+    """The variable that held the choice gets a name that says what it holds now, where it is a local one; so does one
+    of the same name in the function that chooses.
+    """
     ctx, scope = draft.file, draft.file.scope(draft.call)
-    bindings = [
-        assign
-        for assign in ctx.nodes(cst.Assign)
-        if ctx.scope(assign) is scope
-        and len(assign.targets) == 1
-        and isinstance(assign.targets[0].target, cst.Name)
-        and assign.targets[0].target.value == value.value
-    ]
-    names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == value.value]
-    targets = [assign.targets[0].target for assign in bindings]
-    keywords = [node for node in names if _is_keyword(ctx, node)]
-    uses = [node for node in names if node not in targets and node not in keywords]
+    targets, uses = _mentions(ctx, scope, value.value)
     others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
-    if not isinstance(scope, cst.FunctionDef) or not bindings or others:
+    if not isinstance(scope, cst.FunctionDef) or not targets or others:
         return value.value
     if not all(is_given(ctx, use, argument) for use in uses):
         return value.value
     name = draft.fresh(*better)
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
+    chosen_in = dict.fromkeys((option.file.scope(option.node), option.file) for option in found)
+    for inner, where in chosen_in:
+        own, read = _mentions(where, inner, value.value)
+        taken = {node.value for node in where.inside(inner) if isinstance(node, cst.Name)}
+        if inner is scope or not isinstance(inner, cst.FunctionDef) or name in taken or not own:
+            continue
+        if all(isinstance(where.parent(use), (cst.Return, cst.Element)) for use in read):
+            draft.edits += [(where, Edit(*where.span(node), name)) for node in (*own, *read)]
     return name
+
+
+def _mentions(ctx: Context, scope: cst.CSTNode, name: str) -> tuple[list[cst.Name], list[cst.Name]]:
+    """Where a function binds a name by `=`, and where else it names it."""
+    names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == name]
+    names = [node for node in names if not _is_keyword(ctx, node)]
+    targets = [node for node in names if _is_target(ctx, node)]
+    return targets, [node for node in names if node not in targets]
+
+
+def _is_target(ctx: Context, node: cst.Name) -> bool:
+    """Whether it is bound by `name = …`, alone or in a tuple."""
+    holder = ctx.parent(node)
+    if isinstance(holder, cst.Element):
+        holder = ctx.parent(cst.ensure_type(ctx.parent(holder), cst.Tuple)) if _in_tuple(ctx, holder) else None
+    statement = ctx.parent(holder) if isinstance(holder, cst.AssignTarget) else None
+    return isinstance(statement, cst.Assign) and len(statement.targets) == 1
+
+
+def _in_tuple(ctx: Context, element: cst.Element) -> bool:
+    return isinstance(ctx.parent(element), cst.Tuple)
 
 
 def _is_keyword(ctx: Context, node: cst.Name) -> bool:

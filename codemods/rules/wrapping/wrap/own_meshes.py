@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from codemods.api import SUPPORT, Edit
@@ -42,7 +44,8 @@ def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | 
     block = ctx.parent(line) if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
     if strategy not in HYBRID or line is None or not isinstance(block, cst.IndentedBlock):
         return None
-    counted, arguments = _node(draft)
+    taken = {node.value for node in ctx.inside(ctx.scope(option.node)) if isinstance(node, cst.Name)}
+    counted, arguments = _node(draft, taken)
     start = ctx.span(option.node)[0]
     head = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
     text = f"{make(draft)}({arguments})"
@@ -57,9 +60,9 @@ def make(draft: Draft) -> str:
     return draft.imported("torch.distributed.device_mesh", "init_device_mesh")
 
 
-def _node(draft: Draft) -> tuple[str, str]:
+def _node(draft: Draft, taken: Collection[str] = ()) -> tuple[str, str]:
     """What counts the devices of this node, and the arguments of its mesh."""
-    count = draft.fresh("devices", "devices_of_node")
+    count = draft.fresh(*(name for name in ("devices", "devices_of_node", "devices_per_node") if name not in taken))
     counted = f"{count} = {draft.imported('torch')}.cuda.device_count()  # sharded inside a node, replicated across"
     return counted, f'"cuda", ({distributed(draft)}.get_world_size() // {count}, {count}), mesh_dim_names={NAMES}'
 

@@ -66,7 +66,7 @@ def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
     if len(flags) == 1 and flags <= {"True", "False"}:
         return False  # one value, which needs no variable
     _write_policies(found, draft)
-    draft.common_kwargs["offload_policy"] = renamed(value, draft, "cpu_offload", ("offload_policy",))
+    draft.common_kwargs["offload_policy"] = renamed(value, found, draft, "cpu_offload", ("offload_policy",))
     return True
 
 

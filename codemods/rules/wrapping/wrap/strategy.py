@@ -252,7 +252,7 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
     if not _frees_late(names) and not chosen.has_mesh:
         kwargs = ""  # all of them mean the same to `fully_shard`, but for the mesh
     elif isinstance(value, cst.Name):
-        kwargs = renamed(value, draft, _ARGUMENT, better)
+        kwargs = renamed(value, found, draft, _ARGUMENT, better)
     else:
         kwargs = draft.fresh(*better)
         own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
