@@ -195,8 +195,10 @@ def own_line(ctx: Context, argument: cst.Arg, block: cst.With | None = None) -> 
     return "" if line.strip() else ctx.newline + line[: len(line) - gone]
 
 
-def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg) -> list[Edit]:
-    """Take one argument out of a call, with its line where it stands alone on one, and the comment on it alone."""
+def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg, gone: Collection[cst.Arg] = ()) -> list[Edit]:
+    """Take one argument out of a call, with its line where it stands alone on one, and the comment on it alone, or on
+    it and those of `gone` below it.
+    """
     start, end = ctx.span(argument)
     if isinstance(argument.comma, cst.Comma):
         end = max(end, ctx.text.index(",", ctx.span(argument.value)[1]) + 1)
@@ -204,7 +206,12 @@ def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg) -> list[Ed
     behind = line_end(ctx, end)
     rest = ctx.text[end:behind].strip()
     if not ctx.text[line_start:start].strip() and (not rest or rest.startswith("#")):
-        below = ctx.text[behind + 1 :].lstrip(" \t")
+        last = behind
+        for other in call.args[call.args.index(argument) + 1 :]:
+            if other not in gone or ctx.text[last : ctx.span(other)[0]].strip():
+                break
+            last = line_end(ctx, ctx.span(other)[1])
+        below = ctx.text[last + 1 :].lstrip(" \t")
         if below.startswith(("#", ")", "\r", "\n")):
             line_start -= sum(len(line) + 1 for line in comments_on_top(ctx.text[:line_start].split("\n")[:-1]))
         return [Edit(line_start, behind + 1, "")]

@@ -90,6 +90,12 @@ def lines_below(ctx: Context, statement: cst.CSTNode, lines: Sequence[str]) -> E
     return Edit(end, end, first + "".join(f"{indent}{line}{ctx.newline}" for line in lines))
 
 
+def line_before(ctx: Context, node: cst.CSTNode) -> str:
+    """What stands in front of a node on its line."""
+    start = ctx.span(node)[0]
+    return ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+
+
 def statement_start(ctx: Context, node: cst.CSTNode) -> tuple[int, int]:
     """Where the statement that holds a node starts, with its decorators and the comments on it, and its line."""
     statement = node

@@ -710,12 +710,12 @@ def test_dict_of_the_class_that_only_constructor_calls_read() -> None:
         """
         class Core:
             defaults = {
-                "mixed_precision": MixedPrecisionPolicy(param_dtype=torch.bfloat16),
+                "reshard_after_forward": False,  # ZeRO 2
+                "mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16),
             }
 
             def wrap(self, model):
-                mp_policy = self.defaults["mixed_precision"]
-                return fully_shard(model, mp_policy=mp_policy, reshard_after_forward=False)
+                return fully_shard(model, **self.defaults)
         """
     )
 
@@ -1203,3 +1203,31 @@ def test_a_tuple_that_is_not_taken_apart_keeps_its_strategy() -> None:
         )
     ).text
     assert "ShardingStrategy.SHARD_GRAD_OP" in text
+
+
+def test_a_dict_that_one_of_its_calls_needs_more_than_is_read_by_all() -> None:
+    text = rewrite(
+        code(
+            """
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+            from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+            from net import Block
+
+
+            class Trainer:
+                kwargs = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP, "limit_all_gathers": True}
+
+                def wrap(self, a, b):
+                    blocks = ModuleWrapPolicy({Block})
+                    a = FSDP(a, auto_wrap_policy=blocks, **self.kwargs)
+                    half = MixedPrecision(param_dtype=torch.bfloat16)
+                    b = FSDP(b, auto_wrap_policy=blocks, mixed_precision=half, **self.kwargs)
+                    return a, b
+            """
+        )
+    ).text
+    assert "    fully_shard(a, reshard_after_forward=False)\n" in text
+    assert "**self.kwargs" not in text

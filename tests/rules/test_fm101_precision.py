@@ -251,6 +251,24 @@ def test_none_that_something_else_asks_for_stays() -> None:
     assert "    mp_policy = mp or MixedPrecisionPolicy()\n" in text
 
 
+def test_a_comment_on_several_fields_that_go_goes_with_them() -> None:
+    body = code(
+        """
+        def wrap(model):
+            precision = MixedPrecision(
+                # Gradients too.
+                param_dtype=torch.bfloat16,
+                # Buffers.
+                buffer_dtype=torch.bfloat16,
+                cast_forward_inputs=True,
+            )
+            return FSDP(model, mixed_precision=precision)
+        """
+    )
+    text = rewrite(HEAD + body).text
+    assert "        # Gradients too.\n        param_dtype=torch.bfloat16,\n    )\n" in text
+
+
 def test_precision_that_fits_on_one_line_now_stands_on_one() -> None:
     body = code(
         """

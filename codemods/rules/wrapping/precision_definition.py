@@ -93,7 +93,8 @@ def _written(call: cst.Call, function: str, ctx: Context) -> list[Edit]:
     kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
     if is_broken_for_width(ctx, call):
         return [call_of(ctx, call, function, [quoted_argument(ctx, argument) for argument in kept])]
-    removed = [edit for argument in call.args if argument not in kept for edit in argument_removal(ctx, call, argument)]
+    gone = [argument for argument in call.args if argument not in kept]
+    removed = [edit for argument in gone for edit in argument_removal(ctx, call, argument, gone)]
     return [Edit(*ctx.bare_span(call.func), function), *removed]
 
 

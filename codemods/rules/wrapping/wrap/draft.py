@@ -69,6 +69,8 @@ class Entry:
     """Whether nothing but constructor calls, which the dict is spread into, reads it."""
     displays: frozenset[cst.CSTNode] = frozenset()
     """Where the dict is made."""
+    whole: str = ""
+    """The dict."""
 
 
 Value: TypeAlias = "cst.BaseExpression | Switch | Entry"

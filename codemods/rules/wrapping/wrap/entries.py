@@ -52,7 +52,7 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
         taken = f'{text}["{key}"]' if is_there else f'{text}.get("{key}")'
         is_only_given = read is not None and key not in read
         dicts = frozenset(display for _, display in displays)
-        result.values[key] = Entry(taken, found_at, not is_there, tuple(made), is_only_given, dicts)
+        result.values[key] = Entry(taken, found_at, not is_there, tuple(made), is_only_given, dicts, text)
     return result
 
 

@@ -68,10 +68,10 @@ def _made_for(name: str, draft: Draft) -> int | None:
     chosen = draft.selector
     loop = (chosen.guard, chosen.test, chosen.units) if chosen is not None else ()
     read = [*others, *draft.after, *draft.unit_steps, *loop, draft.common_kwargs.get("**", "")]
-    return None if any(_says(draft.file.plain(text), name) for text in read if text) else made[0]
+    return None if any(says(draft.file.plain(text), name) for text in read if text) else made[0]
 
 
-def _says(text: str, name: str) -> bool:
+def says(text: str, name: str) -> bool:
     """Whether a template holds a name."""
     try:
         tree = ast.parse(text)

@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Edit
 from codemods.reading.choices import Option
-from codemods.reading.layout import insertion
+from codemods.reading.layout import insertion, line_before
 
 from .draft import Draft
 from .hybrid_only import HYBRID
@@ -46,8 +46,7 @@ def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | 
         return None
     taken = {node.value for node in ctx.inside(ctx.scope(option.node)) if isinstance(node, cst.Name)}
     counted, arguments = _node(draft, taken)
-    start = ctx.span(option.node)[0]
-    head = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    head = line_before(ctx, option.node)
     text = f"{make(draft)}({arguments})"
     if len(head) + len(ctx.plain(text)) > ctx.width:
         indent = ctx.newline + head[: len(head) - len(head.lstrip())]

@@ -20,6 +20,7 @@ from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
 from .one_dict import gather_arguments
+from .passed_dict import pass_dict_on
 from .placement import (
     offload_of_entry,
     switch_offload,
@@ -141,7 +142,9 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
             _note_dropped(name, arguments[name], made)
     reduce_unused(made)
     spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
-    drop_unread(spelled, {"sharding_strategy"} if strategy.known is not None else set(), made)
+    said = {"sharding_strategy"} if strategy.known is not None else set()
+    passed = pass_dict_on(spelled, said, made)
+    drop_unread({name: value for name, value in spelled.items() if name not in passed}, said, made)
 
 
 def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:

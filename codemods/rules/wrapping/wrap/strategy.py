@@ -17,6 +17,7 @@ from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.attribute_stores import Stored, stored
 from codemods.reading.choices import Option, lookup, options, written
 from codemods.reading.command_line import choices_of
+from codemods.reading.layout import line_before
 from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
@@ -425,7 +426,12 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
         parts.append(f'"mesh": {own_meshes.expression(name, draft)}')
     if _frees_late(names):
         parts.append('"reshard_after_forward": False')
-    return f"{{{', '.join(parts)}}}"
+    ctx, text = option.file, f"{{{', '.join(parts)}}}"
+    head = line_before(ctx, option.node)
+    if not isinstance(ctx.parent(option.node), cst.Assign) or len(head) + len(ctx.plain(text)) <= ctx.width:
+        return text
+    indent = ctx.newline + head[: len(head) - len(head.lstrip())]
+    return f"{{{''.join(f'{indent}{ctx.indent}{part},' for part in parts)}{indent}}}"
 
 
 def _order(name: str) -> int:

@@ -18,8 +18,7 @@ def drop_unread(entries: Mapping[str, Entry], said: Collection[str], draft: Draf
     gone: dict[cst.Dict, list[cst.DictElement]] = {}
     files: dict[cst.Dict, Context] = {}
     for name, value in entries.items():
-        nothing = name == "cpu_offload" and all(origin.is_none for origin in value.values)
-        if not value.is_only_given or not (name in DROPPED or name in said or nothing) or value.displays & draft.left:
+        if not _is_unread(name, value, said, draft):
             continue
         for where, stored in value.stored:
             element = where.parent(stored)
@@ -31,6 +30,24 @@ def drop_unread(entries: Mapping[str, Entry], said: Collection[str], draft: Draf
     for display, elements in gone.items():
         draft.definitions.add(display)
         draft.edits += [(files[display], edit) for edit in _removals(files[display], display, elements)]
+
+
+def can_drop(entries: Mapping[str, Entry], said: Collection[str], draft: Draft) -> bool:
+    """Whether none of these is left in its dict, which is of this file."""
+    gone = [draft.file.parent(stored) for value in entries.values() for _, stored in value.stored]
+    displays = {draft.file.parent(element) for element in gone if element is not None}
+    if not all(_is_unread(name, value, said, draft) for name, value in entries.items()):
+        return False
+    elements = [element for element in gone if isinstance(element, cst.DictElement)]
+    return len(elements) == len(gone) and all(
+        isinstance(display, cst.Dict) and _removals(draft.file, display, elements) for display in displays
+    )
+
+
+def _is_unread(name: str, value: Entry, said: Collection[str], draft: Draft) -> bool:
+    nothing = name == "cpu_offload" and all(origin.is_none for origin in value.values)
+    is_needless = name in DROPPED or name in said or nothing
+    return value.is_only_given and is_needless and not value.displays & draft.left
 
 
 def _removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]) -> list[Edit]:
