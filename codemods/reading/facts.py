@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import libcst as cst
@@ -38,17 +38,24 @@ def facts_of(test: cst.BaseExpression, holds: bool, ctx: Context) -> Facts:
 
 def answer(test: cst.BaseExpression, facts: Facts, ctx: Context) -> bool | None:
     """What a condition comes to where these facts hold; None where they do not say."""
+
+    def of_part(part: cst.BaseExpression) -> bool | None:
+        text, is_same = _plain(part, ctx)
+        return next((fact.holds is is_same for fact in facts if fact.text == text), None)
+
+    return combined(test, of_part)
+
+
+def combined(test: cst.BaseExpression, of_part: Callable[[cst.BaseExpression], bool | None]) -> bool | None:
+    """What `not`, `and` and `or` make of the parts of a condition; None is for what is not known."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        inner = answer(test.expression, facts, ctx)
+        inner = combined(test.expression, of_part)
         return None if inner is None else not inner
     if isinstance(test, cst.BooleanOperation):
         decides = isinstance(test.operator, cst.Or)
-        answers = {answer(test.left, facts, ctx), answer(test.right, facts, ctx)}
-        if decides in answers:
-            return decides
-        return None if None in answers else not decides
-    text, is_same = _plain(test, ctx)
-    return next((fact.holds is is_same for fact in facts if fact.text == text), None)
+        answers = {combined(test.left, of_part), combined(test.right, of_part)}
+        return decides if decides in answers else None if None in answers else not decides
+    return of_part(test)
 
 
 def without(facts: Facts, names: Iterable[str]) -> Facts:

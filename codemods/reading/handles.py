@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.negation import conjuncts
 
 
 def model_of_handles(node: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
@@ -30,10 +31,3 @@ def started(node: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
         elif isinstance(small, cst.Expr) and isinstance(small.value, cst.Call):
             if (ctx.dotted(small.value.func) or "").endswith("._lazy_init"):
                 yield line
-
-
-def conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """What `a and b and c` asks."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return [*conjuncts(test.left), *conjuncts(test.right)]
-    return [test]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Context, Edit
+from codemods.api import Context, Edit, Finding, Level, finding
 from codemods.reading.layout import lines_below
 from codemods.reading.places import base, bound, place
 from codemods.reading.sharding import comes_before, is_fully_shard, known_as
@@ -179,3 +179,8 @@ def _place(ctx: Context, call: cst.Call) -> tuple[str | None, cst.For | None]:
             found = next(looped_over(node.iter), None)
             innermost = innermost or node
     return found, innermost
+
+
+def cannot(code: str, ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:
+    """What is left to a person of an upgrade."""
+    return finding(code, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)

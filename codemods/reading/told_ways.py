@@ -10,6 +10,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.reading.class_asked import LEAVES
 from codemods.reading.enclosing import enclosing
+from codemods.reading.facts import combined
 
 _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
 
@@ -19,7 +20,8 @@ def can_come(ctx: Context, site: cst.CSTNode, call: cst.Call) -> bool:
 
     `call`, in whichever file, runs the function around `site`.
     """
-    return not any(_value(test, call, ctx) is (not holds) for test, holds in _on_the_way(ctx, site))
+    asked = ((combined(test, lambda part: _value(part, call, ctx)), holds) for test, holds in _on_the_way(ctx, site))
+    return not any(value is (not holds) for value, holds in asked)
 
 
 def _on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
@@ -46,14 +48,7 @@ def _leaves(body: cst.BaseSuite) -> bool:
 
 
 def _value(test: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool | None:
-    """What a condition is in the run that a call starts; None where that is not seen."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        inner = _value(test.expression, call, ctx)
-        return None if inner is None else not inner
-    if isinstance(test, cst.BooleanOperation):
-        sides = [_value(test.left, call, ctx), _value(test.right, call, ctx)]
-        decisive = isinstance(test.operator, cst.Or)
-        return decisive if decisive in sides else None if None in sides else not decisive
+    """What a part of a condition is in the run that a call starts; None where that is not seen."""
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
         target = test.comparisons[0]
         equal, wanted = _EQUAL.get(type(target.operator)), _literal(ctx.code(target.comparator))
@@ -68,10 +63,14 @@ def _told(node: cst.BaseExpression, call: cst.Call, ctx: Context) -> tuple[objec
     function = enclosing(ctx, node, cst.FunctionDef)
     if not isinstance(node, cst.Name) or function is None:
         return None
-    if any(isinstance(each, cst.AssignTarget) and ctx.code(each.target) == node.value for each in ctx.inside(function)):
+    if any(_is_bound(each, node.value) for each in ctx.inside(function)):
         return None
     given = [(where, argument) for where, caller, argument in ctx.passed_to(node, node.value) if caller is call]
     return _literal(given[0][0].code(given[0][1])) if given else None
+
+
+def _is_bound(node: cst.CSTNode, name: str) -> bool:
+    return isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Name) and node.target.value == name
 
 
 def _literal(text: str) -> tuple[object] | None:

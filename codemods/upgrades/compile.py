@@ -54,10 +54,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Finding, Fix, Level, Upgrade, finding
+from codemods.api import Context, Fix, Level, Upgrade, finding
 from codemods.reading.layout import insertion
 from codemods.reading.places import place
-from codemods.reading.shardings import Sharding, Unit, loops_without_root, shardings
+from codemods.reading.shardings import Sharding, Unit, cannot, loops_without_root, shardings
 from codemods.reading.words import last_name
 
 CODE = "FM604"
@@ -69,7 +69,7 @@ _BY_HAND = "call compile() of each unit above its fully_shard"
 def edit(ctx: Context, choice: str) -> Iterator[Fix]:
     """One fix for each model."""
     for call in loops_without_root(ctx):
-        yield Fix(findings=[_cannot(ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
+        yield Fix(findings=[cannot(CODE, ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
     for sharding in shardings(ctx):
         if not sharding.units or not all(_is_compiled(ctx, unit) for unit in sharding.units):
             yield _of_model(sharding)
@@ -79,7 +79,7 @@ def _of_model(sharding: Sharding) -> Fix:
     ctx, model = sharding.file, sharding.known_as
     why = _obstacle(sharding)
     if why:
-        return Fix(findings=[_cannot(ctx, sharding.root, why, _BY_HAND)])
+        return Fix(findings=[cannot(CODE, ctx, sharding.root, why, _BY_HAND)])
     edits = [insertion(ctx, unit.call, [f"{place(unit.call.args[0].value)}.compile()"]) for unit in sharding.units]
     message = f"the units of `{model}` are compiled, each by itself"
     late = next((call for call in ctx.calls(ctx.scope(sharding.root)) if _checkpoints_below(sharding, call)), None)
@@ -142,10 +142,6 @@ def _is_compiled(ctx: Context, unit: Unit) -> bool:
 def _checkpoints_below(sharding: Sharding, call: cst.Call) -> bool:
     below = sharding.file.span(call)[0] > sharding.file.span(sharding.root)[0]
     return below and last_name(call.func) in _CHECKPOINTS
-
-
-def _cannot(ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:
-    return finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)
 
 
 UPGRADE = Upgrade(CODE, "compile-per-unit", __doc__, words=("fully_shard",), edit=edit)

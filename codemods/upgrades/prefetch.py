@@ -54,10 +54,10 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, Context, Finding, Fix, Import, Level, Upgrade, finding
+from codemods.api import FSDP_MODULE, Context, Fix, Import, Level, Upgrade, finding
 from codemods.reading.enclosing import names_around
 from codemods.reading.places import place
-from codemods.reading.shardings import Sharding, loops_without_root, shardings, tests_around
+from codemods.reading.shardings import Sharding, cannot, loops_without_root, shardings, tests_around
 
 CODE = "FM602"
 
@@ -70,7 +70,7 @@ def edit(ctx: Context, choice: str) -> Iterator[Fix]:
     if ctx.mentions(*_METHODS):
         return
     for call in loops_without_root(ctx):
-        yield Fix(findings=[_cannot(ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
+        yield Fix(findings=[cannot(CODE, ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
     for sharding in shardings(ctx):
         yield _of_model(sharding)
 
@@ -82,7 +82,7 @@ def _of_model(sharding: Sharding) -> Fix:
     ctx = sharding.file
     why = _obstacle(sharding)
     if why:
-        return Fix(findings=[_cannot(ctx, sharding.root, why, _BY_HAND)])
+        return Fix(findings=[cannot(CODE, ctx, sharding.root, why, _BY_HAND)])
     in_order = _list_of(sharding)
     taken = names_around(ctx, sharding.root)
     unit, following, units = (_free(name, taken) for name in ("unit", "following", "units"))
@@ -139,10 +139,6 @@ def _comprehension(sharding: Sharding, start: str, parts: Sequence[str]) -> list
 
 def _free(name: str, taken: frozenset[str]) -> str:
     return next(each for each in (name, f"sharded_{name}", f"fsdp_{name}", f"{name}_") if each not in taken)
-
-
-def _cannot(ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:
-    return finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)
 
 
 UPGRADE = Upgrade(CODE, "explicit-prefetch", __doc__, words=("fully_shard",), edit=edit)

@@ -50,10 +50,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Finding, Fix, Level, Upgrade, finding
+from codemods.api import Context, Edit, Fix, Level, Upgrade, finding
 from codemods.reading.call_layout import call_of, call_with, quoted_argument
 from codemods.reading.keyword_dicts import entries
-from codemods.reading.shardings import Sharding, argument, loops_without_root, shardings
+from codemods.reading.shardings import Sharding, argument, cannot, loops_without_root, shardings
 
 CODE = "FM601"
 
@@ -64,7 +64,7 @@ _LITERALS = ("True", "False", "None")
 def edit(ctx: Context, ranks: str) -> Iterator[Fix]:
     """One fix for each model."""
     for call in loops_without_root(ctx):
-        yield Fix(findings=[_cannot(ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
+        yield Fix(findings=[cannot(CODE, ctx, call, "the model is sharded in the same loop as its units", _BY_HAND)])
     for sharding in shardings(ctx):
         yield from _of_model(sharding, ranks)
 
@@ -77,14 +77,14 @@ def _of_model(sharding: Sharding, ranks: str) -> Iterator[Fix]:
     if not sharding.units:
         why = "no part of `{}` is sharded apart from it in this function: nothing is gathered again in backward"
         yield Fix(
-            findings=[_cannot(ctx, sharding.root, why.format(sharding.model), "shard each layer before the model")]
+            findings=[cannot(CODE, ctx, sharding.root, why.format(sharding.model), "shard each layer before the model")]
         )
         return
     calls = [unit.call for unit in sharding.units]
     unclear = next((call for call in calls if _is_chosen_elsewhere(ctx, call)), None)
     if unclear is not None:
         why = "whether a unit is resharded is decided at run time"
-        yield Fix(findings=[_cannot(ctx, unclear, why, f"give {_NAME}={ranks} where the arguments are chosen")])
+        yield Fix(findings=[cannot(CODE, ctx, unclear, why, f"give {_NAME}={ranks} where the arguments are chosen")])
         return
     edits = [each for call in calls if (each := _edit(ctx, call, ranks)) is not None]
     if edits:
@@ -125,10 +125,6 @@ def _edit(ctx: Context, call: cst.Call, ranks: str) -> Edit | None:
         if values:
             return None
     return call_with(ctx, call, ctx.quote(call.func), f"{_NAME}={ranks}")
-
-
-def _cannot(ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:
-    return finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)
 
 
 UPGRADE = Upgrade(CODE, "reshard-to-fewer-ranks", __doc__, words=("fully_shard",), edit=edit)

@@ -13,6 +13,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix
 from codemods.reading.layout import insertion
+from codemods.reading.negation import conjuncts
 
 from ..edit.apply import Overlap, part
 from .collect import Collected
@@ -111,7 +112,7 @@ def _same(choice: _Choice, file: Context, made: Collected) -> cst.BaseExpression
     if not isinstance(choice.operator, cst.Or):
         return None
     for kept, other in ((choice.left, choice.right), (choice.right, choice.left)):
-        parts = _conjuncts(other)
+        parts = conjuncts(other)
         same = [each for each in parts if _became_same(each, kept, file, made)]
         rest = [each for each in parts if each not in same]
         if same and all(_only_asks(each, file) for each in (kept, *rest)):
@@ -137,12 +138,6 @@ def _meaning(node: cst.BaseExpression, file: Context, made: Collected) -> str:
 
 def _tree(text: str) -> str:
     return ast.dump(ast.parse(f"({text})", mode="eval"))
-
-
-def _conjuncts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.And):
-        return [*_conjuncts(node.left), *_conjuncts(node.right)]
-    return [node]
 
 
 def _only_asks(node: cst.BaseExpression, file: Context) -> bool:

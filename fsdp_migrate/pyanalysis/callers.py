@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .values import Values
 
 Function = cst.FunctionDef | cst.Lambda
+_Numbered = tuple[int, cst.Call, Run]
+"""A call, its place among those of its file, and what it runs."""
 
 
 class CallSite(NamedTuple):
@@ -39,8 +41,8 @@ class Callers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self._program = values.program
-        self._called: dict[Tree, dict[str | None, list[tuple[int, cst.Call, Run]]]] = {}
-        """With the place of each call in its file."""
+        self._called: dict[Tree, dict[str | None, list[_Numbered]]] = {}
+        self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
@@ -119,9 +121,8 @@ class Callers:
         run_by = frozenset(known | ({None} if None in aliases else set()))
         heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
         for where in dict.fromkeys([*self._program.calling(known, through_super), *referring, *heirs]):
-            for call, run in self._calls(where, run_by):
-                if any(found is function for _, found in self._targets(where, run.target)):
-                    yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner))
+            for _, call, run in self._calls_of(where, run_by, function):
+                yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner))
 
     def _own_names(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> set[str]:
         if isinstance(function, cst.Lambda):
@@ -178,12 +179,12 @@ class Callers:
         """`map(function, …)`."""
         owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
         for where in self._referring(tree, function, owner):
-            for call, _ in self._calls(where, {"map"}):
+            for _, call, _ in self._calls(where).get("map", ()):
                 if call.args and any(found is function for _, found in self._targets(where, call.args[0].value)):
                     yield where, call
 
-    def _calls(self, tree: Tree, names: Set[str | None]) -> Iterator[tuple[cst.Call, Run]]:
-        """The calls in a file that run something with one of these names."""
+    def _calls(self, tree: Tree) -> Mapping[str | None, Sequence[_Numbered]]:
+        """The calls in a file, by the name of what they run."""
         if tree not in self._called:
             self._called[tree] = defaultdict(list)
             for place, call in enumerate(tree.nodes(cst.Call)):
@@ -191,14 +192,35 @@ class Callers:
                 self._called[tree][last_name(run.target)].append((place, call, run))
                 if run.target is not call.func:  # `pool.submit(f, a)`: the program may have a `submit` of its own
                     self._called[tree][last_name(call.func)].append((place, call, Run(call.func, tuple(call.args))))
-        called = self._called[tree]
-        found = [each for name in called.keys() & names for each in called[name]]
-        return ((call, run) for _, call, run in sorted(found, key=itemgetter(0)))
+        return self._called[tree]
+
+    def _calls_of(self, tree: Tree, names: Set[str | None], function: Function) -> list[_Numbered]:
+        """The calls in a file that run a function by one of these names."""
+        known = self._calls(tree).keys() & names
+        found = [each for name in known for each in self._by_function(tree, name, function)]
+        return sorted(found, key=itemgetter(0))
+
+    def _by_function(self, tree: Tree, name: str | None, function: Function) -> Sequence[_Numbered]:
+        key = tree, self._values.level, name
+        if key not in self._running:
+            found, is_whole = self._values.solver.is_whole(lambda: self._find_running(tree, name))
+            if not is_whole:
+                return found.get(function, ())
+            self._running[key] = found
+        return self._running[key].get(function, ())
+
+    def _find_running(self, tree: Tree, name: str | None) -> Mapping[Function, Sequence[_Numbered]]:
+        """By what they run: the calls in a file of something with one name."""
+        found: dict[Function, list[_Numbered]] = defaultdict(list)
+        for each in self._calls(tree)[name]:
+            for function in dict.fromkeys(target for _, target in self._targets(tree, each[2].target)):
+                found[function].append(each)
+        return found
 
     def calls_of_class(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
         """Where objects of a class are made."""
         for where in self._program.calling({owner.name.value}, through_super=False):
-            for call, run in self._calls(where, {owner.name.value}):
+            for _, call, run in self._calls(where).get(owner.name.value, ()):
                 if any(origin.node is owner for origin in self._values.origins(where, run.target)):
                     yield where, call
 

@@ -7,7 +7,8 @@ attribute is not known either counts where its object is seen to be the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -71,6 +72,8 @@ class Objects:
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
         self._setting: dict[tuple[str, bool, tuple[Class, ...]], list[AttributeStore]] = {}
         self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
+        self._members: dict[cst.ClassDef, Mapping[str, Sequence[cst.FunctionDef | cst.ClassDef]]] = {}
+        self._fields_of: dict[cst.ClassDef, Sequence[tuple[str, Part | None]]] = {}
         self._classes_around: dict[cst.BaseExpression, cst.ClassDef | None] = {}
 
     def attribute(
@@ -82,7 +85,7 @@ class Objects:
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
             for heir_tree, heir in self.heirs(where, klass) if seen.is_self else ():
-                yield from ((made, True) for made in _defined(heir_tree, heir, name))
+                yield from ((made, True) for made in self._defined(heir_tree, heir, name))
             for part, is_given in self._fields(where, klass, name, seen):
                 is_container = _is_container(part.node)  # one object for all, that stores go into
                 if is_container or is_given or self._holds_model(part):
@@ -207,7 +210,17 @@ class Objects:
     def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
         """What the nearest of a class and its bases defines."""
         lineage = [(tree, owner), *self.bases(tree, owner)]
-        yield from next(filter(None, (list(_defined(where, klass, name)) for where, klass in lineage)), ())
+        yield from next(filter(None, (list(self._defined(where, klass, name)) for where, klass in lineage)), ())
+
+    def _defined(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
+        """A method, what a property gives, or a class within the class."""
+        if owner not in self._members:
+            self._members[owner] = _members_of(owner)
+        for node in self._members[owner].get(name, ()):
+            if isinstance(node, cst.ClassDef) or not (is_property(node) or is_setter(node)):
+                yield tree, node
+            elif is_property(node):
+                yield from (Part(tree, returned) for returned in returns(tree, node))
 
     def heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The classes that inherit from one: `self` of its methods can be an object of any of them."""
@@ -220,7 +233,10 @@ class Objects:
         The second is True where each object that can be meant is seen to be given one.
         """
         lineage = [(tree, owner), *self.bases(tree, owner)]
-        fields = [pair for where, klass in reversed(lineage) for pair in _fields_of(where, klass)]
+        for where, klass in lineage:
+            if klass not in self._fields_of:
+                self._fields_of[klass] = list(_fields_of(where, klass))
+        fields = [pair for _, klass in reversed(lineage) for pair in self._fields_of[klass]]
         if not any(known == name for known, _ in fields):
             return
         yield from ((part, False) for known, part in fields if known == name and part is not None)
@@ -383,17 +399,6 @@ def _joined(facts: Iterable[Fact]) -> Seen:
     return Seen(tuple(classes), frozenset(sites), is_any, _Is.SELF in kinds, _Is.UNKNOWN in kinds, calls)
 
 
-def _defined(tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
-    """A method, what a property gives, or a class within the class."""
-    for node in owner.body.body:
-        if not isinstance(node, (cst.FunctionDef, cst.ClassDef)) or node.name.value != name:
-            continue
-        if isinstance(node, cst.ClassDef) or not (is_property(node) or is_setter(node)):
-            yield tree, node
-        elif is_property(node):
-            yield from (Part(tree, returned) for returned in returns(tree, node))
-
-
 def _is_container(node: cst.CSTNode) -> bool:
     """`{}`, `[]`, `dict()`, and `field(default_factory=dict)`, which stands for a container of each object."""
     if isinstance(node, cst.Call):
@@ -405,6 +410,15 @@ def _methods_of(owner: cst.ClassDef) -> Mapping[str, cst.FunctionDef]:
     """The methods that stand in a class, of several of one name the first; setters are none."""
     functions = [node for node in owner.body.body if isinstance(node, cst.FunctionDef) and not is_setter(node)]
     return {function.name.value: function for function in reversed(functions)}
+
+
+def _members_of(owner: cst.ClassDef) -> Mapping[str, Sequence[cst.FunctionDef | cst.ClassDef]]:
+    """The functions and classes that stand in a class, by name."""
+    found: dict[str, list[cst.FunctionDef | cst.ClassDef]] = defaultdict(list)
+    for node in owner.body.body:
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            found[node.name.value].append(node)
+    return found
 
 
 def _fields_of(tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[str, Part | None]]:

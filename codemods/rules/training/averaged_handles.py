@@ -66,8 +66,9 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import names_around
-from codemods.reading.handles import conjuncts, model_of_handles, started
+from codemods.reading.handles import model_of_handles, started
 from codemods.reading.layout import insertion, removal
+from codemods.reading.negation import conjuncts
 from codemods.reading.resharding import reshards
 from codemods.reading.words import last_name
 

@@ -51,6 +51,7 @@ from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
 from codemods.reading.module_type import module_type, union_without
+from codemods.reading.negation import conjuncts
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
@@ -228,7 +229,7 @@ def _picks_layers(module: cst.BaseExpression, inner: cst.BooleanOperation, ctx: 
     if _is_check_function(inner, ctx):
         return True
     asked = _outermost(inner, ctx)
-    return any(_is_layer_test(part, module, ctx) for part in _conjuncts(asked))
+    return any(_is_layer_test(part, module, ctx) for part in conjuncts(asked))
 
 
 def _outermost(node: cst.BooleanOperation, ctx: Context) -> cst.BooleanOperation:
@@ -237,12 +238,6 @@ def _outermost(node: cst.BooleanOperation, ctx: Context) -> cst.BooleanOperation
     while isinstance(holder, cst.BooleanOperation) and isinstance(holder.operator, cst.And):
         node, holder = holder, ctx.parent(holder)
     return node
-
-
-def _conjuncts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.And):
-        return [*_conjuncts(node.left), *_conjuncts(node.right)]
-    return [node]
 
 
 def _is_layer_test(node: cst.BaseExpression, module: cst.BaseExpression, ctx: Context) -> bool:

@@ -110,12 +110,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import libcst as cst
-
 from codemods.api import Context, Finding, Fix, Import, Level, Upgrade, finding
 from codemods.reading.layout import insertion
 from codemods.reading.output_head import output_heads
-from codemods.reading.shardings import Sharding, helpers, loops_without_root, shardings
+from codemods.reading.shardings import Sharding, cannot, helpers, loops_without_root, shardings
 
 from .conversion import CONVERT, conversion
 from .recipes import FLOAT8, RECIPES, TENSORWISE
@@ -135,11 +133,11 @@ def edit(ctx: Context, recipe: str) -> Iterator[Fix]:
     unseen = [where for where in ctx.files("fully_shard") if loops_without_root(where)]
     for call in loops_without_root(ctx):
         why = "which model is sharded here is not seen"
-        yield Fix(findings=[_cannot(ctx, call, why, _BY_HAND)])
+        yield Fix(findings=[cannot(CODE, ctx, call, why, _BY_HAND)])
     for sharding in shardings(ctx):
         if unseen:
             why = f"{unseen[0].path.name} shards parts of a model that is not seen there: they may be this one's"
-            yield Fix(findings=[_cannot(ctx, sharding.root, why, _BY_HAND)])
+            yield Fix(findings=[cannot(CODE, ctx, sharding.root, why, _BY_HAND)])
         else:
             yield _of_model(sharding, recipe)
 
@@ -150,7 +148,7 @@ def _of_model(sharding: Sharding, recipe: str) -> Fix:
     why, hint = _obstacle(sharding)
     if why or computed.why or first is None:
         why, hint = (why, hint) if why else (computed.why or "its parts are sharded elsewhere", computed.hint or hint)
-        return Fix(findings=[_cannot(ctx, sharding.root, why, hint)])
+        return Fix(findings=[cannot(CODE, ctx, sharding.root, why, hint)])
     library = ctx.named(FLOAT8, first)
     heads = output_heads(ctx, sharding.root.args[0].value)
     edits = [insertion(ctx, first, conversion(sharding, library.local, heads, recipe))]
@@ -176,10 +174,6 @@ def _finding(sharding: Sharding, heads: Sequence[str] | None, recipe: str) -> Fi
         message += "; which of them makes the output is not seen: those whose name ends in `head` stay as they are"
         return finding(CODE, Level.REVIEW, ctx, sharding.root, message, "name the output layer in module_filter_fn")
     return finding(CODE, Level.REWRITTEN, ctx, sharding.root, f"{message}; `{', '.join(heads)}` stays as it is", hint)
-
-
-def _cannot(ctx: Context, call: cst.Call, why: str, hint: str) -> Finding:
-    return finding(CODE, Level.MANUAL, ctx, call, f"not upgraded: {why}", hint)
 
 
 UPGRADE = Upgrade(CODE, "float8-training", __doc__, words=("fully_shard",), edit=edit)

@@ -63,11 +63,7 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
     if any(origin.node in draft.left for origin in made):
         raise NotStatic("mixed_precision is needed as it is for another call")
-    _refuse_what_is_read(made, draft)
-    fields = [precision_fields(origin) for origin in made]
-    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
-    if len(casts) > 1:
-        raise NotStatic("mixed_precision is one of several with different cast flags")
+    fields, casts = _read(made, draft)
     optional = len(made) < len(origins)
     is_put = optional and not _asks_for_none(fields, made, draft) and _put_for_none(value, draft)
     if optional and not is_put:
@@ -76,7 +72,7 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
     is_name = isinstance(value, (cst.Name, cst.Attribute))
     given = f"{draft.file.quote(value)} is not None" if is_name and not is_put else ""
     _cast_buffers(fields, made, policy, optional, draft, given)
-    _pass_on(policy, casts.pop(), draft)
+    _pass_on(policy, casts, draft)
 
 
 def precision_of_entry(value: Entry, draft: Draft) -> None:
@@ -98,11 +94,7 @@ def _of_entry(value: Entry, draft: Draft) -> None:
     nodes = {origin.node for origin in made if origin.node is not None}
     if not value.is_only_given or not nodes or (nodes | value.displays) & draft.left:
         raise NotStatic("mixed_precision comes out of a dict")
-    _refuse_what_is_read(made, draft)
-    fields = [precision_fields(origin) for origin in made]
-    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
-    if len(casts) > 1:
-        raise NotStatic("mixed_precision is one of several with different cast flags")
+    fields, casts = _read(made, draft)
     optional = value.may_lack or len(made) < len(value.values)
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     none = f" or {draft.imported(PACKAGE, 'MixedPrecisionPolicy')}()" if optional else ""
@@ -110,7 +102,7 @@ def _of_entry(value: Entry, draft: Draft) -> None:
     draft.definitions |= nodes | value.displays
     draft.keeps -= nodes
     _cast_buffers(fields, made, policy, optional, draft)
-    _pass_on(policy, casts.pop(), draft)
+    _pass_on(policy, casts, draft)
 
 
 def _are_given(origins: Sequence[Origin]) -> bool:
@@ -216,6 +208,16 @@ def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
         raise NotStatic("mixed_precision is read or changed where MixedPrecisionPolicy cannot be")
 
 
+def _read(made: Sequence[Origin], draft: Draft) -> tuple[list[Fields], tuple[bool, bool]]:
+    """The fields of each `MixedPrecision`, and the cast flags that all of them have."""
+    _refuse_what_is_read(made, draft)
+    fields = [precision_fields(origin) for origin in made]
+    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    if len(casts) > 1:
+        raise NotStatic("mixed_precision is one of several with different cast flags")
+    return fields, casts.pop()
+
+
 def switch_precision(value: Switch, draft: Draft) -> None:
     """`mixed_precision` that a condition decides about, where one side has none or both are written in the call."""
     parts = [part for part in (value.body, value.orelse) if part is not None]
@@ -225,11 +227,7 @@ def switch_precision(value: Switch, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
-    _refuse_what_is_read(made, draft)
-    fields = [precision_fields(origin) for origin in made]
-    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
-    if len(casts) > 1:
-        raise NotStatic("mixed_precision is one of several with different cast flags")
+    fields, casts = _read(made, draft)
     item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
     by_node = {origin.node: policy_call(origin, item) for origin in made}
     yes, no = (by_node.get(part, f"{item}()") if part is not None else f"{item}()" for part in _sides(value))
@@ -239,7 +237,7 @@ def switch_precision(value: Switch, draft: Draft) -> None:
         line = _under(value.test, made[0], policy, item, draft)
     draft.before.append(line)
     _cast_buffers(fields, made, policy, len(made) < 2, draft)
-    _pass_on(policy, casts.pop(), draft)
+    _pass_on(policy, casts, draft)
 
 
 def _under(test: cst.BaseExpression, made: Origin, name: str, item: str, draft: Draft) -> str:
