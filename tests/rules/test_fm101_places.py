@@ -802,14 +802,39 @@ def test_value_of_several_lines_keeps_them() -> None:
     assert f"    init_fn = (\n        {init}\n    )\n" in text
 
 
+HOLDER = (
+    "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+    "def wrap(lora, Part):\n    parts = nn.ModuleDict()\n    parts['a'] = lora\n"
+)
+
+
 def test_container_as_root_goes_through_the_support_module() -> None:
     """`fully_shard` refuses a module without a forward; FSDP1's root had nothing to gather there."""
-    head = "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
     result = rewrite(
-        f"{head}def wrap(lora):\n    parts = nn.ModuleDict()\n    parts['a'] = lora\n    return FSDP(parts)\n"
+        HOLDER.replace("from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n", "") + "    return FSDP(parts)\n"
     )
     assert "shard_model(parts)" in result.text
     assert "a container without a forward" in result.findings[0].message
+
+
+LOOP = (
+    "    mp_policy = MixedPrecisionPolicy(param_dtype=dtype)\n"
+    "    for module in parts.modules():\n        if isinstance(module, Part):\n"
+    "            fully_shard(module, mp_policy=mp_policy)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [("return ", "    return parts\n"), ("parts = ", ""), ("whole = ", "    whole = parts\n")]
+)
+def test_container_with_a_policy_has_units_and_no_root(start: str, end: str) -> None:
+    """Nobody calls the container, so that each unit is a root, and casts its inputs."""
+    given = "ModuleWrapPolicy([Part]), mixed_precision=MixedPrecision(param_dtype=dtype)"
+    head = HOLDER.replace("import Fully", "import MixedPrecision, Fully").replace("Part):", "Part, dtype):")
+    result = rewrite(f"{head}    {start}FSDP(parts, auto_wrap_policy={given})\n")
+    assert result.text.endswith(f"    parts['a'] = lora\n{LOOP}{end}")
+    assert "what it holds beside them is not" in result.findings[0].message
 
 
 def test_a_class_in_tabs_goes_on_in_tabs() -> None:

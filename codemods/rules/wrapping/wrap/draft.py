@@ -104,6 +104,8 @@ class Draft:
     root_kwargs: dict[str, str] = field(default_factory=dict)
     """Those of the root only."""
     selector: UnitSelector | None = None
+    has_root: bool = True
+    """Whether the model itself becomes a unit; a container without a forward has nothing to gather for."""
     device: str = ""
     """The text of `device_id`, where FSDP1 moved the model."""
     device_type: str = ""

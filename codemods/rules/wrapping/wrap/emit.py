@@ -103,15 +103,17 @@ def body_of_function(made: Draft, indent: str) -> list[str]:
     width = len(indent) + 4
     lines, root = _above_root(made, width)
     call = _call(made, root, "", width)
-    if not made.after:
+    if not made.after and made.has_root:
         return [*lines, *f"return {call}".split("\n")]
-    return [*lines, *"\n".join([call, *made.after, f"return {made.model}"]).split("\n")]
+    sharded = [call] if made.has_root else []
+    return [*lines, *"\n".join([*sharded, *made.after, f"return {made.model}"]).split("\n")]
 
 
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     width = len(indent)
     lines, root = _above_root(made, width)
-    return [*lines, *_final(made, place, root, width).split("\n")]
+    final = _final(made, place, root, width)
+    return [*lines, *(final.split("\n") if final else [])]
 
 
 def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
@@ -270,17 +272,17 @@ def _argument_lines(made: Draft) -> Iterator[tuple[str, int, int]]:
 
 def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     ctx = made.file
-    call = _call(made, root, "", width)
+    sharded = [_call(made, root, "", width)] if made.has_root else []
     statement = place.line.body[0]
     in_place = isinstance(statement, cst.Expr) or (place.target == ctx.plain(made.model) and not place.annotated)
     if place.direct and in_place:
-        return "\n".join([call, *made.after])
-    if place.direct and not made.after:
-        return ctx.quote_text(ctx.span(statement)[0], ctx.span(made.call)[0]) + call
+        return "\n".join([*sharded, *made.after])
+    if place.direct and not made.after and sharded:
+        return ctx.quote_text(ctx.span(statement)[0], ctx.span(made.call)[0]) + sharded[0]
     start, end = ctx.span(statement)
     inner_start, inner_end = ctx.span(made.call)
     rest = ctx.quote_text(start, inner_start) + made.model + ctx.quote_text(inner_end, end)
-    return "\n".join([call, *made.after, rest])
+    return "\n".join([*sharded, *made.after, rest])
 
 
 def _fully_shard(made: Draft) -> str:

@@ -68,6 +68,7 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 
 
 _CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
+_NO_ROOT = "the model is a container without a forward: its units are sharded, and what it holds beside them is not"
 
 
 def draft(
@@ -109,8 +110,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
-    if any(where.dotted(call.func) in _CONTAINERS for where, call in _made_here(made)):
-        raise NotStatic("the model is a container without a forward, which fully_shard refuses")
+    made.has_root = not any(where.dotted(call.func) in _CONTAINERS for where, call in _made_here(made))
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
@@ -136,6 +136,10 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
             SWITCHES[name](switched[name], made)
         elif name in entries:
             ENTRIES[name](entries[name], made)
+    if not made.has_root:
+        if made.selector is None:
+            raise NotStatic("the model is a container without a forward, which fully_shard refuses")
+        made.notes.append(Note(_NO_ROOT))
     keep_in_float32(made)
     for name in DROPPED:
         if name in arguments:

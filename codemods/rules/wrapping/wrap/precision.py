@@ -140,7 +140,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         loop = cast_loop(f"{text}.buffer_dtype", draft)
         draft.before.append("\n".join([f"if {test}:", *("    " + line for line in loop)]))
         draft.notes.append(Note(SAVED_BUFFERS))
-    if draft.selector is None:
+    if draft.selector is None or not draft.has_root:
         draft.common_kwargs["mp_policy"] = policy
         return
     unit = draft.fresh("block_mp_policy")
@@ -311,7 +311,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     if draft.selector is None and not cast_units and may_wrap_a_part(draft.file, draft.call):
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
     is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
-    if draft.selector is None or cast_units or is_same:
+    if draft.selector is None or cast_units or is_same or not draft.has_root:  # each unit is a root of its own
         draft.common_kwargs["mp_policy"] = policy
         return
     draft.root_kwargs["mp_policy"] = policy
