@@ -86,8 +86,9 @@ def write(
         except Fault as fault:
             errors.append(FileError(fault.path, str(fault), _HINT))
             failed.update(group)
+    types = {name: frozenset[str]() for name in support.TYPES if program.mentions(name)}
     for home, files in supports.items():
-        asked = reduce(support.joined, (each.support for each in files))
+        asked = support.joined(reduce(support.joined, (each.support for each in files)), types)
         change = support_file.change(home, asked, is_annotated(each.tree for each in files), program.texts)
         changes += [change] if change is not None else []
     in_order = tuple(sorted(changes, key=lambda change: change.path))

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from codemods.api import SUPPORT as NAME
 from fsdp_migrate.support.compose import compose, imports_of, joined, parse, unannotated, unserved, update
-from fsdp_migrate.support.cut import Asked, asked_by, cut, everything
+from fsdp_migrate.support.cut import TYPES, Asked, asked_by, cut, everything
 from fsdp_migrate.support.library import available
 from fsdp_migrate.support.signatures import misfits
 
 __all__ = [
     "NAME",
+    "TYPES",
     "Asked",
     "asked_by",
     "available",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from codemods.api import Import
 
-from .cut import Asked, asked_by, cut, defaults
+from .cut import TYPES, Asked, asked_by, cut, defaults
 from .layout import without_types
 from .library import Definition, available, library, read
 
@@ -97,10 +97,12 @@ def parse(text: str) -> frozenset[str]:
 
 def held(text: str) -> Asked:
     """The calls that a support module is cut to: what its functions still have a parameter for may be passed."""
-    there = {name: each for name, each in read(text).definitions.items() if name in library().definitions}
+    source = read(text)
+    there = {name: each for name, each in source.definitions.items() if name in library().definitions}
     present = {name: _parameters(each) & defaults(name).keys() for name, each in there.items()}
+    present |= {name: frozenset() for name in TYPES & source.imports.keys()}
     inner = frozenset[str]().union(*(each.uses for each in there.values()))
-    outer = {name: given for name, given in present.items() if name not in inner}
+    outer = {name: given for name, given in present.items() if name not in inner - TYPES}
     return outer if text == compose(outer, is_typed(text)) else present
 
 
@@ -121,12 +123,16 @@ def update(text: str, asked: Asked) -> str:
     """A support module that serves these calls too. What stands there stays, unless all of it is still ours."""
     there = read(text)
     present = {name: _parameters(each) for name, each in there.definitions.items()}
-    if all(name in present and given <= present[name] for name, given in asked.items()):
+    functions = {name: given for name, given in asked.items() if name not in TYPES}
+    is_served = all(name in present and given <= present[name] for name, given in functions.items())
+    known = [library().definitions[name] for name in present.keys() & library().definitions.keys()]
+    if is_served and not any(each.uses & asked.keys() & TYPES - there.imports.keys() for each in known):
         return text
-    before = held(text)
-    typed = is_typed(text)
+    before, typed = held(text), is_typed(text)
     if text == compose(before, typed):
         return compose(joined(before, asked), typed)
+    if is_served:
+        return text
     missing = [
         each
         for each in cut(joined(asked, asked_by(ast.parse(text), {name: name for name in library().definitions})))
@@ -146,7 +152,7 @@ def update(text: str, asked: Asked) -> str:
 def unserved(text: str, asked: Asked) -> list[str]:
     """What these calls pass and a support module that the user edited has no parameter for: `no_sync(enabled)`."""
     there = {name: _parameters(each) for name, each in read(update(text, asked)).definitions.items()}
-    return sorted(f"{name}({each})" for name, given in asked.items() for each in given - there[name])
+    return sorted(f"{name}({each})" for name, given in asked.items() if given for each in given - there[name])
 
 
 def after_imports(text: str) -> int:

@@ -19,15 +19,20 @@ from .layout import laid_out
 from .library import Definition, library, read
 
 Asked = Mapping[str, frozenset[str]]
-"""The support functions that a program calls, each with the parameters that its calls pass."""
+"""The support functions that a program calls, each with the parameters that are passed, and the `TYPES` it names."""
 
 _Values = dict[str, dict[str, str | None]]
 """What each parameter of each function is: a literal, or None where run time decides."""
 
 
+TYPES = frozenset({"CustomPolicy"})
+"""Classes whose objects reach the functions only where the program names them. They are asked for like functions."""
+
+
 def everything(names: Iterable[str]) -> Asked:
     """For calls that may pass anything."""
-    return {name: frozenset(defaults(name)) for name in names}
+    asked = {name: frozenset(defaults(name)) for name in names}
+    return {**asked, **dict.fromkeys(TYPES, frozenset[str]())} if asked else asked
 
 
 @cache
@@ -60,15 +65,16 @@ def passed(name: str, call: ast.Call) -> dict[str, ast.expr | None]:
 
 def cut(asked: Asked) -> list[Definition]:
     """The definitions that a program needs, as far as it can reach them, in the order of the library."""
-    values = _values(asked)
+    never = TYPES - asked.keys()
+    values = _values({name: given for name, given in asked.items() if name not in TYPES}, never)
     gone = {name: frozenset(_constants(name, given)) for name, given in values.items()}
     order = {name: tuple(defaults(name)) for name in values}
     names = [name for name in library().definitions if name in values]
-    texts = {name: laid_out(_text(name, values), name, gone, order) for name in names}
+    texts = {name: laid_out(_text(name, values, never), name, gone, order) for name in names}
     return [read(text).definitions[name] for name, text in texts.items()]
 
 
-def _values(asked: Asked) -> _Values:
+def _values(asked: Asked, never: frozenset[str]) -> _Values:
     values: _Values = {}
     for name, given in asked.items():
         own = defaults(name)
@@ -79,7 +85,7 @@ def _values(asked: Asked) -> _Values:
     while changed:
         changed = False
         for name in list(values):
-            for callee, arguments in _calls(_text(name, values)):
+            for callee, arguments in _calls(_text(name, values, never)):
                 changed |= _join(values, callee, arguments)
     return values
 
@@ -153,8 +159,9 @@ def _constants(name: str, values: Mapping[str, str | None]) -> dict[str, str]:
     return {each: text for each, text in values.items() if text is not None and each not in taken}
 
 
-def _text(name: str, values: _Values) -> str:
-    return _specialised(name, tuple(sorted(_constants(name, values[name]).items())))
+def _text(name: str, values: _Values, never: frozenset[str]) -> str:
+    no_types = dict.fromkeys(never & library().definitions[name].uses, "()")  # `isinstance(value, ())` never holds
+    return _specialised(name, tuple(sorted({**_constants(name, values[name]), **no_types}.items())))
 
 
 @cache

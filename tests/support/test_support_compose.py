@@ -122,6 +122,21 @@ def test_update_recomposes_a_file_nobody_touched() -> None:
     assert update(compose(["unwrap"]), more) == compose(["unwrap", *more])
 
 
+def test_a_policy_of_the_program_s_own_settings_is_served_where_one_is_named() -> None:
+    """Without, what only such a policy can ask for is not there; one that comes nevertheless is refused."""
+    asked = {"shard_model": frozenset({"module", "auto_wrap_policy"})}
+    named: support.Asked = {**asked, "CustomPolicy": frozenset()}
+    text, more = composed(asked), composed(named)
+    assert "CustomPolicy" not in text
+    assert "if any(units.values()):\n            raise NotImplementedError" in text
+    assert parse(more) > parse(text)
+    assert updated(text, named) == more
+    assert updated(more, asked) is more
+    assert updated(composed({"unwrap": frozenset()}), {**named, "unwrap": frozenset()}) == composed(
+        {**named, "unwrap": frozenset()}
+    )
+
+
 def test_update_keeps_edits_and_additions() -> None:
     text = compose(["unwrap"]).replace("else model.module", "else model.inner") + "\n\nMINE = 1\n"
     new = update(text, ["unwrap", "no_sync", "state_dict_type", "shard_model"])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecision
-from torch.distributed.fsdp.wrap import _or_policy, transformer_auto_wrap_policy
+from torch.distributed.fsdp.wrap import CustomPolicy, _or_policy, transformer_auto_wrap_policy
 
 CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
@@ -125,6 +125,8 @@ def wrap_targets(
     kept = tuple(mixed_precision._module_classes_to_ignore) if mixed_precision is not None else ()
     if hasattr(policy, "_run_policy"):
         units = policy._run_policy(module, set(ignored_modules), {})
+        if not isinstance(policy, CustomPolicy) and any(units.values()):
+            raise NotImplementedError(f"{type(policy).__name__} gives units arguments of their own: call fully_shard")
         for candidate in module.modules():
             if isinstance(candidate, kept) and candidate not in ignored_modules:
                 units.setdefault(candidate, {})
