@@ -185,6 +185,12 @@ def test_model_that_a_condition_chooses_is_unwrapped_at_run_time() -> None:
     assert "return unwrap(model) if state.is_ddp else model\n" in rewrite(text).text
 
 
+def test_wrapper_that_is_asked_for_by_its_whole_name_is_fsdp1_s_own() -> None:
+    text = HEAD.replace(" as FSDP", "").replace("FSDP(", "FullyShardedDataParallel(")
+    result = rewrite(text + "    return model.module if isinstance(model, FullyShardedDataParallel) else model\n")
+    assert result.text.endswith("    return model\n")
+
+
 def test_what_a_condition_chooses_is_unwrapped_with_what_follows_too() -> None:
     text = HEAD + "    return model.module.eval() if dist.is_initialized() else model.eval()\n"
     assert "return unwrap(model).eval() if dist.is_initialized() else model.eval()\n" in rewrite(text).text

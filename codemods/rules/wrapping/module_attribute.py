@@ -179,13 +179,17 @@ def _choice_of_inner(node: cst.Attribute, ctx: Context) -> cst.If | None:
 def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module.eval() if state.is_ddp else model.eval()`: what the condition knows of the model is not seen."""
     choice = next((outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IfExp)), None)
-    if choice is None or "FSDP" in ctx.code(choice.test):
+    if choice is None or "FSDP" in ctx.code(choice.test) or _names_wrapper(choice.test, ctx):
         return False
     (start, end), (first, last) = ctx.span(choice.body), ctx.span(node)
     return (
         start <= first < end
         and ctx.code(choice.orelse) == ctx.text[start:first] + ctx.code(node.value) + ctx.text[last:end]
     )
+
+
+def _names_wrapper(test: cst.BaseExpression, ctx: Context) -> bool:
+    return any(isinstance(each, (cst.Name, cst.Attribute)) and ctx.fsdp1(each) == WRAPPER for each in ctx.inside(test))
 
 
 def edit(found: Match, ctx: Context) -> Fix:

@@ -89,7 +89,9 @@ def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
 def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None) -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name; None stands for all ranks."""
     if mesh is not None and strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        return replicate_mesh(mesh.device_type, mesh.get_group(0)) if strategy == "NO_SHARD" else first_dimension(mesh)
+        if strategy == "NO_SHARD":
+            return replicate_mesh(mesh.device_type, mesh.get_group(0))
+        return mesh if mesh.ndim == 1 or mesh.mesh_dim_names is None else mesh[mesh.mesh_dim_names[0]]
     if mesh is not None and mesh.ndim != 2:
         raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {mesh}")
     if mesh is not None or strategy not in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
