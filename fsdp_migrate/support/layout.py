@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
@@ -12,7 +11,10 @@ _WIDTH = 120
 
 
 def laid_out(text: str, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> str:
-    """A definition without the parameters that are gone, its own and those of the functions that it calls."""
+    """A definition without the parameters that are gone, its own and those of the functions that it calls.
+
+    Its docstring is the first paragraph of it.
+    """
     module = cst.parse_module(text).visit(_Parameters(name, gone, order))
     return _joined(module.code, {each for each in gone if gone[each]})
 
@@ -47,10 +49,9 @@ class _Parameters(cst.CSTTransformer):
         self.order = order
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        gone = self.gone[self.name]
-        if updated_node.name.value != self.name or not gone:
+        if updated_node.name.value != self.name:
             return updated_node
-        params = updated_node.params
+        gone, params = self.gone[self.name], updated_node.params
         plain = [each for each in params.params if each.name.value not in gone]
         by_name = [each for each in params.kwonly_params if each.name.value not in gone]
         if plain and not by_name:
@@ -60,7 +61,7 @@ class _Parameters(cst.CSTTransformer):
             kwonly_params=by_name,
             star_arg=params.star_arg if by_name else cst.MaybeSentinel.DEFAULT,
         )
-        function = updated_node.with_changes(params=changed)
+        function = updated_node.with_changes(params=changed) if gone else updated_node
         doc = function.body.body[0] if isinstance(function.body, cst.IndentedBlock) else None
         string = doc.body[0] if isinstance(doc, cst.SimpleStatementLine) else None
         if not isinstance(string, cst.Expr) or not isinstance(string.value, cst.SimpleString):
@@ -87,23 +88,13 @@ class _Parameters(cst.CSTTransformer):
 
 
 def _docstring(text: str, gone: Collection[str]) -> str:
-    """A docstring without the sentences that name a parameter that is gone. The first one stays."""
-    paragraphs = text.strip('"').strip().split("\n\n")
-    kept: list[str] = []
-    for paragraph in paragraphs:
-        sentences = " ".join(paragraph.split()).replace(". ", ".\n").split("\n")
-        first = 0 if kept else 1
-        stay = sentences[:first] + [
-            sentence for sentence in sentences[first:] if not any(f"`{name}`" in sentence for name in gone)
-        ]
-        if len(stay) == len(sentences):
-            kept.append(paragraph.rstrip())
-        elif stay:
-            width = _WIDTH - (4 if kept else 7)
-            lines = textwrap.wrap(" ".join(stay), width, break_long_words=False, break_on_hyphens=False)
-            kept.append("\n".join(f"    {line}" for line in lines) if kept else "\n    ".join(lines))
-    end = "\n    " if len(kept) > 1 else ""
-    return '"""' + "\n\n".join(kept) + end + '"""'
+    """The first paragraph of a docstring, which says what a function is for; the rest is for whoever changes it here.
+
+    Without the sentences that name a parameter which is gone, but for the first one.
+    """
+    sentences = " ".join(text.strip('"').strip().split("\n\n")[0].split()).replace(". ", ".\n").split("\n")
+    stay = [each for each in sentences[1:] if not any(f"`{name}`" in each for name in gone)]
+    return '"""' + " ".join([sentences[0], *stay]) + '"""'
 
 
 def _joined(text: str, cut: Collection[str]) -> str:

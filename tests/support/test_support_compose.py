@@ -137,6 +137,16 @@ def test_a_policy_of_the_program_s_own_settings_is_served_where_one_is_named() -
     )
 
 
+def test_docstrings_are_written_as_far_as_their_first_paragraph() -> None:
+    """What follows is for whoever changes the function here, and a parameter that is gone has no sentence."""
+    tree = ast.parse(composed(everything(available())))
+    functions = [each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
+    assert [each.name for each in functions if "\n" in (ast.get_docstring(each) or "")] == []
+    whole, cut = (composed({"full_state_dict": frozenset({"model", *more})}) for more in (("rank0_only",), ()))
+    assert "Every rank has to call this. With `rank0_only`, the others than the first get {}." in whole
+    assert 'Every rank has to call this."""' in cut
+
+
 def test_update_keeps_edits_and_additions() -> None:
     text = compose(["unwrap"]).replace("else model.module", "else model.inner") + "\n\nMINE = 1\n"
     new = update(text, ["unwrap", "no_sync", "state_dict_type", "shard_model"])

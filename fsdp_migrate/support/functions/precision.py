@@ -13,10 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 def unit_mp_policy(
     mixed_precision: MixedPrecision | None, is_root: bool = False, output_dtype: torch.dtype | None = None
 ) -> MixedPrecisionPolicy:
-    """FSDP1's mixed precision for one unit.
+    """FSDP1's mixed precision for one unit: it cast the inputs of the root and, unless told to, of no other unit.
 
-    FSDP1 cast the inputs of the root and, unless told to, of no other unit. FSDP2 casts at every unit by default, which
-    rounds activations that a float32 buffer had promoted.
+    FSDP2 casts at every unit by default, which rounds activations that a float32 buffer had promoted.
     """
     if mixed_precision is None:
         return MixedPrecisionPolicy()
