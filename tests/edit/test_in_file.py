@@ -45,8 +45,8 @@ def test_two_files_share_one() -> None:
 
 
 def test_long_ones_have_a_file_of_their_own() -> None:
-    line = "    return FSDP(model, auto_wrap_policy=policy, param_init_fn=init, sync_module_states=True)\n"
-    result = rewrite(HEAD + "def wrap(model, policy, init):\n" + line)
+    line = "    return FSDP(model, None, how, auto_wrap_policy=policy, param_init_fn=init, sync_module_states=True)\n"
+    result = rewrite(HEAD + "def wrap(model, how, policy, init):\n" + line)
     assert result.own == set()
 
 

@@ -42,7 +42,6 @@ def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dis
     for module in unit.modules():
         if any(t.is_meta for t in (*module.parameters(recurse=False), *module.buffers(recurse=False))):
             module.to_empty(device=device, recurse=False)
-    for tensor in (*unit.parameters(), *unit.buffers()):
-        if not isinstance(tensor, DTensor):  # else a unit inside of this one has it
-            tensor.data = tensor.data.to(device)
-            dist.broadcast(tensor.data, group=group, group_src=0)
+    for tensor in (each for each in (*unit.parameters(), *unit.buffers()) if not isinstance(each, DTensor)):
+        tensor.data = tensor.data.to(device)  # what a unit inside of this one has is broadcast already
+        dist.broadcast(tensor.data, group=group, group_src=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -58,15 +58,13 @@ def free_shards(model: nn.Module) -> None:
 @contextmanager
 def no_sync(model: Any) -> Generator[None, None, None]:
     """Accumulate gradients without communication. What counts is where the backward runs."""
-    if not hasattr(model, "set_requires_gradient_sync"):  # DDP has a context of its own
-        with model.no_sync():
-            yield
-        return
-    model.set_requires_gradient_sync(False)
-    try:
+    with ExitStack() as stack:
+        if hasattr(model, "set_requires_gradient_sync"):
+            model.set_requires_gradient_sync(False)
+            stack.callback(model.set_requires_gradient_sync, True)
+        else:  # DDP has a context of its own
+            stack.enter_context(model.no_sync())
         yield
-    finally:
-        model.set_requires_gradient_sync(True)
 
 
 def discard_unsynced_gradients(model: nn.Module) -> None:
@@ -125,16 +123,12 @@ def clip_mixed_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type:
 
 def norm_of_shards(params: Sequence[Any], norm_type: float) -> torch.Tensor:
     """The norm of sharded gradients on the device; an empty shard has no infinity norm."""
-    mesh = params[0].device_mesh
-    group = mesh.get_group(mesh.ndim - 1)  # the last dimension shards, any before it replicates
-    local = [param.grad.to_local() for param in params]
-    norm = get_total_norm([grad for grad in local if grad.numel()], norm_type).to(mesh.device_type)
-    if math.isinf(norm_type):
-        dist.all_reduce(norm, dist.ReduceOp.MAX, group)
-        return norm
-    norm = norm**norm_type
-    dist.all_reduce(norm, group=group)
-    return torch.pow(norm, 1 / norm_type)
+    mesh, local = params[0].device_mesh, [param.grad.to_local() for param in params]
+    op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
+    power = 1.0 if math.isinf(norm_type) else norm_type
+    norm = get_total_norm([grad for grad in local if grad.numel()], norm_type).to(mesh.device_type) ** power
+    dist.all_reduce(norm, op, mesh.get_group(mesh.ndim - 1))  # the last dimension shards, any before it replicates
+    return norm ** (1 / power)
 
 
 @torch.no_grad()

@@ -35,12 +35,10 @@ def post_order(module: nn.Module) -> Iterator[nn.Module]:
 
 def unit_modules(unit: nn.Module) -> list[nn.Module]:
     """The modules of one unit: its subtree without nested units, parents first, as FSDP1 visited them."""
-    modules, seen = [unit], {unit}
+    modules = [unit]
     for module in modules:  # grows
-        new = [child for child in module.children() if child not in seen and not isinstance(child, FSDPModule)]
-        seen.update(new)
-        modules += new
-    return modules
+        modules += [child for child in module.children() if not isinstance(child, FSDPModule)]
+    return list(dict.fromkeys(modules))
 
 
 def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
@@ -72,7 +70,8 @@ def policy_units(model: nn.Module, policy: Callable[..., bool], look_inside: boo
         in_units = sum(visit(child) for child in module.children())
         if module is model or not policy(module=module, recurse=False, nonwrapped_numel=total - in_units):
             return in_units
-        if module not in units and not is_container(module):
+        holds = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)  # FSDP1 gave these an empty unit
+        if module not in units and not (isinstance(module, holds) and type(module).forward is nn.Module.forward):
             units.append(module)
         return total
 
