@@ -19,7 +19,7 @@ from .imports import Tidied, is_bound, is_vocabulary
 _LINES = 40
 """More than these are better kept in a file of their own."""
 
-_SHORT = 20
+_SHORT = 17
 """The same for what is not about the wrap: it is read past on the way to what the file is for."""
 
 _BESIDE_THE_WRAP = frozenset(

@@ -28,10 +28,6 @@ MISSES = {
         1.55,
         "the model is not seen through the partial: buffers are cast, and inputs at the root only",
     ),
-    "meta_on_other_ranks": (
-        1.34,
-        "each unit is initialized and broadcast in turn, where a person loads rank 0's state dict",
-    ),
     "two_parts_two_groups": (
         1.8,
         "the strategy comes from the environment: a function takes any of them, and refuses what FSDP1 refused",
