@@ -51,6 +51,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Check, Context, Finding, KeepReason, Level, Reference, finding
 from codemods.plan import PlannedContext
+from codemods.reading.scripts import is_script
 from codemods.reading.sharding import is_fully_shard
 from codemods.tables.names import WRAPPER
 
@@ -164,13 +165,6 @@ class Switches:
         return self._below[node]
 
 
-def _is_script(ctx: Context) -> bool:
-    """Whether a file is started: it says `if __name__ == "__main__":`."""
-    tests = (line.test for line in ctx.top.body if isinstance(line, cst.If))
-    asked = (test.left for test in tests if isinstance(test, cst.Comparison))
-    return any(isinstance(name, cst.Name) and name.value == "__name__" for name in asked)
-
-
 def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
     """The method around a place, as other classes of the same base have it, with the base."""
     method = ctx.scope(site)
@@ -181,7 +175,7 @@ def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseE
         for definition, where in _definitions(ctx, base.value):
             for other, used in where.references_to(definition):
                 heir = other.parent(other.parent(used) or used)
-                if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and _is_script(other)):
+                if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and is_script(other)):
                     continue  # another script is another program, and no choice of this one
                 for each in heir.body.body:
                     if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:

@@ -16,6 +16,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.plain_objects import is_plain_self
+from codemods.reading.scripts import is_script
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
 from ..pyanalysis.annotations import annotated_classes
@@ -65,23 +66,28 @@ class ProgramModel:
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
         self._files: dict[Tree, FileContext] = {}
+        self._loads: dict[Tree, Collection[Path] | None] = {}
+        self._by_name: dict[frozenset[Path] | None, bool] = {}
 
     def together(self, path: Path) -> Collection[Path]:
         """The files that some import connects with this one: all, where modules are imported by names made up."""
         group = self._groups.get(path)
-        if group is None or self.program.mentions(*_IMPORTS_BY_NAME, within=group):
-            return self.program.texts
-        return group
+        return self.program.texts if group is None or self._imports_by_name(group) else group
+
+    def _imports_by_name(self, group: frozenset[Path] | None) -> bool:
+        """Whether a file of a group, or any, imports modules by names made up; to say so in a text is not to do it."""
+        if group not in self._by_name:
+            self._by_name[group] = any(
+                node.value in _IMPORTS_BY_NAME
+                for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
+                for node in tree.nodes(cst.Name)
+            )
+        return self._by_name[group]
 
     def running_with(self, path: Path) -> Collection[Path]:
         """The files that some script loads together with this one."""
         together = self._groups.get(path, frozenset())
-        by_name = any(
-            node.value in _IMPORTS_BY_NAME
-            for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=together)
-            for node in tree.nodes(cst.Name)
-        )
-        if self._graph is None or not together or by_name:
+        if self._graph is None or not together or self._imports_by_name(together):
             return self.together(path)
         users = [each for each in together if path in _loaded(each, self._graph)]
         scripts = [each for each in users if not self.is_imported(each)] or users
@@ -95,8 +101,18 @@ class ProgramModel:
 
     def is_imported(self, path: Path) -> bool:
         """Whether another file can import this one."""
-        by_name = self.program.mentions(*_IMPORTS_BY_NAME, within=self._groups.get(path))
-        return self._imported is None or path in self._imported or by_name
+        return self._imported is None or path in self._imported or self._imports_by_name(self._groups.get(path))
+
+    def are_apart(self, one: Tree, other: Tree) -> bool:
+        """Whether no value of one file comes to the other: one is a script, which does not load the other."""
+        return self._is_without(one, other) or self._is_without(other, one)
+
+    def _is_without(self, script: Tree, other: Tree) -> bool:
+        if script not in self._loads:
+            alone = not self.is_imported(script.path) and is_script(self.file(script))
+            self._loads[script] = self.running_with(script.path) if alone else None
+        loads = self._loads[script]
+        return loads is not None and other.path not in loads
 
     def _is_model(self, made: Made) -> bool:
         file = self.file(made.tree)
@@ -221,11 +237,13 @@ class FileContext(ParsedSource):
         return found
 
     def _is_elsewhere(self, origin: Origin, node: cst.BaseExpression) -> bool:
-        """Whether a model that is wrapped at `origin` never comes to `node`: on another way, or further down."""
+        """Whether a model that is wrapped at `origin` never comes to `node`: another script or way, or further down."""
         call = origin.node
         if not isinstance(call, cst.Call) or kind_of(origin) not in {ModelKind.FSDP, ModelKind.DDP}:
             return False
         tree = cast("FileContext", origin.file).tree
+        if self._facts.are_apart(tree, self.tree):
+            return True
         if self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call):
             return True
         return self._facts.order.precedes(self.tree, node, tree, call)

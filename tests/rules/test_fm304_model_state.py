@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, meaning, one_line, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, one_line, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -700,3 +700,54 @@ def test_a_function_that_asks_for_the_group_is_told_the_same_everywhere() -> Non
 def test_a_function_whose_answer_can_change_says_nothing(several: str) -> None:
     text = WORLD.format(several=several).replace("model = torch", "STARTED = False\nmodel = torch")
     assert "torch.save(get_model_state_dict(model, " in rewrite(text).text
+
+
+BUILD = """\
+import torch
+
+NETS = []
+
+
+def build():
+    NETS.append(torch.nn.Linear(4, 4))
+    return NETS[0]
+"""
+SHARDED = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+import build
+
+{start}
+    build.build()
+    build.NETS[0] = FSDP(build.NETS[0])
+"""
+SAVED = """\
+import torch
+import build{more}
+
+{start}
+    build.build()
+    torch.save(build.NETS[0].state_dict(), "model.pt")
+"""
+MAIN = 'if __name__ == "__main__":'
+
+
+def saved(start: str, more: str = "") -> str:
+    files = {
+        "build.py": BUILD,
+        "sharded.py": SHARDED.format(start=start),
+        "saved.py": SAVED.format(start=start, more=more),
+    }
+    return rewrite_files(files).after["saved.py"]
+
+
+def test_a_script_has_nothing_of_a_script_that_it_does_not_load() -> None:
+    text = saved(MAIN, "\n\nNOTE = 'see import_module'")
+    assert "torch.save(build.NETS[0].state_dict()," in text
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [("def run():", ""), (MAIN, "\nimport sharded"), (MAIN, ", importlib\nimportlib.import_module('sharded')")],
+)
+def test_what_another_may_load_beside_it_or_it_loads_itself_comes_to_it(start: str, more: str) -> None:
+    assert "get_model_state_dict" in saved(start, more) or "whole_state_dict" in saved(start, more)
