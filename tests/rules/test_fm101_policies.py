@@ -548,7 +548,7 @@ def test_none_of_a_function_of_policies_becomes_no_classes() -> None:
 
             def wrap(model, several):
                 unit_classes = policy_of(several)
-                for module in reversed(list(model.modules())):
+                for module in model.modules():
                     if module is not model and isinstance(module, unit_classes):
                         fully_shard(module)
                 return fully_shard(model)

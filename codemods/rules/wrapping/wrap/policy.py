@@ -367,15 +367,14 @@ def _picks_container(origin: Origin, draft: Draft) -> bool:
 
 def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
     """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
-    optional = nested = may_be_root = may_be_container = False
-    for origin in origins:
-        if origin.is_none:
-            optional = True
-            continue
+    nested = may_be_root = may_be_container = False
+    present = [origin for origin in origins if not origin.is_none]
+    optional = len(present) < len(origins)
+    for origin in present:
         members = class_policies(origin)
         if any(member.node in draft.asked for member in members):
             raise NotStatic("auto_wrap_policy is asked elsewhere")
-        nested = nested or len(origins) > 1 or len(members) > 1
+        nested = nested or len(present) > 1 or len(members) > 1
         for member in members:
             classes = policy_classes(member)
             nested = nested or _may_nest(member.file, classes)
