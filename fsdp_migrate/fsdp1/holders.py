@@ -12,7 +12,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.plain_objects import is_plain_class, may_be_plain
+from codemods.reading.plain_objects import is_plain_class, is_plain_object, may_be_plain
 from codemods.tables.names import WRAPPER
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ def _prefixes(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def holds_parts(file: FileContext, node: cst.BaseExpression) -> bool:
     """Whether a part of a model may be wrapped by the time that the program comes to `node`."""
-    if may_be_plain(file, node):
-        return False  # an object of the program's own, whose `state_dict` is its own
     return any(
         _is_around(file, node, where, call, owner)
         for where, call, owner in file.parts_wrapped
@@ -81,8 +79,10 @@ def _is_around(
         return not is_plain_class(where, own) and _holds(file, node, own, _DEPTH)
     is_same_class = enclosing(where, call, cst.ClassDef) is enclosing(file, node, cst.ClassDef)
     if is_same_class and isinstance(node, cst.Attribute) and is_self(node.value, file):
-        if where.code(owner) == file.code(node):
+        if where.code(owner) == file.code(node) and not is_plain_object(file, node):
             return True
+    if may_be_plain(file, node):
+        return False  # an object of the program's own, whose `state_dict` is its own
     made = {origin.node for origin in where.origins(owner) if isinstance(origin.node, cst.Call)}
     return any(origin.node in made for origin in file.origins(node))
 

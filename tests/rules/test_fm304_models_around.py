@@ -207,3 +207,11 @@ def test_an_object_that_holds_a_model_and_is_none() -> None:
             return state.state_dict()
     """
     assert "return state.state_dict()\n" in rewrite(code(text)).text
+
+
+def test_what_may_be_such_an_object_is_asked() -> None:
+    own = "class Own:\n    def load_state_dict(self, state):\n        print(state)\n\n\n"
+    text = own + SOLVER.replace("Solver(net, names)", "Solver(net if names else Own(), names)")
+    after = rewrite(text).text
+    assert "else self.model.load_state_dict(state)" in after
+    assert "if isinstance(self.model, nn.Module)" in after
