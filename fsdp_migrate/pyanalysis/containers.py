@@ -72,9 +72,9 @@ class Containers:
 
     def items(self, tree: Tree, container: cst.BaseExpression, key: object = None, path: Path = ()) -> Iterator[Part]:
         """What `container[key]` can be, and the part of it; no key: under any. Other constant keys are left out."""
-        made = self._made(tree, container)
-        for where, node in made:
-            yield from self._once(where, node, key, path)
+        rests = [o.node for o in self._values.origins(tree, container) if o.reason]  # the places in it are others
+        for where, node in self._made(tree, container):
+            yield from self._once(where, node, None if node in rests else key, path)
         mine = self._nodes(tree, container)
         for store in self._stores_named(_name(container), ANY_KEY if key is None else key):
             if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):

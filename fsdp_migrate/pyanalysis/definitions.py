@@ -16,7 +16,7 @@ def is_setter(function: cst.FunctionDef) -> bool:
 
 
 def is_context_manager(function: cst.FunctionDef) -> bool:
-    return "contextmanager" in _decorators(function)
+    return bool(_decorators(function) & {"asynccontextmanager", "contextmanager"})
 
 
 def is_static(function: cst.FunctionDef) -> bool:

@@ -120,6 +120,7 @@ class _Walk:
             return self._block(node.body.body, self._bind_within(node.items, state))
         if isinstance(node, cst.Match):
             self._check([node.subject], state)
+            state |= frozenset(binding for binding in self._bindings if binding.node is node)
             ends = [self._block(case.body.body, state) for case in node.cases]
             return _union([state, *ends])
         self._check([node], state)
@@ -151,6 +152,8 @@ class _Walk:
         turn = state | again
         self._check(header, turn)
         end = self._block(node.body.body, turn)
+        if any(isinstance(inner, cst.Break) for inner in self._tree.inside(node.body)):
+            end = _union([turn, end])
         after = _union([state, end]) or state
         return self._block(node.orelse.body.body, after) if node.orelse is not None else after
 

@@ -35,11 +35,13 @@ class Some(Enum):
     EACH = "each"
     REST = "rest"
     """What a starred target takes."""
+    ANY = "any"
+    """An item of a dict, under whatever key."""
 
     __hash__ = object.__hash__
 
 
-EACH, REST = Some.EACH, Some.REST
+EACH, REST, ANY = Some.EACH, Some.REST, Some.ANY
 Step = int | str | Some
 Path = tuple[Step, ...]
 """A part of a value: the element at an index or key, then a part of that, and so on."""
@@ -145,6 +147,37 @@ def _caught(node: cst.ExceptHandler) -> Iterator[Binding]:
         yield from _opaque(node.name.name, node)
 
 
+def _matched(node: cst.Match) -> Iterator[Binding]:
+    for case in node.cases:
+        yield from _captured(case.pattern, node, ())
+
+
+def _captured(pattern: cst.CSTNode, node: cst.Match, path: Path) -> Iterator[Binding]:
+    """What a pattern binds. Attributes of what a class pattern matches are not followed."""
+    if isinstance(pattern, cst.MatchAs):
+        if pattern.name is not None:
+            yield Binding(pattern.name.value, Binds.VALUE, node, node.subject, path)
+        if pattern.pattern is not None:
+            yield from _captured(pattern.pattern, node, path)
+    elif isinstance(pattern, cst.MatchOr):
+        for each in pattern.patterns:
+            yield from _captured(each.pattern, node, path)
+    elif isinstance(pattern, (cst.MatchList, cst.MatchTuple)):
+        for index, item in enumerate(pattern.patterns):
+            if isinstance(item, cst.MatchSequenceElement):
+                yield from _captured(item.value, node, (*path, index))
+            elif item.name is not None:
+                yield Binding(item.name.value, Binds.VALUE, node, node.subject, (*path, REST))
+    elif isinstance(pattern, cst.MatchMapping):
+        for element in pattern.elements:
+            key = element.key.evaluated_value if isinstance(element.key, cst.SimpleString) else ANY
+            yield from _captured(element.pattern, node, (*path, str(key) if key is not ANY else ANY))
+    elif isinstance(pattern, cst.MatchClass):
+        inside = [*(each.value for each in pattern.patterns), *(each.pattern for each in pattern.kwds)]
+        for inner in inside:
+            yield from (Binding(found.name, Binds.OTHER, node) for found in _captured(inner, node, path))
+
+
 def _defined(node: cst.FunctionDef | cst.ClassDef) -> Iterator[Binding]:
     yield Binding(node.name.value, Binds.DEFINITION, node)
 
@@ -165,6 +198,7 @@ _BINDERS: Mapping[type[cst.CSTNode], Callable[[Any], Iterator[Binding]]] = {
     cst.For: turns,
     cst.WithItem: _as_name,
     cst.ExceptHandler: _caught,
+    cst.Match: _matched,
     cst.FunctionDef: _defined,
     cst.ClassDef: _defined,
     cst.Param: _parameter,

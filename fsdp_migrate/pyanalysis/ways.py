@@ -14,7 +14,7 @@ from .containers import Part, constant
 from .definitions import is_context_manager, is_generator, is_super, returns, yields
 from .flow import comprehension
 from .origin import Origin
-from .scopes import EACH, REST, Binding, Binds, Path
+from .scopes import ANY, EACH, REST, Binding, Binds, Path
 from .stores import table_owner
 from .symbols import Defined, Outside, OwnModule
 from .tree import Tree
@@ -56,10 +56,11 @@ class Ways:
         """A part of the value: what is put there, and more that is not seen, but for the elements of a tuple."""
         step, rest = path[0], path[1:]
         if step is REST:
-            yield from (
-                origin for origin in self._values.origins(tree, expression) if isinstance(origin.node, _CONTAINERS)
-            )
-            yield Origin(tree, None, f"the rest of `{tree.code(expression)}`")
+            reason = f"the rest of `{tree.code(expression)}`"
+            for origin in self._values.origins(tree, expression):
+                if isinstance(origin.node, _CONTAINERS):
+                    yield Origin(origin.tree, origin.node, reason)
+            yield Origin(tree, None, reason)
             return
         if step is EACH:
             for part in self._values.containers.turns(tree, expression, rest):
@@ -75,7 +76,7 @@ class Ways:
                 is_written_out = False
                 yield Origin(tree, None, "an element of a value that is made elsewhere")
         if not is_written_out:
-            for part in self._values.containers.items(tree, expression, step, rest):
+            for part in self._values.containers.items(tree, expression, None if step is ANY else step, rest):
                 yield from self._values.of_part(part)
 
     def of_whole(self, tree: Tree, expression: cst.BaseExpression) -> Iterator[Origin]:
@@ -95,6 +96,8 @@ class Ways:
             yield from self._values.origins(tree, expression.right)
         elif isinstance(expression, cst.NamedExpr):
             yield from self._values.origins(tree, expression.value)
+        elif isinstance(expression, cst.Await):
+            yield from self._values.origins(tree, expression.expression)
         else:
             yield Origin(tree, expression)
 
@@ -144,7 +147,8 @@ class Ways:
         if self._program.symbols.dotted(manager.tree, call.func) == "contextlib.nullcontext":
             return [(manager.tree, argument.value) for argument in call.args]
         makers = [made for made in self._values.functions(manager.tree, call.func) if is_context_manager(made[1])]
-        entering = self._values.objects.methods_of(manager.tree, call, "__enter__")
+        methods = ("__enter__", "__aenter__")
+        entering = [found for name in methods for found in self._values.objects.methods_of(manager.tree, call, name)]
         given = [(where, value) for where, function in makers for value in yields(where, function)]
         return given + [(where, value) for where, function in entering for value in returns(where, function)]
 

@@ -12,6 +12,7 @@ from random import Random
 from textwrap import indent
 
 HEAD = """\
+import asyncio
 import collections
 import contextlib
 import copy
@@ -445,6 +446,29 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "model_N",
     ),
     "matched": ("", "match 1:\n    case 1:\n        model_N = $", "model_N"),
+    "match of all": ("", "match $:\n    case model_N:\n        pass", "model_N"),
+    "match of a list": ("", "match [$, 1]:\n    case [model_N, _]:\n        pass", "model_N"),
+    "match of a dict": ("", 'match {"net": $}:\n    case {"net": model_N}:\n        pass', "model_N"),
+    "match of a class": ("", "match ($, 1):\n    case (nn.Module() as model_N, _):\n        pass", "model_N"),
+    "middle of a tuple": ("", "first_N, *mid_N, last_N = 1, $, 2\nmodel_N = mid_N[0]", "model_N"),
+    "loop left": ("", "for model_N in [$]:\n    break", "model_N"),
+    "found in a loop": (
+        "",
+        "for net_N in [None, $]:\n    if net_N is not None:\n        model_N = net_N\n        break",
+        "model_N",
+    ),
+    "awaited": (
+        "async def build_N(net):\n    return net\n\n\nasync def put_N(box, net):\n    box.append(await build_N(net))",
+        "nets_N = []\nasyncio.run(put_N(nets_N, $))",
+        "nets_N[0]",
+    ),
+    "async with": (
+        "class Hold_N:\n    def __init__(self, net):\n        self.net = net\n\n    async def __aenter__(self):\n"
+        "        return self.net\n\n    async def __aexit__(self, *_):\n        pass\n\n\n"
+        "async def put_N(box, net):\n    async with Hold_N(net) as model:\n        box.append(model)",
+        "nets_N = []\nasyncio.run(put_N(nets_N, $))",
+        "nets_N[0]",
+    ),
 }
 for _name, (_top, _lines, _expression) in _SIMPLE.items():
     _simple(_name, _top, _lines, _expression)
