@@ -8,7 +8,9 @@ from codemods.api import Context, Origin
 
 from .enclosing import contains, enclosing, is_self
 from .makeup import Makeup
+from .manual import is_constructor
 from .policies import CLASS_POLICIES
+from .wrapped import wrapped_module
 
 _EXCHANGED = ("_modules", "add_module", "register_module", "setattr", "set_submodule")
 """By which another module can come to stand in a list, or a module in another place."""
@@ -24,7 +26,8 @@ def list_of_units(ctx: Context, call: cst.Call, built: Makeup, element: Origin) 
     definition = element.node
     if not isinstance(definition, cst.ClassDef) or ctx.mentions(*_EXCHANGED) or ctx.wrapping.compiles(ctx.path):
         return None
-    if not all(_is_below(where, name, ctx, call) for word in _AROUND for where, name in _named(ctx, word)):
+    around = [(where, name) for word in _AROUND for where, name in _named(ctx, word)]
+    if not all(_is_below(*each, ctx, call) or _is_about_another(*each, ctx, call) for each in around):
         return None
     made = _only_made(element.file, definition)
     if made is None:
@@ -50,6 +53,29 @@ def _is_below(where: Context, name: cst.Name, ctx: Context, call: cst.Call) -> b
         return False
     is_repeated = any(isinstance(node, (cst.For, cst.While)) for node in ctx.ancestors(call))
     return not is_repeated and ctx.span(call)[0] < where.span(name)[0]
+
+
+def _is_about_another(where: Context, name: cst.Name, ctx: Context, call: cst.Call) -> bool:
+    """Whether it checkpoints what another constructor call of the function wraps, and so nothing that this one may."""
+    given = where.parent(name)
+    asked = where.parent(given) if isinstance(given, cst.Arg) else given
+    if not isinstance(asked, cst.Call) or (where.dotted(asked.func) or "").rpartition(".")[2] != _AROUND[0]:
+        return False
+    if where.path != ctx.path or where.scope(name) is not ctx.scope(call) or not asked.args:
+        return False
+    if any(isinstance(node, (cst.For, cst.While)) for node in ctx.ancestors(call)):
+        return False
+    wrapped = wrapped_module(call)
+    for other in ctx.calls(ctx.scope(call)):
+        holder = ctx.parent(other)
+        if other is call or not is_constructor(ctx, other) or not isinstance(holder, cst.Assign):
+            continue
+        target, module = holder.targets[0].target, wrapped_module(other)
+        if not isinstance(module, cst.Name) or not isinstance(wrapped, cst.Name) or module.value == wrapped.value:
+            continue  # one may be a part of the other
+        if len(holder.targets) == 1 and ctx.code(target) == ctx.code(asked.args[0].value):
+            return ctx.span(other)[0] < ctx.span(asked)[0]
+    return False
 
 
 def _only_made(ctx: Context, definition: cst.ClassDef) -> tuple[Context, cst.Call] | None:

@@ -180,3 +180,27 @@ def test_modules_of_a_class_that_may_be_elsewhere_are_looked_for(name: str) -> N
     assert before in PROGRAM
     text = rewrite(PROGRAM.replace(before, after)).text
     assert "isinstance(module, Block)" in text or "isinstance(submodule, Block)" in text
+
+
+TEACHER = {
+    "another model": ("apply_activation_checkpointing(model)\n", "    for block in teacher.blocks:\n"),
+    "this one": ("apply_activation_checkpointing(teacher)\n", "        if isinstance(module, Block):\n"),
+}
+
+
+@pytest.mark.parametrize("name", TEACHER)
+def test_what_is_checkpointed_above_holds_none_of_another_model(name: str) -> None:
+    checkpointed, looked_for = TEACHER[name]
+    start = PROGRAM.index("def wrap():")
+    wrap = code(
+        """
+        def wrap():
+            model, teacher = Net(2), Net(2)
+            model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            CHECKPOINTED
+            teacher = FSDP(teacher, auto_wrap_policy=ModuleWrapPolicy({Block}))
+            return model, teacher
+        """
+    )
+    text = rewrite(PROGRAM[:start] + wrap.replace("CHECKPOINTED\n", checkpointed)).text
+    assert looked_for in text
