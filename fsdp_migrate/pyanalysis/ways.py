@@ -28,7 +28,13 @@ _SAME_MODULE = frozenset(
 )
 """`nn.Module` methods that return the module they are called on."""
 _GIVES_BACK = {
+    "asyncio.create_task": 0,
+    "asyncio.ensure_future": 0,
+    "asyncio.run": 0,
+    "asyncio.shield": 0,
+    "asyncio.wait_for": 0,
     "copy.copy": 0,
+    "functools.reduce": 2,
     "torch.compile": 0,
     "typing.assert_type": 0,
     "typing.cast": 1,

@@ -462,6 +462,18 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "nets_N = []\nasyncio.run(put_N(nets_N, $))",
         "nets_N[0]",
     ),
+    "reduced": (
+        "def step_N(net, turn):\n    return net",
+        "model_N = functools.reduce(step_N, [1, 2], $)",
+        "model_N",
+    ),
+    "asyncio.run": ("async def build_N(net):\n    return net", "model_N = asyncio.run(build_N($))", "model_N"),
+    "task": (
+        "async def build_N(net):\n    return net\n\n\nasync def main_N(net):\n"
+        "    task = asyncio.create_task(build_N(net))\n    return await task",
+        "model_N = asyncio.run(main_N($))",
+        "model_N",
+    ),
     "async with": (
         "class Hold_N:\n    def __init__(self, net):\n        self.net = net\n\n    async def __aenter__(self):\n"
         "        return self.net\n\n    async def __aexit__(self, *_):\n        pass\n\n\n"
