@@ -41,7 +41,7 @@ class OwnText:
 
 
 def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
-    """The functions put above the first statement that uses them; None where they need a file of their own.
+    """The functions put above what uses them, beside others; None where they need a file of their own.
 
     With `is_shared` there is such a file, for this program or another one of the run: it takes all but what belongs to
     the wrap.
@@ -68,13 +68,15 @@ def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
         or _binds_otherwise(tidied.tree, {each.name for each in needed}, wanted)
     ):
         return None
-    user = _first_user(tidied.tree, names)
+    tree = tidied.tree
+    user = _first_user(tree, names)
     if user is None:
         return None
-    tree = tidied.tree
     indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
     text = (indented + "\n\n\n").replace("\n", tree.newline)
-    at = _start(tree, user)
+    at = _start(tree, _below_definitions(tree, user))
+    if not any(map(_is_definition, tree.module.body[: tree.module.body.index(user)])):
+        text = tree.newline * (2 - _blank_lines(tree.text[:at].replace(tree.newline, "\n"))) + text
     return OwnText(tree.text[:at] + text + tree.text[at:], frozenset(wanted))
 
 
@@ -118,6 +120,26 @@ def _first_user(tree: Tree, names: Collection[str]) -> cst.CSTNode | None:
         ),
         None,
     )
+
+
+def _below_definitions(tree: Tree, user: cst.CSTNode) -> cst.CSTNode:
+    """The user itself, if it is a definition too; else what stands below the last definition above it, or import."""
+    body = tree.module.body
+    above = body[: body.index(user)] if not _is_definition(user) else []
+    for is_one in (_is_definition, _is_import):
+        last = next((i for i in reversed(range(len(above))) if is_one(above[i])), None)
+        if last is not None:
+            return body[last + 1]
+    return user
+
+
+def _blank_lines(above: str) -> int:
+    """How many blank lines end a text, of the two that stand above a function."""
+    return min(len(above) - len(above.rstrip("\n")) - 1, 2)
+
+
+def _is_definition(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, (cst.FunctionDef, cst.ClassDef))
 
 
 def _is_import(statement: cst.CSTNode) -> bool:

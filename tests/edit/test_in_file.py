@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..helpers import SUPPORT, rewrite, rewrite_files
 
 HEAD = """\
@@ -89,3 +91,22 @@ def test_a_file_that_is_there_takes_them() -> None:
     result = rewrite_files({"a.py": ACCUMULATE, SUPPORT: ""})
     assert result.own == set()
     assert "def unwrap(" in result.after[SUPPORT]
+
+
+SCRIPT = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+from functools import partial
+
+{before}model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+# the whole of it
+model = FSDP(model, auto_wrap_policy=partial(size_based_auto_wrap_policy, min_num_params=10))
+"""
+
+
+@pytest.mark.parametrize("before", ["", "def seeded(seed):\n    torch.manual_seed(seed)\n\n\nseeded(0)\n"])
+def test_functions_of_a_script_stand_beside_its_own_or_below_the_imports(before: str) -> None:
+    text = rewrite(SCRIPT.format(before=before)).text
+    above = "torch.manual_seed(seed)\n\n\n" if before else "import fully_shard\n\n\n"
+    assert f"{above}def units_by_size(" in text
