@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .values import Values
 
 Function = cst.FunctionDef | cst.Lambda
+_MAKERS = ("__init__", "__new__")
 _Numbered = tuple[int, cst.Call, Run]
 """A call, its place among those of its file, and what it runs."""
 
@@ -127,10 +128,10 @@ class Callers:
     def _own_names(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> set[str]:
         if isinstance(function, cst.Lambda):
             return set()
-        if owner is not None and function.name.value == "__init__":
+        if owner is not None and function.name.value in _MAKERS:
             # Heirs without one of their own are made by it, too.
             heirs = (heir.name.value for _, heir in self._values.objects.heirs(tree, owner))
-            return {owner.name.value, "__init__", *heirs}
+            return {owner.name.value, function.name.value, *heirs}
         return {function.name.value}
 
     def _is_bound(self, tree: Tree, target: cst.BaseExpression, function: Function, owner: cst.ClassDef | None) -> bool:
@@ -257,7 +258,8 @@ class Callers:
         found: list[tuple[Tree, Function]] = list(self._values.functions(tree, callee))
         for origin in self._values.origins(tree, callee):
             if isinstance(origin.node, cst.ClassDef):
-                found.extend(self._values.objects.methods(origin.tree, origin.node, "__init__"))
+                objects = self._values.objects
+                found.extend(made for name in _MAKERS for made in objects.methods(origin.tree, origin.node, name))
             elif isinstance(origin.node, cst.Lambda):
                 found.append((origin.tree, origin.node))
         return found

@@ -190,6 +190,9 @@ class Ways:
         called, decisive = self._values.solver.both(lambda: self._called(tree, call))
         if decisive == []:
             yield from self._of_unseen_call(tree, call)
+        for where, maker in self._values.objects.methods_of(tree, call, "__new__"):
+            for returned in returns(where, maker):  # what is no model is the new object
+                yield from filter(self._values.is_model, self._values.origins(where, returned))
         for where, function in called:
             if isinstance(function, cst.Lambda):
                 yield from self._values.origins(where, function.body)

@@ -474,6 +474,11 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "model_N = asyncio.run(main_N($))",
         "model_N",
     ),
+    "__new__": (
+        "class Same_N:\n    def __new__(cls, net):\n        return net",
+        "model_N = Same_N($)",
+        "model_N",
+    ),
     "async with": (
         "class Hold_N:\n    def __init__(self, net):\n        self.net = net\n\n    async def __aenter__(self):\n"
         "        return self.net\n\n    async def __aexit__(self, *_):\n        pass\n\n\n"
