@@ -330,9 +330,7 @@ class Objects:
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
         others = {owner for _, owner in other.classes}
-        if not others:
-            return False
-        return any(mine in others for klass in seen.classes for _, mine in self.family(*klass))
+        return bool(others) and any(mine in others for klass in seen.classes for _, mine in self.family(*klass))
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)
