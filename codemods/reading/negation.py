@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.choices import written
 
 _OPPOSITE = {
     cst.Equal: "!=",
@@ -20,20 +23,24 @@ _OPPOSITE = {
 }
 
 
-def negated(test: cst.BaseExpression, ctx: Context) -> str:
+def negated(test: cst.BaseExpression, ctx: Context, texts: Mapping[cst.CSTNode, str] | None = None) -> str:
     """A template: `not last` becomes `last`, `i < n` becomes `i >= n`, `a and not b` becomes `not a or b`."""
+
+    def quote(node: cst.BaseExpression) -> str:
+        return written(ctx, node, texts) if texts else ctx.quote(node)
+
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return ctx.quote(test.expression)
+        return quote(test.expression)
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
         target = test.comparisons[0]
         opposite = _OPPOSITE.get(type(target.operator))
         if opposite is not None:
-            return f"{ctx.quote(test.left)} {opposite} {ctx.quote(target.comparator)}"
+            return f"{quote(test.left)} {opposite} {quote(target.comparator)}"
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
         parts = conjuncts(test)
         if any(_is_negative(part) for part in parts) and not any(isinstance(p, cst.BooleanOperation) for p in parts):
-            return " or ".join(negated(part, ctx) for part in parts)
-    text = ctx.quote(test)
+            return " or ".join(negated(part, ctx, texts) for part in parts)
+    text = quote(test)
     simple = isinstance(test, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(test.lpar)
     return f"not {text}" if simple else f"not ({text})"
 

@@ -513,6 +513,83 @@ def test_policy_that_may_be_none() -> None:
     )
 
 
+_ONE_POLICY_OR_NONE = code(
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    from net import Block
+
+
+    def policy_of(mode, depth=2):
+        if mode == "whole":
+            return None
+        return ModuleWrapPolicy({Block})
+
+
+    def wrap(model, args):
+        return FSDP(model, auto_wrap_policy=policy_of(args.mode))
+    """
+)
+
+
+def _guarded(test: str) -> str:
+    return code(
+        f"""
+        from torch.distributed.fsdp import fully_shard
+
+        from net import Block
+
+
+        def wrap(model, args):
+            if {test}:
+                for module in model.modules():
+                    if module is not model and isinstance(module, Block):
+                        fully_shard(module)
+            return fully_shard(model)
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "test"),
+    [
+        ("", "", 'args.mode != "whole"'),
+        ('mode == "whole"', 'mode != "units" and depth', None),  # of the default, which is not said
+        ('mode == "whole"', 'not mode or mode == "whole"', 'not (not args.mode or args.mode == "whole")'),
+        ('    if mode == "whole":', '    # one unit\n    if mode == "whole":', None),
+        ('    if mode == "whole":', '    print(mode)\n    if mode == "whole":', None),
+        ('mode == "whole"', "mode.startswith('w')", None),
+        ("Policy({Block})", "Policy({mode.block})", None),
+        ("policy_of(args.mode)", "policy_of(args.mode())", None),
+        ("policy_of(args.mode)", "policy_of(model)", None),
+        ("def wrap(model, args):", "def wrap(model, args, Block):", None),
+        ("def wrap(model", '__all__ = ["policy_of"]\n\n\ndef wrap(model', None),
+        ("def wrap(model", "log = [policy_of]\n\n\ndef wrap(model", None),
+    ],
+)
+def test_a_policy_or_none_that_a_function_returns_for_one_call_is_asked_for_there(
+    old: str, new: str, test: str | None
+) -> None:
+    before = _ONE_POLICY_OR_NONE.replace(old, new)
+    assert old == new or before != _ONE_POLICY_OR_NONE
+    if test is not None:
+        check_transformed(before, _guarded(test))
+    else:
+        assert "def policy_of(" in rewrite(before).text
+
+
+@pytest.mark.parametrize(("asked", "model"), [("self.mode", "self.model"), ("self.model.mode", "sharded_model")])
+def test_what_the_condition_asks_is_not_the_model_that_the_call_sets(asked: str, model: str) -> None:
+    before = _ONE_POLICY_OR_NONE.replace(
+        "return FSDP(model, auto_wrap_policy=policy_of(args.mode))",
+        f"self.model = FSDP(Net(), auto_wrap_policy=policy_of({asked}))",
+    ).replace("def wrap(model, args)", "def wrap(self, args)")
+    after = rewrite(before).text
+    assert "def policy_of(" not in after
+    assert f'    {model} = Net()\n    if {asked} != "whole":\n        for module in {model}.modules():\n' in after
+
+
 def test_none_of_a_function_of_policies_becomes_no_classes() -> None:
     check_transformed(
         code(
@@ -531,6 +608,10 @@ def test_none_of_a_function_of_policies_becomes_no_classes() -> None:
 
             def wrap(model, several):
                 return FSDP(model, auto_wrap_policy=policy_of(several))
+
+
+            def wrap_again(model, several):
+                return FSDP(model, auto_wrap_policy=policy_of(several))
             """
         ),
         code(
@@ -547,6 +628,14 @@ def test_none_of_a_function_of_policies_becomes_no_classes() -> None:
 
 
             def wrap(model, several):
+                unit_classes = policy_of(several)
+                for module in model.modules():
+                    if module is not model and isinstance(module, unit_classes):
+                        fully_shard(module)
+                return fully_shard(model)
+
+
+            def wrap_again(model, several):
                 unit_classes = policy_of(several)
                 for module in model.modules():
                     if module is not model and isinstance(module, unit_classes):
@@ -1066,3 +1155,14 @@ def test_policy_that_activation_checkpointing_is_given_too_stays_one() -> None:
     result = rewrite(IMPORTS + code(text))
     assert "    return partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})\n" in result.text
     assert "policy(module, recurse=False, nonwrapped_numel=0)" in result.text
+
+
+def test_arguments_that_ask_the_model_from_before_ask_it() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n"
+    head += "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\nfrom net import Block, Net\n\n\n"
+    call = "FSDP(\n        Net(),\n        auto_wrap_policy=ModuleWrapPolicy({Block}),\n"
+    call += "        mixed_precision=MixedPrecision(param_dtype=model.dtype),\n    )"
+    text = rewrite(f"{head}def again(model):\n    model = {call}\n    return model\n").text
+    assert "    sharded_model = Net()\n" in text
+    assert "MixedPrecisionPolicy(param_dtype=model.dtype)" in text
+    assert "    model = fully_shard(sharded_model, " in text

@@ -257,10 +257,20 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     place = place_of(ctx, call)
     if is_repeatable(made.module):
         return made
-    model = place.target if place.target and not place.annotated else made.fresh("model", "sharded_model")
+    is_free = place.target and not place.annotated and not _reads(place.target, call, ctx)
+    model = place.target if is_free else made.fresh("model", "sharded_model")
     again = draft(ctx, call, model, asked, left)
     again.before.insert(0, f"{model} = {ctx.quote(made.module)}")
     return again
+
+
+def _reads(target: str, call: cst.Call, ctx: Context) -> bool:
+    """Whether arguments mean what the call's target is before it: `model = FSDP(Net(), device_id=model.device)`."""
+    return any(
+        isinstance(node, (cst.Name, cst.Attribute)) and ctx.code(node) == target
+        for argument in call.args[1:]
+        for node in ctx.inside(argument.value)
+    )
 
 
 def _draft_inside(context: cst.Call, call: cst.Call, ctx: Context) -> Draft:

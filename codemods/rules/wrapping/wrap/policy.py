@@ -17,6 +17,7 @@ from codemods.reading.choices import written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import comments_in, lost_comments
+from codemods.reading.optional_results import optional_result
 from codemods.reading.policies import (
     CLASS_POLICIES,
     class_elements,
@@ -56,6 +57,8 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
         except NotStatic:
             pass
         draft.restore(state)
+    if _returned_or_none(value, draft):
+        return
     try:
         if len(origins) == 1 and can_be_inlined(draft, origins[0]) and not _asks_for_classes(origins[0]):
             draft.selector = _targets(origins[0], draft)
@@ -67,6 +70,33 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
             raise  # its function may give units arguments of their own
         draft.restore(state)
         _at_run_time(value, origins, draft)
+
+
+def _returned_or_none(value: cst.BaseExpression, draft: Draft) -> bool:
+    """A policy, or None, that a function of this file returns for this call alone: its condition is asked here."""
+    ctx = draft.file
+    argument = ctx.parent(value)
+    if draft.is_function or argument is None or ctx.parent(argument) is not draft.call:
+        return False
+    found = optional_result(ctx, value)
+    model = ctx.plain(draft.model)
+    if found is None or any(
+        isinstance(node, (cst.Name, cst.Attribute)) and ctx.code(node) == model for node in ctx.inside(value)
+    ):
+        return False  # it may be another model above the call
+    state = draft.state()
+    origin = Origin(ctx, found.made)
+    try:
+        if _asks_for_classes(origin):
+            return False
+        draft.selector = replace(_targets(origin, draft), guard=found.test)
+    except NotStatic:
+        draft.restore(state)
+        return False
+    draft.quoted.update(re.findall(r"\w+", ctx.plain(found.test)))
+    draft.dead.append(found.function)
+    draft.inlined.add(found.made)
+    return True
 
 
 @dataclass(frozen=True)
