@@ -45,7 +45,7 @@ def program(root: Path, entry: str = "train.py") -> list[str]:
         "text = 'import model'\n",
         '"""\nimport model\n"""\n',
         "# import model\n",
-        "import nowhere\nfrom . import nothing\nfrom .... import x\n",
+        "import nowhere\nfrom . import nothing\nfrom .... import nothing_of_this_name\n",
         "def broken(:\n    import model\n",
         "import model.attribute.deeper\n".replace("model", "other"),
         "importlib.import_module(name)\n",
