@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import islice
+from itertools import islice, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Function = cst.FunctionDef | cst.Lambda
 _MAKERS = ("__init__", "__new__")
+_CLASSES = ("cls", "__class__", None)
+"""What a class is called within itself: `cls(net)`, `self.__class__(net)`, `type(self)(net)`."""
 _Numbered = tuple[int, cst.Call, Run]
 """A call, its place among those of its file, and what it runs."""
 
@@ -120,6 +122,8 @@ class Callers:
         aliases = {alias for where in referring for alias in self._aliases(where, function, names)}
         known = names | {alias for alias in aliases if alias is not None}
         run_by = frozenset(known | ({None} if None in aliases else set()))
+        if owner is not None and isinstance(function, cst.FunctionDef) and function.name.value in _MAKERS:
+            run_by |= {*_CLASSES}
         heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
         for where in dict.fromkeys([*self._program.calling(known, through_super), *referring, *heirs]):
             for _, call, run in self._calls_of(where, run_by, function):
@@ -220,8 +224,10 @@ class Callers:
 
     def calls_of_class(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
         """Where objects of a class are made."""
-        for where in self._program.calling({owner.name.value}, through_super=False):
-            for _, call, run in self._calls(where).get(owner.name.value, ()):
+        named = [(where, owner.name.value) for where in self._program.calling({owner.name.value}, through_super=False)]
+        within = dict.fromkeys(where for where, _ in self._values.objects.family(tree, owner))
+        for where, name in [*named, *product(within, _CLASSES)]:
+            for _, call, run in self._calls(where).get(name, ()):
                 if any(origin.node is owner for origin in self._values.origins(where, run.target)):
                     yield where, call
 

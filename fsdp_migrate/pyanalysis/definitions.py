@@ -19,6 +19,10 @@ def is_context_manager(function: cst.FunctionDef) -> bool:
     return bool(_decorators(function) & {"asynccontextmanager", "contextmanager"})
 
 
+def is_class_method(function: cst.FunctionDef | cst.Lambda) -> bool:
+    return isinstance(function, cst.FunctionDef) and "classmethod" in _decorators(function)
+
+
 def is_static(function: cst.FunctionDef) -> bool:
     return "staticmethod" in _decorators(function)
 
@@ -27,11 +31,15 @@ def _decorators(function: cst.FunctionDef) -> set[str | None]:
     return {last_name(decorator.decorator) for decorator in function.decorators}
 
 
-def overrides(relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:
+def overrides(tree: Tree, relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:
     """Whether a subclass has its own version of the method, so that its objects never run the one of `owner`."""
-    if method.name.value == "__init__" or not any(node is method for node in owner.body.body):
+    name = method.name.value
+    if name == "__init__" or not any(node is method for node in owner.body.body):
         return False
-    return any(isinstance(n, cst.FunctionDef) and n.name.value == method.name.value for n in relative.body.body)
+    own = [node for node in relative.body.body if isinstance(node, cst.FunctionDef) and node.name.value == name]
+    inside = (node for each in own for node in tree.inside(each) if isinstance(node, cst.Attribute))
+    named = (node.value for node in inside if node.attr.value == name)
+    return bool(own) and not any(is_super(value) or last_name(value) == owner.name.value for value in named)
 
 
 def returns(tree: Tree, function: cst.FunctionDef) -> list[cst.BaseExpression]:

@@ -185,7 +185,8 @@ class Objects:
     def _classes_made(self, tree: Tree, node: cst.CSTNode) -> list[Class]:
         if not isinstance(node, cst.Call):
             return []
-        made = self._values.origins(tree, node.func)
+        is_bare = last_name(node.func) == "__new__" and node.args  # `cls.__new__(cls)`
+        made = self._values.origins(tree, node.args[0].value if is_bare else node.func)
         return [(origin.tree, origin.node) for origin in made if isinstance(origin.node, cst.ClassDef)]
 
     def _class_around(self, tree: Tree, receiver: cst.BaseExpression) -> cst.ClassDef | None:
@@ -305,7 +306,7 @@ class Objects:
         """Whether objects for which the store runs never run the method of the use."""
         (_, owner), (where, relative) = seen.classes[0], other.classes[0]
         is_heir = any(base is owner for _, base in self.bases(where, relative))
-        return is_heir and overrides(relative, owner, method)
+        return is_heir and overrides(where, relative, owner, method)
 
     def _names(self, store: AttributeStore) -> set[str] | None:
         """The names that a store can be for; None: any."""

@@ -11,7 +11,16 @@ import libcst as cst
 from .annotations import annotated_classes
 from .callers import Function
 from .containers import Part, constant
-from .definitions import is_context_manager, is_generator, is_super, returns, yields
+from .definitions import (
+    class_of,
+    first_parameter,
+    is_class_method,
+    is_context_manager,
+    is_generator,
+    is_super,
+    returns,
+    yields,
+)
 from .flow import comprehension
 from .origin import Origin
 from .scopes import ANY, EACH, REST, Binding, Binds, Path
@@ -223,7 +232,13 @@ class Ways:
             yield from self._named(tree, call.func.value, constant(values[0]), call)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "enter_context" and values:
             yield from self._entered(tree, values[0])
+        elif isinstance(call.func, cst.Name) and call.func.value == "type" and len(values) == 1:
+            yield from self._classes(tree, values[0])
         yield Origin(tree, call)
+
+    def _classes(self, tree: Tree, expression: cst.BaseExpression) -> Iterator[Origin]:
+        """`type(self)`."""
+        yield from (Origin(*owner) for owner in self._values.objects.seen(tree, expression).classes)
 
     def _named(self, tree: Tree, owner: cst.BaseExpression, name: object, call: cst.Call) -> Iterator[Origin]:
         """An attribute that a call takes by its name."""
@@ -238,6 +253,9 @@ class Ways:
         if parameter in (function.params.star_arg, function.params.star_kwarg):
             yield Origin(tree, parameter, f"`{parameter.name.value}` takes what no other parameter does")
             return
+        owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
+        if owner is not None and is_class_method(function) and parameter.name.value == first_parameter(function):
+            yield Origin(tree, owner)  # or an heir, where one is seen to be passed
         passed, decisive = self._values.solver.both(
             lambda: list(self._values.callers.passed(tree, function, parameter))
         )
@@ -270,6 +288,9 @@ class Ways:
             yield Origin(tree, None, "a module")
             return
         name = expression.attr.value
+        if name == "__class__":
+            yield from self._classes(tree, expression.value)
+            return
         if is_super(expression.value):
             parent = cst.ensure_type(expression.value, cst.Call)
             found, decisive = self._values.solver.both(lambda: self._values.objects.parent_method(tree, parent, name))

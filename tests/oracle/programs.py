@@ -486,6 +486,72 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "nets_N = []\nasyncio.run(put_N(nets_N, $))",
         "nets_N[0]",
     ),
+    "class of self": (
+        (
+            "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n\n"
+            "    def other(self, net):\n        return type(self)(net)"
+        ),
+        "model_N = Box_N().other($).net",
+        "model_N",
+    ),
+    "__class__ of self": (
+        (
+            "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n\n"
+            "    def other(self, net):\n        return self.__class__(net)"
+        ),
+        "model_N = Box_N().other($).net",
+        "model_N",
+    ),
+    "class that makes itself": (
+        (
+            "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n\n    @classmethod\n"
+            "    def make(cls, net):\n        return cls(net)"
+        ),
+        "model_N = Box_N.make($).net",
+        "model_N",
+    ),
+    "object without __init__": (
+        (
+            "class Box_N:\n    @classmethod\n    def make(cls, net):\n        self = cls.__new__(cls)\n"
+            "        self.net = net\n        return self"
+        ),
+        "model_N = Box_N.make($).net",
+        "model_N",
+    ),
+    "heir made by cls": (
+        (
+            "class Box_N:\n    @classmethod\n    def make(cls, net):\n        return cls(net)\n\n\n"
+            "class Heir_N(Box_N):\n    def __init__(self, net=None):\n        self.net = net"
+        ),
+        "model_N = Heir_N.make($).net",
+        "model_N",
+    ),
+    "dataclass made by cls": (
+        (
+            "@dataclasses.dataclass\nclass State_N:\n    net: object\n\n    @classmethod\n"
+            "    def make(cls, net):\n        return cls(net)"
+        ),
+        "state_N = State_N.make($)",
+        "state_N.net",
+    ),
+    "super chain": (
+        (
+            "class A_N:\n    def get(self):\n        return self.net\n\n\nclass B_N(A_N):\n    def get(self):\n"
+            "        return super().get()\n\n\nclass C_N(B_N):\n    def __init__(self, net):\n"
+            "        self.net = net\n\n    def get(self):\n        net = super().get()\n        return net"
+        ),
+        "model_N = C_N($).get()",
+        "model_N",
+    ),
+    "base's method": (
+        (
+            "class Base_N:\n    def get(self):\n        return self.net\n\n\nclass Heir_N(Base_N):\n"
+            "    def __init__(self, net):\n        self.net = net\n\n    def get(self):\n"
+            "        return Base_N.get(self)"
+        ),
+        "model_N = Heir_N($).get()",
+        "model_N",
+    ),
 }
 for _name, (_top, _lines, _expression) in _SIMPLE.items():
     _simple(_name, _top, _lines, _expression)
