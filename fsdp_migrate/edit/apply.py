@@ -144,11 +144,14 @@ def _blank_lines(before: str, behind: str) -> int:
     below = _BLANK_BEHIND.match(behind)
     assert above is not None
     assert below is not None
-    if before.endswith((":\n", ":\r\n")):  # a block does not start with a gap
+    is_docstring = before.rstrip().endswith(('"""', "'''")) and _DOCSTRING.search(before)
+    if before.endswith((":\n", ":\r\n")) or is_docstring:  # a block does not start with a gap
         return len(below.group())
     lines = below.group().splitlines(keepends=True)
     return sum(map(len, lines[: len(above.group().splitlines())]))
 
 
 _BLANK_BEFORE = re.compile(r"(?:(?<=\n)[ \t]*\r?\n)*\Z")
+_DOCSTRING = re.compile(r":\r?\n[ \t]*[rR]?(\"{3}|'{3})(?:(?!\1)[\s\S])*\1[ \t]*\r?\n\Z")
+"""One with a statement right below it."""
 _BLANK_BEHIND = re.compile(r"(?:[ \t]*\r?\n)*")

@@ -6,7 +6,7 @@ import io
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from .apply import Overlap, Rendered, apply
 from .check import faults
 from .imports import Tidied, tidy
 from .in_file import is_annotated, own_text
+from .quotes import in_quotes_of
 from .search_path import SearchPath
 
 _HINT = "nothing of this program was written; this is a fault of fsdp-migrate, please report it with the file"
@@ -107,6 +108,7 @@ def _of_group(
     texts = program.texts
     wanted = {path: pending[path] for path in group if path in pending}
     touched = {path: each for path, each in wanted.items() if each.edits or PACKAGE in texts[path]}
+    touched = {path: _in_its_quotes(program, path, each) for path, each in touched.items()}
     tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
     for path, result in tidied.items():
         for name, message in result.misfits():
@@ -145,6 +147,12 @@ def _of_group(
 
 def _asks_for_support(wanted: Pending | None) -> bool:
     return wanted is not None and any(item.module == SUPPORT for item in wanted.imports)
+
+
+def _in_its_quotes(program: Program, path: Path, wanted: Pending) -> Pending:
+    tree = program.tree(path)
+    assert tree is not None
+    return replace(wanted, edits={in_quotes_of(tree, edit): rule for edit, rule in wanted.edits.items()})
 
 
 def _tidied(program: Program, path: Path, wanted: Pending) -> Tidied:

@@ -15,6 +15,7 @@ from .. import support
 from ..pyanalysis.scopes import Binds
 from ..pyanalysis.tree import Tree
 from .imports import Tidied, is_bound, is_vocabulary
+from .quotes import are_single, in_single_quotes
 
 _LINES = 40
 """More than these are better kept in a file of their own."""
@@ -72,6 +73,7 @@ def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
     user = _first_user(tree, names)
     if user is None:
         return None
+    body = in_single_quotes(body) if are_single(tree) else body
     indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
     text = (indented + "\n\n\n").replace("\n", tree.newline)
     at = _start(tree, _below_definitions(tree, user))

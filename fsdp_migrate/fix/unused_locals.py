@@ -1,5 +1,7 @@
-"""`mp = MixedPrecision(...)` of a function goes when the edits took its last use; of `state = torch.load(path)`, whose
-call does more, the name alone.
+"""`mp = MixedPrecision(...)` of a function goes when the edits took its last use, so does `state = torch.load(path)`;
+of `state = ask(path)`, whose call may do more, the name alone.
+
+At the top of a file only settings of FSDP1 go, which no other program of the tree can want any more.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from .collect import Collected, is_left
 _READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
 _LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance", "len", "str", "type"})
-_MAKES_A_VALUE = frozenset({"dict", "list", "set", "tuple", "frozenset", "functools.partial"})
+_MAKES_A_VALUE = frozenset({"dict", "list", "set", "tuple", "frozenset", "functools.partial", "torch.load"})
+"""`torch.load` reads a file: nobody reads one for nothing."""
 _PLAIN = (
     cst.Name,
     cst.Integer,
@@ -51,21 +54,24 @@ def unused_locals(file: Context, made: Collected) -> Iterator[Fix]:
         if not lost:
             return
         tried.update(lost)
-        bound = {(function, name): _statements(file, function, name, rendered) for function, name in lost}
-        bound = {each: gone for each, gone in bound.items() if gone and _path(file, each[0])}
+        bound = {(scope, name): _statements(file, scope, name, rendered) for scope, name in lost}
+        bound = {each: gone for each, gone in bound.items() if gone}
         if not bound:
             continue
         try:
             tree = Tree(file.path, rendered.text)
         except cst.ParserSyntaxError:  # it is reported when the files are written
             return
-        for (function, name), gone in bound.items():
-            if gone and not _is_read(tree, _path(file, function), name):
+        for (scope, name), gone in bound.items():
+            if gone and not _is_read(tree, _path(file, scope), name):
                 yield Fix(edits=_removals(file, gone))
 
 
-def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[tuple[cst.FunctionDef, str]]:
-    """The names in functions that are read in a place which is gone."""
+_Scope = cst.FunctionDef | cst.Module
+
+
+def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[tuple[_Scope, str]]:
+    """The names that are read in a place which is gone, with the function that binds them, or the file."""
     edits = sorted((edit.start, edit.end) for edit in made.wanted[file.path].edits if edit.start < edit.end)
     if not edits:
         return
@@ -79,16 +85,21 @@ def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[t
             following = next(starts, None)
         if end <= furthest and _is_read_at(file, name) and not is_left(file, name, rendered):
             function = file.scope(name)
-            if isinstance(function, cst.FunctionDef):
+            if isinstance(function, cst.FunctionDef) and file.is_local(name.value, name):
                 yield function, name.value
+            elif not file.is_read_elsewhere(name.value) and not _is_said(file, name.value):
+                yield file.top, name.value
 
 
-def _statements(
-    file: Context, function: cst.FunctionDef, name: str, rendered: Rendered
-) -> list[cst.SimpleStatementLine] | None:
-    """All that bind a variable of a function; None where one of them does more, or the variable is read otherwise."""
+def _is_said(file: Context, name: str) -> bool:
+    """Whether it is in `__all__`, or asked for by a text."""
+    return any(text.raw_value == name for text in file.nodes(cst.SimpleString))
+
+
+def _statements(file: Context, scope: _Scope, name: str, rendered: Rendered) -> list[cst.SimpleStatementLine] | None:
+    """All that bind a variable; None where one of them does more, or the variable is read otherwise."""
     found: list[cst.SimpleStatementLine] = []
-    for node in file.inside(function):
+    for node in file.inside(scope):
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in _READS_LOCALS:
             return None
         if not isinstance(node, cst.Name) or node.value != name or _is_label(file, node):
@@ -98,7 +109,9 @@ def _statements(
                 return None
             continue
         statement = _binding(file, node)
-        if statement is None or file.scope(node) is not function:
+        if statement is None or file.scope(node) is not scope:
+            return None
+        if scope is file.top and not _is_setting(file, _value(statement)):
             return None
         found.append(statement)
     return [statement for statement in found if is_left(file, _target(statement), rendered)]
@@ -150,11 +163,17 @@ def _makes(file: Context, node: cst.CSTNode) -> bool:
     if isinstance(node.func, cst.Name) and node.func.value in _MAKES_A_VALUE:
         return True
     made = file.dotted(node.func) or ""
-    return made in _MAKES_A_VALUE or (
-        made.startswith("torch.distributed.fsdp.") and made.rpartition(".")[2] in _SETTINGS
-    )
+    return made in _MAKES_A_VALUE or (made.startswith(_FSDP) and made.rpartition(".")[2] in _SETTINGS)
 
 
+def _is_setting(file: Context, value: cst.BaseExpression | None) -> bool:
+    """`MixedPrecision(...)`, `StateDictType.FULL_STATE_DICT`."""
+    named = value.func if isinstance(value, cst.Call) else value
+    made = file.dotted(named) if isinstance(named, (cst.Name, cst.Attribute)) else None
+    return made is not None and made.startswith(_FSDP) and not _SETTINGS.isdisjoint(made.split("."))
+
+
+_FSDP = "torch.distributed.fsdp."
 _SETTINGS = frozenset(
     {
         "BackwardPrefetch",
@@ -166,6 +185,7 @@ _SETTINGS = frozenset(
         "ShardedOptimStateDictConfig",
         "ShardedStateDictConfig",
         "ShardingStrategy",
+        "StateDictType",
     }
 )
 
@@ -231,14 +251,15 @@ def _is_read_at(file: Context, name: cst.Name) -> bool:
     return not _is_label(file, name)
 
 
-def _path(file: Context, function: cst.FunctionDef) -> tuple[str, ...]:
-    """`("Trainer", "save")`."""
-    outer = [node for node in file.ancestors(function) if isinstance(node, (cst.FunctionDef, cst.ClassDef))]
-    return tuple(node.name.value for node in (*reversed(outer), function))
+def _path(file: Context, scope: _Scope) -> tuple[str, ...]:
+    """`("Trainer", "save")`; nothing for the file."""
+    around = [] if isinstance(scope, cst.Module) else [scope, *file.ancestors(scope)]
+    named = [node.name.value for node in around if isinstance(node, (cst.FunctionDef, cst.ClassDef))]
+    return tuple(reversed(named))
 
 
 def _is_read(tree: Tree, path: tuple[str, ...], name: str) -> bool:
-    """Whether the new text of a function reads a name."""
+    """Whether the new text of a function, or of the file, reads a name."""
     for node in tree.names(name):
         outer = [each for each in tree.ancestors(node) if isinstance(each, (cst.FunctionDef, cst.ClassDef))]
         parent = tree.parents.get(node)

@@ -878,3 +878,13 @@ def test_the_former_name_of_an_argument_is_told() -> None:
     (found,) = result.findings
     assert found.level is Level.MANUAL
     assert found.hint == "fsdp_auto_wrap_policy has been auto_wrap_policy since torch 1.12"
+
+
+def test_no_gap_below_a_docstring_where_a_statement_went() -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
+    body = "    full = ShardingStrategy.FULL_SHARD\n\n    print(net)\n    return FSDP(net, sharding_strategy=full)\n"
+    for doc in ('"""Shards."""', '"""Shards.\n\n    All: of it.\n    """'):
+        text = rewrite(f"{head}def shard(net):\n    {doc}\n{body}").text
+        assert text.endswith(f"def shard(net):\n    {doc}\n    print(net)\n    return fully_shard(net)\n")
+        kept = rewrite(f"{head}def shard(net):\n    text = {doc}\n{body}").text
+        assert kept.endswith(f"    text = {doc}\n\n    print(net)\n    return fully_shard(net)\n")

@@ -962,3 +962,34 @@ def test_local_optimizer_of_a_helper(options: Options, after: str) -> None:
         """
     )
     assert f"    {after}\n" in rewrite(text, options).text
+
+
+SCRIPT = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+
+KEPT = 3
+kind = StateDictType.FULL_STATE_DICT
+config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+
+
+def save(model, path):
+    with FSDP.state_dict_type(model, kind, config):
+        torch.save(model.state_dict(), path)
+
+
+save(FSDP(torch.nn.Linear(2, 2)), KEPT)
+"""
+
+
+def test_settings_at_the_top_of_a_file_go_with_their_last_use() -> None:
+    text = rewrite(SCRIPT).text
+    assert "kind =" not in text
+    assert "config =" not in text
+    assert "\nKEPT = 3\n" in text
+
+
+@pytest.mark.parametrize("read", ["print(kind)", "__all__ = ['kind']", "def again():\n    return kind"])
+def test_settings_at_the_top_of_a_file_stay_where_something_reads_them(read: str) -> None:
+    assert "\nkind = StateDictType.FULL_STATE_DICT\n" in rewrite(f"{SCRIPT}\n\n{read}\n").text

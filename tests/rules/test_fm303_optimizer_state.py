@@ -508,7 +508,9 @@ def test_result_that_nothing_uses() -> None:
         "    full = torch.load(saved)\n    sharded = FSDP.scatter_full_optim_state_dict(full, model)\n    print(rank)\n"
     )
     result = rewrite(HEAD + text)
-    assert result.text.endswith("    fully_shard(net)\n    torch.load(saved)\n    print(rank)\n")
+    assert result.text.endswith("    fully_shard(net)\n    print(rank)\n")
+    asks = rewrite(HEAD + text.replace("torch.load(", "ask("))
+    assert asks.text.endswith("    fully_shard(net)\n    ask(saved)\n    print(rank)\n")
     assert result.support == set()
     (found,) = [f for f in result.findings if f.level is Level.REVIEW]
     assert "never loaded" in found.message

@@ -1,0 +1,67 @@
+"""What is written goes into a file of single quotes in single quotes."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Edit
+from codemods.template import pieces
+
+from ..pyanalysis.tree import Tree
+
+_EVIDENCE = 6
+"""Fewer literals show no habit."""
+
+
+def in_quotes_of(tree: Tree, edit: Edit) -> Edit:
+    """The edit as the file would have it. Inside of an f-string, whose quotes its literals cannot be in, it stays."""
+    if '"' not in edit.text or not are_single(tree) or _is_in_f_string(tree, edit):
+        return edit
+    return Edit(edit.start, edit.end, in_single_quotes(edit.text))
+
+
+def are_single(tree: Tree) -> bool:
+    """Whether single quotes are the habit of a file."""
+    found = Counter(literal.quote for literal in tree.nodes(cst.SimpleString))
+    return found["'"] >= _EVIDENCE and found["'"] > 3 * found['"']
+
+
+def in_single_quotes(template: str) -> str:
+    """A piece of code, whole or not, with its plain literals in single quotes; holes stay."""
+    parts = list(pieces(template))
+    code = "".join(part if isinstance(part, str) else _HOLE for part in parts)
+    lines = code.splitlines(keepends=True)
+    for row, start, end in _plain_literals(code):
+        line = lines[row]
+        lines[row] = f"{line[:start]}'{line[start + 1 : end - 1]}'{line[end:]}"
+    texts = "".join(lines).split(_HOLE)
+    holes = [part.text for part in parts if not isinstance(part, str)]
+    return "".join(text + hole for text, hole in zip(texts, [*holes, ""], strict=True))
+
+
+_HOLE = "__hole_in_a_template__"
+
+
+def _plain_literals(code: str) -> Iterator[tuple[int, int, int]]:
+    """The row, counted from 0, and `[start, end)` in it, of each literal that means the same in other quotes."""
+    in_f_string = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(f"(\n{code}").readline):  # in brackets no indentation counts
+            name = tokenize.tok_name[token.type]
+            in_f_string += (name == "FSTRING_START") - (name == "FSTRING_END")
+            text = token.string
+            is_one = name == "STRING" and not in_f_string and text[0] == '"' and not text.startswith('"""')
+            if is_one and not {"'", "\\"} & set(text) and _HOLE not in text:
+                yield token.start[0] - 2, token.start[1], token.end[1]
+    except (tokenize.TokenError, SyntaxError):
+        return  # the bracket is never closed
+
+
+def _is_in_f_string(tree: Tree, edit: Edit) -> bool:
+    spans = (tree.span(node) for node in tree.nodes(cst.FormattedString))
+    return any(start <= edit.start and edit.end <= end for start, end in spans)
