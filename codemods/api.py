@@ -195,6 +195,9 @@ class Wrapping(Protocol):
     def calls(self, path: Path) -> Sequence[tuple[Context, cst.Call]]:
         """The constructor calls of the scripts that load this file, and what makes them."""
 
+    def runs_with(self, path: Path, other: Path) -> bool:
+        """Whether a script loads both files."""
+
     @property
     def is_in_sight(self) -> bool:
         """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""

@@ -6,6 +6,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.plan import Plan
+from codemods.reading.cpu_backend import reaches_cpu
 from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
 STALE = (
@@ -27,12 +28,19 @@ def clipper(call: cst.Call, first: int, model: cst.BaseExpression, ctx: Context,
     It fails for plain gradients beside sharded ones, for offloaded ones, and for an infinity norm of an empty shard.
     `first` is the position of the maximal norm.
     """
-    is_plain, is_offloaded = has_plain_norm(call, first, ctx), may_offload_parameters(ctx, model, plan)
+    is_plain, is_offloaded = has_plain_norm(call, first, ctx), _is_clipped_by_device(ctx, model, plan)
     if may_ignore_parameters(ctx, model, plan):
         return "clip_mixed_grad_norm_" if is_plain and not is_offloaded else "clip_any_grad_norm_"
     if not is_plain:
         return "clip_grad_norm_"
     return "clip_offloaded_grad_norm_" if is_offloaded else ""
+
+
+def _is_clipped_by_device(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:
+    """Whether gradients may be offloaded whose process group is not seen to take them."""
+    if not may_offload_parameters(ctx, model, plan):
+        return False
+    return not (reaches_cpu(ctx) and all(plan.is_native(call) for _, call in ctx.wrapping.calls(ctx.path)))
 
 
 def any_clipper(model: cst.BaseExpression, ctx: Context, plan: Plan) -> str:

@@ -86,6 +86,9 @@ class WrapFacts:
         running = self._running(path)
         return [(site.file, site.call) for site in self.sites if site.file.path in running]
 
+    def runs_with(self, path: Path, other: Path) -> bool:
+        return other in self._running(path)
+
     @cached_property
     def is_in_sight(self) -> bool:
         return self._program.mentions("enable_wrap") and all(

@@ -264,6 +264,60 @@ def test_gradients_kept_on_the_cpu(value: str, support: bool) -> None:
     assert ("clip_offloaded_grad_norm_" in rewrite(head + "    model.clip_grad_norm_(1.0)\n").support) == support
 
 
+GROUPS = [
+    ('dist.init_process_group("nccl")', 'dist.init_process_group("cpu:gloo,cuda:nccl")'),
+    ("dist.init_process_group(backend='nccl')", "dist.init_process_group(backend='cpu:gloo,cuda:nccl')"),
+    (
+        'dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
+        'dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")',
+    ),
+    ("dist.init_process_group()", "dist.init_process_group()"),
+    ('dist.init_process_group("gloo")', 'dist.init_process_group("gloo")'),
+]
+OUT_OF_SIGHT = [
+    "dist.init_process_group(args.backend)",
+    "dist.init_process_group(*args)",
+    'dist.init_process_group("nccl", device_id=args.device)',
+    'dist.init_process_group("nccl")\n    print(dist.get_backend())',
+    'dist.init_process_group("nccl")\n    group = dist.new_group(args.ranks, backend="nccl")',
+    "args.start()",
+]
+
+
+def offloading(start: str) -> str:
+    head = HEAD.replace("import torch\n", "import torch\nimport torch.distributed as dist\n", 1)
+    head = head.replace("    model =", f"    {start}\n    model =").replace("as FSDP", "as FSDP, CPUOffload")
+    wrap = "FSDP(net, cpu_offload=CPUOffload(args.offload))"
+    return f"{head.replace('FSDP(net)', wrap)}    model.clip_grad_norm_(1.0)\n"
+
+
+@pytest.mark.parametrize(("start", "becomes"), GROUPS)
+def test_groups_that_take_cpu_tensors_clip_offloaded_gradients(start: str, becomes: str) -> None:
+    result = rewrite(offloading(start))
+    assert f"    {becomes}\n" in result.text
+    assert result.text.endswith("    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n")
+    assert not result.support
+
+
+@pytest.mark.parametrize("start", OUT_OF_SIGHT)
+def test_groups_that_may_not_take_cpu_tensors(start: str) -> None:
+    assert rewrite(offloading(start)).support == {"clip_offloaded_grad_norm_"}
+
+
+@pytest.mark.parametrize(("use", "plain"), [("", True), ("    print(backend)\n", False)])
+def test_a_backend_that_is_the_default_of_a_function(use: str, plain: bool) -> None:
+    start = f'def start(backend: str = "nccl"):\n    dist.init_process_group(backend=backend)\n{use}\n\ndef step('
+    result = rewrite(offloading("start()").replace("def step(", start))
+    assert ('backend: str = "cpu:gloo,cuda:nccl"' in result.text) == plain
+    assert ("clip_offloaded_grad_norm_" in result.support) != plain
+
+
+def test_groups_of_a_model_that_stays_on_the_device_stay() -> None:
+    text = offloading('dist.init_process_group("nccl")')
+    for other in (text.replace("(args.offload)", "(False)"), text.replace("clip_grad_norm_", "train")):
+        assert 'init_process_group("nccl")' in rewrite(other).text
+
+
 # A forward in between
 
 FORWARDS = [

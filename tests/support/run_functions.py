@@ -283,12 +283,19 @@ def clipping_by_every_norm() -> None:
         clip_both(norm_type, clip=support.clip_any_grad_norm_)
 
 
+def clip_by_torch(parameters: Any, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    norm: Any = torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+    return norm.full_tensor()
+
+
 @check()
 def clipping_offloaded_gradients() -> None:
     for norm_type in (1, 2, 2.5):
         # FSDP1 pins what it offloads, for which there has to be an accelerator: its norm is the same without.
         offloaded = {"cpu_offload": lambda v: v.CPUOffload(offload_params=v is FSDP2)}
         clip_both(norm_type, clip=support.clip_offloaded_grad_norm_, **offloaded)
+        clip_both(norm_type, clip=clip_by_torch, **offloaded)  # where the group takes CPU tensors
+    clip_both(2, ignored="out", clip=support.clip_mixed_grad_norm_, **offloaded)
 
 
 @check()
@@ -335,6 +342,7 @@ def clipping_with_replicas() -> None:
             strategy = {"sharding_strategy": lambda v: v.ShardingStrategy.HYBRID_SHARD, "device_mesh": mesh}
             clip_both(norm_type, clip=clip, **strategy)
     clip_both(2, clip=support.clip_offloaded_grad_norm_, **strategy)
+    clip_both(2, clip=clip_by_torch, **strategy, cpu_offload=lambda v: v.CPUOffload(offload_params=v is FSDP2))
 
 
 # Around the wrap

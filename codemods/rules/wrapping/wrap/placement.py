@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
+from codemods.reading.cpu_backend import backend_edits
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
@@ -28,7 +29,7 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
     node = origins[0].node
     is_seen = isinstance(node, cst.Call) and origins[0].file.fsdp1(node.func) == "CPUOffload"
     if _offload_in_place(value, draft):
-        draft.notes.append(_ON_THE_CPU)
+        _compute_on_cpu(draft)
         return
     if isinstance(value, (cst.Name, cst.Attribute)) and (len(origins) != 1 or not is_seen):
         draft.keeps.update(origin.node for origin in origins if origin.node is not None and not origin.is_none)
@@ -48,7 +49,7 @@ def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
         draft.common_kwargs["offload_policy"] = f"{offloaded}() if {draft.file.quote(flag)} else {kept}()"
     else:
         raise NotStatic("cpu_offload is only known at run time")
-    draft.notes.append(_ON_THE_CPU)
+    _compute_on_cpu(draft)
 
 
 def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
@@ -118,11 +119,18 @@ def _flag(ctx: Context, node: cst.BaseExpression) -> str | None:
     return "True" if is_name(flag, "True") else ctx.quote(flag)
 
 
-_ON_THE_CPU = Note(
-    "cpu_offload: whole parameters, and norms that the program computes itself, are computed on CPU tensors",
-    "where it gathers state dicts or such norms, give the process group a CPU backend: "
-    'init_process_group("cpu:gloo,cuda:nccl")',
-)
+_ON_THE_CPU = "cpu_offload: whole parameters, and norms that the program computes itself, are computed on CPU tensors"
+
+
+def _compute_on_cpu(draft: Draft) -> None:
+    """Norms and whole values of offloaded parameters need groups that take CPU tensors; FSDP1 moved them first."""
+    edits = backend_edits(draft.file)
+    if edits is None or not draft.file.mentions("clip_grad_norm_", "get_total_norm"):
+        hint = "where it gathers state dicts or such norms, give the process group a CPU backend: init_process_group("
+        draft.notes.append(Note(_ON_THE_CPU, f'{hint}"cpu:gloo,cuda:nccl")'))
+    elif edits:
+        draft.edits += edits
+        draft.notes.append(Note(f"{_ON_THE_CPU}, for which the process group gets gloo beside NCCL"))
 
 
 def offload_of_entry(value: Entry, draft: Draft) -> None:
@@ -131,7 +139,7 @@ def offload_of_entry(value: Entry, draft: Draft) -> None:
         return
     if _stored_in_place(value, draft):
         draft.common_kwargs["offload_policy"] = value.text
-        draft.notes.append(_ON_THE_CPU)
+        _compute_on_cpu(draft)
         return
     name = draft.fresh("cpu_offload", "fsdp_cpu_offload")
     draft.before.append(f"{name} = {value.text}")
@@ -150,7 +158,7 @@ def offload_at_run_time(text: str, draft: Draft) -> None:
     name = draft.fresh("offload_policy", "fsdp_offload_policy")
     draft.before.append(f"{name} = {offloaded}() if {text} and {text}.offload_params else {kept}()")
     draft.common_kwargs["offload_policy"] = name
-    draft.notes.append(_ON_THE_CPU)
+    _compute_on_cpu(draft)
 
 
 def switch_offload(value: Switch, draft: Draft) -> None:
@@ -164,13 +172,13 @@ def switch_offload(value: Switch, draft: Draft) -> None:
         if isinstance(part, cst.BaseExpression):
             translate_offload(part, own)
         draft.imports |= own.imports
-        draft.notes += [note for note in own.notes if note not in draft.notes]
         texts.append(own.common_kwargs.get("offload_policy", ""))
     if texts == ["", ""]:
         return
     none = f"{draft.imported(PACKAGE, 'OffloadPolicy')}()" if "" in texts else ""
     yes, no = (text or none for text in texts)
     draft.common_kwargs["offload_policy"] = f"{yes} if {condition(value, draft)} else {no}"
+    _compute_on_cpu(draft)
 
 
 def condition(value: Switch, draft: Draft) -> str:
