@@ -67,6 +67,7 @@ class Objects:
         self._program = values.program
         self._bases: dict[cst.ClassDef, list[Class]] = {}
         self._families: dict[cst.ClassDef, list[Class]] = {}
+        self._beside: dict[cst.ClassDef, list[Class]] = {}
         self._stores: dict[Tree, Mapping[str | None, list[AttributeStore]]] = {}
         self._seen: dict[tuple[cst.BaseExpression, int], tuple[tuple[Fact, ...], Seen]] = {}
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
@@ -84,8 +85,8 @@ class Objects:
         seen = self.seen(tree, owner)
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
-            for heir_tree, heir in self.heirs(where, klass) if seen.is_self else ():
-                yield from ((made, True) for made in self._defined(heir_tree, heir, name))
+            for other_tree, other in (*self.heirs(where, klass), *self.beside(where, klass)) if seen.is_self else ():
+                yield from ((made, True) for made in self._defined(other_tree, other, name))
             for part, is_given in self._fields(where, klass, name, seen):
                 is_container = _is_container(part.node)  # one object for all, that stores go into
                 if is_container or is_given or self._holds_model(part):
@@ -155,8 +156,8 @@ class Objects:
         if parent.args and not (around is not None and last_name(parent.args[0].value) == around.name.value):
             made = self._values.origins(tree, parent.args[0].value)
             owners = [(origin.tree, origin.node) for origin in made if isinstance(origin.node, cst.ClassDef)]
-        bases = (base for owner in owners for base in self.bases(*owner))
-        return next(filter(None, (self.methods(*base, name) for base in bases)), [])
+        above = (base for owner in owners for base in (*self.bases(*owner), *self.beside(*owner)))
+        return next(filter(None, (self.methods(*base, name) for base in above)), [])
 
     def stored_through(self, tree: Tree, setter: cst.FunctionDef) -> Iterator[Part]:
         """What assignments to a property pass to its setter."""
@@ -271,7 +272,7 @@ class Objects:
         return self._setting[key]
 
     def _find_candidates(self, seen: Seen, name: str) -> Iterator[AttributeStore]:
-        trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
+        trees = [where for klass in seen.classes for where, _ in (*self.family(*klass), *self.beside(*klass))]
         trees += self._program.setting(name)
         trees += self._program.mentioning("setattr", "__setattr__", "__dict__", "vars")
         if seen.is_unknown:
@@ -331,7 +332,9 @@ class Objects:
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
         others = {owner for _, owner in other.classes}
-        return bool(others) and any(mine in others for klass in seen.classes for _, mine in self.family(*klass))
+        if not others:
+            return False
+        return any(mine in others for klass in seen.classes for _, mine in (*self.family(*klass), *self.beside(*klass)))
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)
@@ -363,6 +366,20 @@ class Objects:
                         found.append((where, other))
                         names.append(other.name.value)
         return found
+
+    def beside(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
+        """The other classes that its heirs inherit from: `self` of a mixin is an object of those, too."""
+        if owner not in self._beside:
+            found, is_whole = self._values.solver.is_whole(lambda: list(self._find_beside(tree, owner)))
+            if not is_whole:
+                return found
+            self._beside[owner] = found
+        return self._beside[owner]
+
+    def _find_beside(self, tree: Tree, owner: cst.ClassDef) -> Iterator[Class]:
+        known = [klass for _, klass in self.family(tree, owner)]
+        others = (base for heir in self.heirs(tree, owner) for base in self.bases(*heir))
+        yield from (klass for klass in dict.fromkeys(others) if klass[1] not in known)
 
     def bases(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The program's classes that a class inherits from, nearest first."""

@@ -552,6 +552,49 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "model_N = Heir_N($).get()",
         "model_N",
     ),
+    "mixin": (
+        (
+            "class Saves_N:\n    def get(self):\n        return self.net\n\n\nclass Base_N:\n"
+            "    def __init__(self, net):\n        self.net = net\n\n\nclass Trainer_N(Saves_N, Base_N):\n"
+            "    pass"
+        ),
+        "model_N = Trainer_N($).get()",
+        "model_N",
+    ),
+    "cooperative mixins": (
+        (
+            "class A_N:\n    def put(self, net):\n        self.net = net\n\n\nclass B_N:\n"
+            "    def put(self, net):\n        super().put(net)\n\n\nclass C_N(B_N, A_N):\n    pass"
+        ),
+        "c_N = C_N()\nc_N.put($)\nmodel_N = c_N.net",
+        "model_N",
+    ),
+    "method beside a mixin": (
+        (
+            "class Saves_N:\n    def get(self):\n        return self.model()\n\n\nclass Base_N:\n"
+            "    def __init__(self, net):\n        self.net = net\n\n    def model(self):\n"
+            "        return self.net\n\n\nclass Trainer_N(Saves_N, Base_N):\n    pass"
+        ),
+        "model_N = Trainer_N($).get()",
+        "model_N",
+    ),
+    "mixin that stores": (
+        (
+            "class Saves_N:\n    def put(self, net):\n        self.net = net\n\n\nclass Base_N:\n"
+            "    def get(self):\n        return self.net\n\n\nclass Trainer_N(Saves_N, Base_N):\n    pass"
+        ),
+        "t_N = Trainer_N()\nt_N.put($)\nmodel_N = t_N.get()",
+        "model_N",
+    ),
+    "mixin of a base": (
+        (
+            "class Saves_N:\n    def get(self):\n        return self.net\n\n\nclass Mid_N(Saves_N):\n    pass\n"
+            "\n\nclass Base_N:\n    def __init__(self, net):\n        self.net = net\n\n\n"
+            "class Trainer_N(Mid_N, Base_N):\n    pass"
+        ),
+        "model_N = Trainer_N($).get()",
+        "model_N",
+    ),
 }
 for _name, (_top, _lines, _expression) in _SIMPLE.items():
     _simple(_name, _top, _lines, _expression)
