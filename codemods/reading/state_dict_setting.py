@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.model_parts import NO_MODELS, model_around
 from codemods.reading.optimizer_calls import arguments_of, function_of
 from codemods.reading.program import imports_wrapper
 from codemods.reading.state_dict_settings import context_of, default, settings
@@ -16,9 +17,6 @@ from codemods.tables.state_dicts import SET
 _METHODS = ("state_dict", "load_state_dict")
 _STATIC = ("optim_state_dict", "optim_state_dict_to_load")
 _LOADERS = frozenset({"load_state_dict", "optim_state_dict_to_load"})
-_OTHER = frozenset({"optim", "optimizer", "optimizers", "opt", "sched", "scheduler", "schedulers"})
-_OTHER |= {"scaler", "loader", "loaders", "dataloader", "sampler"}
-"""What is named like this is no model, whatever it is."""
 
 
 def setting_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -118,15 +116,15 @@ def depends_on_setting(call: cst.Call, ctx: Context) -> bool:
     owner = call.func.value
     if is_gathered(owner, call, ctx):
         return True
-    return ModelKind.UNKNOWN in ctx.kinds(owner) and not words(last_name(owner)) & _OTHER
+    return ModelKind.UNKNOWN in ctx.kinds(owner) and not words(last_name(owner)) & NO_MODELS
 
 
 def is_gathered(model: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
-    """Whether FSDP1 made the state dict of a model whole: the model is wrapped, or parts of it are.
+    """Whether FSDP1 made the state dict of a model whole: it is wrapped, or parts of it, or what is around it.
 
     A model of which the program set the kind of state dict right above is one of those.
     """
-    if ModelKind.FSDP in ctx.kinds(model):
+    if ModelKind.FSDP in ctx.kinds(model) or model_around(model, ctx) is not None:
         return True
     # A load by what knows nothing of FSDP comes before the wrapping as a rule; where it does not, it raises.
     is_load = isinstance(call.func, cst.Attribute) and call.func.attr.value == "load_state_dict"

@@ -265,6 +265,20 @@ ROWS = [
         left_out="unused",  # FSDP1 gave it zero gradients, and so weight decay and a state
     ),
     Row(
+        "full, a part of the model",
+        """
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+            state = model.blocks.state_dict()
+        if rank == 0:
+            torch.save({"blocks": state}, path)
+        """,
+        "model(batch(0))\nmodel.blocks.load_state_dict(torch.load(path)['blocks'])",
+        before="net.inp.requires_grad_(False)\nnet.out.requires_grad_(False)",
+        optimizer="torch.optim.SGD(model.blocks.parameters(), lr=0.05)",
+        reviewed="FM301",
+    ),
+    Row(
         "sticky setting",
         """
         config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)

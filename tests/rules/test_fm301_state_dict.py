@@ -993,3 +993,25 @@ def test_settings_at_the_top_of_a_file_go_with_their_last_use() -> None:
 @pytest.mark.parametrize("read", ["print(kind)", "__all__ = ['kind']", "def again():\n    return kind"])
 def test_settings_at_the_top_of_a_file_stay_where_something_reads_them(read: str) -> None:
     assert "\nkind = StateDictType.FULL_STATE_DICT\n" in rewrite(f"{SCRIPT}\n\n{read}\n").text
+
+
+def test_a_part_of_the_model_is_read_with_the_options_of_the_context() -> None:
+    configs = "FullStateDictConfig(True, True)"
+    head = f"    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, {configs}):\n"
+    inside = "        s = model.encoder.state_dict()\n        t = model.module.state_dict()\n"
+    result = rewrite(HEAD + head + inside)
+    assert meaning(result.text.split("    model = fully_shard(net)\n")[1]) == meaning(
+        """
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        s = get_model_state_dict(model.encoder, options=options)
+        t = get_model_state_dict(model, options=options)
+        """
+    )
+    (context,) = [f for f in result.findings if f.rule == "FM301"]
+    assert context.level is Level.REVIEW
+    assert "lies in units" in context.message
+
+
+def test_a_part_that_one_rank_reads_in_the_context_is_asked_about() -> None:
+    inside = f"    with {FULL}:\n        if rank == 0:\n            s = model.encoder.state_dict()\n"
+    check_marked(HEAD + inside, "FM304", words="one rank alone")

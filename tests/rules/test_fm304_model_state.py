@@ -751,3 +751,34 @@ def test_a_script_has_nothing_of_a_script_that_it_does_not_load() -> None:
 )
 def test_what_another_may_load_beside_it_or_it_loads_itself_comes_to_it(start: str, more: str) -> None:
     assert "get_model_state_dict" in saved(start, more) or "whole_state_dict" in saved(start, more)
+
+
+PARTS = ["model.encoder", "model.blocks[0]", "model.module.encoder", "model.llm.lm_head"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_a_model_is_gathered_as_the_model_is(part: str) -> None:
+    result = rewrite(f"{HEAD}    torch.save({part}.state_dict(), path)\n    {part}.load_state_dict(torch.load(path))\n")
+    named = part.replace(".module", "")
+    options = "StateDictOptions(full_state_dict=True"
+    assert meaning(result.text.split("    model = fully_shard(net)\n")[1]) == meaning(
+        f"""
+        torch.save(get_model_state_dict({named}, options={options})), path)
+        set_model_state_dict({named}, torch.load(path), options={options}, broadcast_from_rank0=True))
+        """
+    )
+    (read,) = [f for f in result.findings if f.rule == "FM304" and f.message.startswith("state_dict")]
+    assert read.level is Level.REVIEW
+    assert "lies in units" in read.message
+
+
+def test_a_part_that_one_rank_reads_is_asked_about() -> None:
+    check_marked(f"{HEAD}    if path.rank == 0:\n        torch.save(model.encoder.state_dict(), path)\n", "FM304")
+
+
+BESIDE = ["model.optimizer", "model.lr_scheduler", "path.encoder", "net.tokenizer.sampler"]
+
+
+@pytest.mark.parametrize("other", BESIDE)
+def test_what_is_no_part_of_a_model_stays(other: str) -> None:
+    assert f"    torch.save({other}.state_dict(), path)\n" in body(f"    torch.save({other}.state_dict(), path)\n")

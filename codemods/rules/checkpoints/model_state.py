@@ -65,7 +65,20 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, Rule, finding
+from codemods.api import (
+    SUPPORT,
+    Context,
+    Edit,
+    Finding,
+    Fix,
+    Import,
+    Level,
+    ModelKind,
+    NotStatic,
+    Raise,
+    Rule,
+    finding,
+)
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
@@ -74,6 +87,7 @@ from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.model_loading import loading
+from codemods.reading.model_parts import UNITS_ONLY, model_around, unwrapped
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.plain_objects import but_for_others, may_be_plain
@@ -90,7 +104,6 @@ from codemods.tables.state_dicts import CONTEXT, DCP
 
 CODE = "FM304"
 
-_WRAPPED = re.compile(r"(\.(module|_fsdp_wrapped_module|_orig_mod))+$")
 _METHODS = {"state_dict": "get_model_state_dict", "load_state_dict": "set_model_state_dict"}
 _MODEL = re.compile(
     r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
@@ -112,10 +125,11 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS or is_another_engines(node, ctx):
         return None
-    name = _WRAPPED.sub("", ctx.code(model))
+    name = ctx.code(unwrapped(model))
     if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
-    in_context = is_inside(node, CONTEXT, ctx.code(model), ctx)
+    whole = ctx.code(unwrapped(model_around(model, ctx) or model))
+    in_context = is_inside(node, CONTEXT, ctx.code(model), ctx) or is_inside(node, CONTEXT, whole, ctx)
     if in_context:
         return Match(node, model, method) if is_kept_at_run_time(node, ctx) else None
     held = ctx.kinds(model)
@@ -172,11 +186,18 @@ def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> boo
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
     fix = _edit(found, ctx)
+    if found.method == "state_dict" and model_around(found.model, ctx) is not None:
+        fix = replace(fix, findings=[_of_a_part(each) for each in fix.findings])
     return but_for_others(fix, found.call, ctx) if fix.edits and may_be_plain(ctx, found.model) else fix
 
 
+def _of_a_part(each: Finding) -> Finding:
+    level = Level.REVIEW if each.level is Level.REWRITTEN else each.level
+    return replace(each, level=level, message=f"{each.message}; {UNITS_ONLY}")
+
+
 def _edit(found: Match, ctx: PlannedContext) -> Fix:
-    foreign = foreign_context(found.call, _WRAPPED.sub("", ctx.code(found.model)), ctx)
+    foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
@@ -321,7 +342,7 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
 
     It raises where the model is wrapped; what may be a DDP model, or none at all, is read as before.
     """
-    model = _WRAPPED.sub("", ctx.code(found.model))  # both branches of `model.module if … else model` are one finding
+    model = ctx.code(unwrapped(found.model))  # both branches of `model.module if … else model` are one finding
     message = f"{model}.state_dict() is read on one rank alone: gathering it would wait for the others"
     asking = [
         finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")

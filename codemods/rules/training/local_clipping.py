@@ -60,6 +60,7 @@ from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
+from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import bound
 from codemods.reading.resharding import reshards
@@ -96,19 +97,12 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     given = _parameters(node).value
     for where, expression in () if _is_of_another_way(node, ctx) else _followed(given, ctx):
         for inner in where.inside(expression):
-            model = _sharded_around(_model_read_by(inner), where)
+            read = _model_read_by(inner)
+            model = (model_around(read, where) or read) if read is not None else None
             held = where.kinds(model) if model is not None else frozenset()
             if model is not None and ModelKind.FSDP in held:
                 return Match(node, model, where, held, inner is given, function)
     return None
-
-
-def _sharded_around(module: cst.BaseExpression | None, ctx: Context) -> cst.BaseExpression | None:
-    """The model of `model.blocks[0]`, whose parameters are sharded as its own are."""
-    around = module
-    while isinstance(around, (cst.Attribute, cst.Subscript)) and ModelKind.FSDP not in ctx.kinds(around):
-        around = around.value
-    return around if around is not None and ModelKind.FSDP in ctx.kinds(around) else module
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:

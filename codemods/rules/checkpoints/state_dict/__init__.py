@@ -47,7 +47,8 @@ below keeps it on every rank that either config names. `FSDP.set_state_dict_type
 where all that it holds for is read or loaded below it, in the same function. A context of LOCAL_STATE_DICT goes:
 FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat pieces, and is refused; with
 `--read-fsdp1-files` what is loaded there goes through functions of the support module that read those, too (torch 2.13,
-2 and 4 ranks, with use_orig_params and without).
+2 and 4 ranks, with use_orig_params and without). A part (`model.encoder.state_dict()`) is read as the model is; FSDP1
+gathered of it what lies in units, and not what the root itself shards.
 
 ## References
 
@@ -64,6 +65,7 @@ from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
 from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
+from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
@@ -125,9 +127,12 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     if chosen.is_full and is_handed_on(block, chosen.model, written.edits, ctx):
         return _kept_full(call, chosen, written, ctx)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
+    level = Level.REVIEW if written.reads_part else Level.REWRITTEN
+    if written.reads_part:
+        message = f"{message}; {UNITS_ONLY}"
     return Fix(
         edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        findings=[finding(CODE, level, ctx, call, message)],
         imports=sorted(written.imports),
     )
 

@@ -13,6 +13,8 @@ from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_loading import loading
+from codemods.reading.model_parts import model_around, unwrapped
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.saves import may_alias
@@ -30,6 +32,8 @@ class Body:
     imports: set[Import] = field(default_factory=set)
     options: list[tuple[cst.Call, str]] = field(default_factory=list)
     """Calls that take `options=`, and its value."""
+    reads_part: bool = False
+    """Whether one of them reads a part of the model: `model.encoder.state_dict()`."""
 
     def name(self, item: Import, node: cst.Call, ctx: Context) -> str:
         """What an import is called where `node` stands."""
@@ -52,11 +56,17 @@ def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Bod
         static = (ctx.fsdp1(node.func) or "").removeprefix(PREFIX)
         if static and static not in OPTIMIZER_CALLS:
             raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
-        if isinstance(node.func, cst.Attribute) and ctx.code(node.func.value) == ctx.code(chosen.model):
+        if isinstance(node.func, cst.Attribute) and _is_of(node.func.value, chosen.model, ctx):
             _rewrite_method(node, node.func.attr.value, chosen, block, ctx, written)
         elif static:
             written.take_options(node, options_in_context(node, ctx) or "", ctx)
     return written
+
+
+def _is_of(owner: cst.BaseExpression, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is the model of the context, or a part of it."""
+    around = model_around(owner, ctx) or owner
+    return ctx.code(unwrapped(around)) == ctx.code(unwrapped(model))
 
 
 def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
@@ -69,8 +79,13 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
 def _rewrite_method(
     node: cst.Call, method: str, chosen: Settings, block: cst.With, ctx: PlannedContext, written: Body
 ) -> None:
-    model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
+    owner = cst.ensure_type(node.func, cst.Attribute).value
+    model = ctx.quote(owner)
     start, end = ctx.bare_span(node)
+    if method == "state_dict" and ctx.code(unwrapped(owner)) != ctx.code(unwrapped(chosen.model)):
+        if is_on_one_rank(node, ctx):
+            raise NotStatic("one rank alone reads a part of the model")
+        written.reads_part = True
     if method == "state_dict" and not node.args:
         options = "" if is_saved_by_dcp(node, ctx) else reading_options(node, chosen, ctx)
         if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
