@@ -8,6 +8,7 @@ from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.model_parts import NO_MODELS, model_around
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import arguments_of, function_of
 from codemods.reading.program import imports_wrapper
 from codemods.reading.state_dict_settings import context_of, default, settings
@@ -63,6 +64,8 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
             continue
         if function.attr.value == "load_state_dict" and not is_gathered(function.value, read, where):
             continue  # it stays as it is: what is not seen to be wrapped is loaded as a whole, whatever is set
+        if function.attr.value == "state_dict" and is_on_one_rank(read, where):
+            continue  # it raises
         setting = setting_of(read, where)
         if setting is None and not _is_the_same_without(read, where, call, ctx):
             return False

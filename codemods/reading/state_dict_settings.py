@@ -91,7 +91,14 @@ def settings(call: cst.Call, ctx: Context) -> Settings:
     of_model, of_optimizer = (
         _config(arguments.get(name), cls, call, ctx) for name, cls in zip(names, CONFIGS[kind], strict=True)
     )
-    return Settings(model, kind, of_model, of_optimizer, _with_conditions(list(_dead(arguments, ctx)), ctx))
+    # A config whose fields are read off it stays.
+    read = {
+        name
+        for name, config in zip(names, (of_model, of_optimizer), strict=True)
+        if _is_read(name, config, arguments, ctx)
+    }
+    dead = list(_dead({name: value for name, value in arguments.items() if name not in read}, ctx))
+    return Settings(model, kind, of_model, of_optimizer, _with_conditions(dead, ctx))
 
 
 def default(model: cst.BaseExpression) -> Settings:
@@ -145,7 +152,12 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
     if value is None:
         return CONFIG_FIELDS[expected]
     origins = _of_class(value, ctx) or ctx.origins(value)
-    made = [_fields(origin, expected, value, at, ctx) for origin in origins]
+    try:
+        made = [_fields(origin, expected, value, at, ctx) for origin in origins]
+    except NotStatic:
+        if not _is_config(value, origins, expected, ctx):
+            raise
+        return {name: f"{ctx.code(value)}.{name}" for name in CONFIG_FIELDS[expected]}
     if not made:
         raise NotStatic(f"the config is `{ctx.code(value)}`")
     found = dict(made[0])
@@ -158,6 +170,22 @@ def _config(value: cst.BaseExpression | None, expected: str, at: cst.Call, ctx: 
         # Where the condition cannot be asked there, every rank may have what the first one needs.
         found[name] = _choice([(o, fields[name]) for o, fields in zip(origins, made, strict=True)], at, ctx) or "False"
     return found
+
+
+def _is_config(value: cst.BaseExpression, origins: Sequence[Origin], expected: str, ctx: Context) -> bool:
+    """Whether a variable is a config wherever a function reads it: its fields are read off it then."""
+    if not isinstance(value, (cst.Name, cst.Attribute)) or not origins:
+        return False
+    here = [node for node in ctx.inside(ctx.scope(value)) if isinstance(node, cst.AssignTarget)]
+    if sum(ctx.code(target.target) == ctx.code(value) for target in here) > 1:
+        return False
+    made = [(origin.file, origin.node) for origin in origins]
+    return all(isinstance(node, cst.Call) and where.fsdp1(node.func) == expected for where, node in made)
+
+
+def _is_read(name: str, config: Mapping[str, str], arguments: Mapping[str, cst.BaseExpression], ctx: Context) -> bool:
+    given = arguments.get(name)
+    return given is not None and any(text.startswith(f"{ctx.code(given)}.") for text in config.values())
 
 
 def _choice(made: Sequence[tuple[Origin, str]], at: cst.Call, ctx: Context) -> str:

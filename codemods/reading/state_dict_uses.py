@@ -16,6 +16,8 @@ _FILLS = frozenset(
     for name in ("load", "load_state_dict")
 )
 
+_DCP = ("torch.distributed.checkpoint.", "torch.distributed._shard.checkpoint.")
+
 
 def is_described(read: cst.Call, ctx: Context) -> bool:
     """Whether a state dict is only asked for its names, and its tensors for their sizes: by a loop, `keys()`, `len`."""
@@ -66,6 +68,23 @@ def is_filled_in_place(read: cst.Call, ctx: Context) -> bool:
     loads = [call for call in calls if call is not None and ctx.dotted(call.func) in _FILLS]
     back = [call for call in calls if call is not None and ctx.code(call.func) == f"{model}.load_state_dict"]
     return bool(loads) and len(loads) + len(back) == len(calls)
+
+
+def is_for_dcp(state: cst.CSTNode, ctx: Context, model: str) -> bool:
+    """Whether a state dict goes to `torch.distributed.checkpoint` alone, or back into its model: wherever it lies."""
+    value, holder = state, ctx.parent(state)
+    while isinstance(holder, (cst.Dict, cst.DictElement, cst.Subscript)):
+        value, holder = holder, ctx.parent(holder)
+    outer = ctx.parent(holder) if holder is not None else None
+    if isinstance(holder, cst.Attribute) and holder.attr.value in ("get", "pop") and isinstance(outer, cst.Call):
+        return is_for_dcp(outer, ctx, model)
+    if isinstance(holder, cst.Arg) and isinstance(outer, cst.Call):
+        return ctx.code(outer.func) == f"{model}.load_state_dict" or (ctx.dotted(outer.func) or "").startswith(_DCP)
+    if not isinstance(holder, cst.Assign) or holder.value is not value or len(holder.targets) != 1:
+        return False
+    if not isinstance(holder.targets[0].target, cst.Name):
+        return False
+    return all(is_for_dcp(use, ctx, model) for use in ctx.uses(holder))
 
 
 def _given_to(use: cst.CSTNode, ctx: Context) -> cst.Call | None:

@@ -1015,3 +1015,99 @@ def test_a_part_of_the_model_is_read_with_the_options_of_the_context() -> None:
 def test_a_part_that_one_rank_reads_in_the_context_is_asked_about() -> None:
     inside = f"    with {FULL}:\n        if rank == 0:\n            s = model.encoder.state_dict()\n"
     check_marked(HEAD + inside, "FM304", words="one rank alone")
+
+
+CHECKPOINTS = """\
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, ShardedStateDictConfig
+    from torch.distributed.fsdp import StateDictType
+
+
+    class Whole:
+        def __init__(self, on_cpu, first_only):
+            self.config = FullStateDictConfig(offload_to_cpu=on_cpu, rank0_only=first_only)
+
+        def save(self, net, path):
+            model = FSDP(net)
+            config = self.config
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+                return model.state_dict()
+
+        def load(self, net, path):
+            model = FSDP(net)
+            FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, self.config)
+            model.load_state_dict(torch.load(path))
+
+
+    class Sharded:
+        def __init__(self, on_cpu):
+            self.config = ShardedStateDictConfig(offload_to_cpu=on_cpu)
+
+        def save(self, net, path):
+            model = FSDP(net)
+            FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, self.config)
+            state = model.state_dict()
+            dcp.save({"model": state}, checkpoint_id=path)
+
+        def load(self, net, path):
+            model = FSDP(net)
+            FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, self.config)
+            state = {"model": model.state_dict()}
+            dcp.load(state, checkpoint_id=path)
+            loaded = state.get("model")
+            model.load_state_dict(loaded)
+    """
+
+
+def test_fields_of_a_config_that_an_object_keeps_are_read_off_it() -> None:
+    result = rewrite(code(CHECKPOINTS))
+    assert "        return full_state_dict(model, offload_to_cpu=config.offload_to_cpu, rank0_only=" in result.text
+    assert "rank0_only=config.rank0_only)\n" in result.text
+    assert "        config = self.config\n" in result.text
+    assert "StateDictOptions(cpu_offload=self.config.offload_to_cpu)" in result.text
+    assert result.support == {"full_state_dict"}
+
+
+COMPILED = """\
+
+
+    def main(net, path):
+        Whole(True, True).load(torch.compile(net), path)
+    """
+
+
+@pytest.mark.parametrize("read", ["", "            print(state)\n"])
+def test_kind_that_is_set_for_a_compiled_model(read: str) -> None:
+    text = (CHECKPOINTS + COMPILED).replace(", checkpoint_id=path)\n\n", f", checkpoint_id=path)\n{read}\n", 1)
+    result = rewrite(code(text))
+    if read:
+        assert "set_state_dict_type" in result.support
+        return
+    assert "        state = model.state_dict()\n" in result.text
+    assert "        load_full_state_dict(model, torch.load(path))\n" in result.text
+    assert '        state = {"model": model.state_dict()}\n' in result.text
+    assert "        model.load_state_dict(loaded)\n" in result.text
+    assert result.support == {"full_state_dict", "load_full_state_dict"}
+
+
+def test_what_one_rank_reads_meets_no_kind() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+        def save(net, rank, path):
+            model = FSDP(net)
+            if rank == 0:
+                path.save(model.state_dict())
+
+
+        def shards(net):
+            model = FSDP(net)
+            FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+            return model.state_dict()
+        """
+    assert (
+        "    return get_model_state_dict(model)\n"
+        in check_marked(text, "FM304", Level.MANUAL, "on one rank alone").text
+    )

@@ -252,9 +252,11 @@ def _is_way_without_fsdp(read: cst.Call, ctx: PlannedContext) -> bool:
 def _read(found: Match, ctx: PlannedContext) -> Fix:
     if found.call.args:
         raise NotStatic("it takes arguments that the new function does not have")
-    if ctx.wrapping.compiles(ctx.path):
-        return _compiled(found, ctx, is_saved_by_dcp(found.call, ctx), _for_any_model(found, ctx))
     chosen = _settings(found, ctx)
+    if ctx.wrapping.compiles(ctx.path):
+        name = "full_state_dict" if chosen.full_arguments else _for_any_model(found, ctx)
+        is_sharded = not chosen.is_full or is_saved_by_dcp(found.call, ctx)
+        return _compiled(found, ctx, is_sharded, name, chosen.full_arguments)
     options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
     if options is None or (options == "full_state_dict=True" and may_alias(found.call, ctx)):
         return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
@@ -271,7 +273,8 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
     load = loading(found.call, ctx)
     state = f", {ctx.quote(load.state)}"
     if ctx.wrapping.compiles(ctx.path):
-        return _compiled(found, ctx, is_loaded_by_dcp(load.state, ctx), "load_full_state_dict")
+        is_sharded = not _settings(found, ctx).is_full or is_loaded_by_dcp(load.state, ctx)
+        return _compiled(found, ctx, is_sharded, "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, ctx, "load_full_state_dict")
@@ -285,9 +288,9 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
     return _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
 
 
-def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str) -> Fix:
+def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
     """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there."""
-    return Fix() if is_sharded else _through_support(found, ctx, name)
+    return Fix() if is_sharded else _through_support(found, ctx, name, more)
 
 
 def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:

@@ -57,6 +57,8 @@ gathered of it what lies in units, and not what the root itself shards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
@@ -68,6 +70,7 @@ from codemods.reading.layout import removal
 from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
+from codemods.reading.state_dict_uses import is_for_dcp
 from codemods.tables.state_dicts import CONTEXT, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
@@ -101,18 +104,30 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     if not is_set_in_sight(call, ctx):
         return None
     reads = [each for each in ctx.nodes(cst.Call) if depends_on_setting(each, ctx) and setting_of(each, ctx) is call]
-    if reads and ctx.wrapping.compiles(ctx.path):
-        return None
     try:
-        dead = settings(call, ctx).dead if reads else ()
+        chosen = settings(call, ctx) if reads else None
     except NotStatic:
         return None
+    if chosen is not None and ctx.wrapping.compiles(ctx.path) and not _keeps_names(reads, chosen, ctx):
+        return None
+    dead = chosen.dead if chosen is not None else ()
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     message = "set_state_dict_type goes: what is read and loaded says itself of which kind it is"
     return Fix(
         [removal(ctx, statement) for statement in (line, *dead) if statement is not None],
         [finding(CODE, Level.REWRITTEN, ctx, call, message)],
     )
+
+
+def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContext) -> bool:
+    """Whether a compiled model is read without torch's own functions, which take `_orig_mod.` out of the names.
+
+    Its sharded state lies on the device then, which is nothing to `torch.distributed.checkpoint`.
+    """
+    if chosen.is_full or chosen.config["offload_to_cpu"] == "False":
+        return True
+    model = ctx.code(chosen.model)
+    return all(is_for_dcp(each, ctx, model) for each in reads if ctx.code(each.func) == f"{model}.state_dict")
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
