@@ -199,15 +199,12 @@ def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg, gone: Coll
     """Take one argument out of a call, with its line where it stands alone on one, and the comment on it alone, or on
     it and those of `gone` below it.
     """
-    start, end = ctx.span(argument)
-    if isinstance(argument.comma, cst.Comma):
-        end = max(end, ctx.text.index(",", ctx.span(argument.value)[1]) + 1)
-    line_start = ctx.text.rfind("\n", 0, start) + 1
-    behind = line_end(ctx, end)
-    rest = ctx.text[end:behind].strip()
-    if not ctx.text[line_start:start].strip() and (not rest or rest.startswith("#")):
+    (start, end), index = _with_comma(ctx, argument), call.args.index(argument)
+    is_tail = all(other in gone for other in call.args[index + 1 :])
+    if _is_on_own_lines(ctx, argument) and (not is_tail or _is_on_own_lines(ctx, call.args[-1])):
+        line_start, behind = ctx.text.rfind("\n", 0, start) + 1, line_end(ctx, end)
         last = behind
-        for other in call.args[call.args.index(argument) + 1 :]:
+        for other in call.args[index + 1 :]:
             if other not in gone or ctx.text[last : ctx.span(other)[0]].strip():
                 break
             last = line_end(ctx, ctx.span(other)[1])
@@ -215,12 +212,25 @@ def argument_removal(ctx: Context, call: cst.Call, argument: cst.Arg, gone: Coll
         if below.startswith(("#", ")", "\r", "\n")):
             line_start -= sum(len(line) + 1 for line in comments_on_top(ctx.text[:line_start].split("\n")[:-1]))
         return [Edit(line_start, behind + 1, "")]
-    before = [other for other in call.args if ctx.span(other)[0] < start]
-    if argument is call.args[-1] and before:
-        start = ctx.span(before[-1].value)[1]
-    elif argument is not call.args[-1]:
-        end = ctx.span(call.args[call.args.index(argument) + 1])[0]
-    return [Edit(start, end, "")]
+    if is_tail:  # with the comma before it
+        start = ctx.span(call.args[index - 1].value)[1] if index else start
+        return [Edit(start, end if argument is call.args[-1] else ctx.span(argument.value)[1], "")]
+    return [Edit(start, ctx.span(call.args[index + 1])[0], "")]
+
+
+def _with_comma(ctx: Context, argument: cst.Arg) -> tuple[int, int]:
+    start, end = ctx.span(argument)
+    if isinstance(argument.comma, cst.Comma):
+        end = max(end, ctx.text.index(",", ctx.span(argument.value)[1]) + 1)
+    return start, end
+
+
+def _is_on_own_lines(ctx: Context, argument: cst.Arg) -> bool:
+    """Whether nothing else stands on the lines of an argument, but for a comment."""
+    start, end = _with_comma(ctx, argument)
+    rest = ctx.text[end : line_end(ctx, end)].strip()
+    above = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
+    return not above.strip() and (not rest or rest.startswith("#"))
 
 
 def renaming(ctx: Context, call: cst.Call, name: str, left_out: Collection[cst.Arg] = ()) -> list[Edit]:

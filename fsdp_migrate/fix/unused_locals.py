@@ -20,7 +20,12 @@ from .collect import Collected, is_left
 _READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
 _LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance", "len", "str", "type"})
-_MAKES_A_VALUE = frozenset({"dict", "list", "set", "tuple", "frozenset", "functools.partial", "torch.load"})
+_MAKES_A_VALUE = frozenset(
+    {
+        *("dict", "list", "set", "tuple", "frozenset", "functools.partial"),
+        *("torch.cuda.current_device", "torch.cuda.device_count", "torch.load"),
+    }
+)
 """`torch.load` reads a file: nobody reads one for nothing."""
 _PLAIN = (
     cst.Name,

@@ -13,6 +13,7 @@ import libcst as cst
 
 from codemods.api import Emission
 from codemods.rules.wrapping.wrap import Proposal, propose
+from codemods.rules.wrapping.wrap.passed_dict import disagreed
 
 from ..fsdp1.sites import WrapSite
 
@@ -32,6 +33,7 @@ def proposals(sites: Iterable[WrapSite], kept: Collection[Path]) -> Proposals:
         proposed = {site.call: propose(site.file, site.call, kept, asked, left) for site in sites}
         ways = {call: proposal.emission for call, proposal in proposed.items()}
         torn = changed(proposed, ways) & unchanged(proposed, ways)
+        torn |= disagreed(each.draft for each in proposed.values() if each.draft is not None)
         if torn - left:
             left |= torn
             continue

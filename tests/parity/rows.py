@@ -1088,6 +1088,45 @@ for mode in ("full", "zero2", "none"):
         """,
         seed_by_rank=True,
     )
+for mode in ("full", "zero2", "none"):
+    program(
+        f"a dict that a function returns for two models, {mode}",
+        f"""
+        def settings_of(mode, offload=False, lora=False):
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            precision = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            if mode == "full":
+                mode = ShardingStrategy.FULL_SHARD
+            elif mode == "zero2":
+                mode = ShardingStrategy.SHARD_GRAD_OP
+            elif mode == "none":
+                mode = ShardingStrategy.NO_SHARD
+                policy = None
+            device = torch.cuda.current_device()
+            offload = CPUOffload(offload_params=True) if offload else None
+            kwargs = {{
+                "auto_wrap_policy": policy,
+                "mixed_precision": precision,
+                "sharding_strategy": mode,
+                "device_id": device,
+                "limit_all_gathers": True,
+                "cpu_offload": offload,
+            }}
+            if not lora:
+                kwargs.update({{"use_orig_params": True, "sync_module_states": True}})
+            return kwargs
+
+
+        def build():
+            teacher, model = Plain(), Plain()
+            kwargs = settings_of("{mode}")
+            teacher = FSDP(teacher, **kwargs)
+            teacher.requires_grad_(False)
+            model = FSDP(model, **kwargs)
+            return model
+        """,
+        seed_by_rank=True,
+    )
 program(
     "a splat of a dict of the class",
     """

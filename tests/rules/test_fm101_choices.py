@@ -774,23 +774,126 @@ def test_dict_that_a_function_returns_holds_policies() -> None:
         """
         def settings_of(strategy, offload):
             if strategy == "full":
-                strategy = ShardingStrategy.FULL_SHARD
+                shard_kwargs = {}
             elif strategy == "zero2":
-                strategy = ShardingStrategy.SHARD_GRAD_OP
-            offload = CPUOffloadPolicy() if offload else OffloadPolicy()
-            return {"sharding_strategy": strategy, "cpu_offload": offload}
+                shard_kwargs = {"reshard_after_forward": False}
+            offload_policy = CPUOffloadPolicy() if offload else OffloadPolicy()
+            return {**shard_kwargs, "offload_policy": offload_policy}
 
 
         def wrap(model, args):
             settings = settings_of(args.strategy, args.offload)
-            sharding_strategy = settings["sharding_strategy"]
-            fsdp_kwargs = {
-                "FULL_SHARD": {},
-                "SHARD_GRAD_OP": {"reshard_after_forward": False},
-            }[sharding_strategy.name]
-            return fully_shard(model, offload_policy=settings["cpu_offload"], **fsdp_kwargs)
+            return fully_shard(model, **settings)
         """
     )
+
+
+SETTINGS = """\
+import functools
+
+import torch
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+from net import Block
+
+
+def settings_of(mode):
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    if mode == "full":
+        mode = ShardingStrategy.FULL_SHARD
+    elif mode == "none":
+        mode = ShardingStrategy.NO_SHARD
+        policy = None
+    precision = MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True)
+    device = torch.cuda.current_device()
+    return {"auto_wrap_policy": policy, "sharding_strategy": mode, "mixed_precision": precision, "device_id": device}
+"""
+WRAPS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from settings import settings_of
+
+
+def wrap(model, teacher, mode):
+    kwargs = settings_of(mode)
+    model = FSDP(model, **kwargs)
+    teacher = FSDP(teacher, **kwargs)
+    return model, teacher
+"""
+LOOPS = """\
+    unit_classes = kwargs.pop("unit_classes")
+    for module in model.modules():
+        if module is not model and isinstance(module, unit_classes):
+            fully_shard(module, **kwargs)
+    fully_shard(model, **kwargs)
+    for module in teacher.modules():
+        if module is not teacher and isinstance(module, unit_classes):
+            fully_shard(module, **kwargs)
+    fully_shard(teacher, **kwargs)
+"""
+
+
+def test_dict_of_another_file_goes_on_without_its_policy() -> None:
+    result = rewrite_files({"settings.py": SETTINGS, "train.py": WRAPS})
+    assert LOOPS in result.after["train.py"]
+    assert result.after["settings.py"].endswith(
+        code(
+            """
+            def settings_of(mode):
+                unit_classes = (Block,)
+                if mode == "full":
+                    mesh = None
+                elif mode == "none":
+                    mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+                    unit_classes = ()
+                precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+                return {"unit_classes": unit_classes, "mesh": mesh, "mp_policy": precision}
+            """
+        )
+    )
+    assert "import torch.distributed as dist\n" in result.after["settings.py"]
+
+
+DOES_NOT_GO_ON = {
+    "something reads it behind": ("    return model", "    print(kwargs)\n    return model"),
+    "something reads it between": ("    teacher = FSDP", "    print(kwargs)\n    teacher = FSDP"),
+    "a loop": ("    model = FSDP", "    for _ in range(2):\n      model = FSDP"),
+    "another call needs an entry": ("    return model", "    settings_of(mode)['device_id']\n    return model"),
+    "another call goes the other way": (
+        "    return model",
+        "    import torch\n\n    FSDP(torch.nn.ModuleDict(), **settings_of(mode))\n    return model",
+    ),
+    "the calls stand in two branches": (
+        "    model = FSDP(model, **kwargs)\n",
+        "    if mode:\n        model = FSDP(model, **kwargs)\n",
+    ),
+    "a function remembers the dict": None,
+}
+
+
+@pytest.mark.parametrize("change", DOES_NOT_GO_ON.values(), ids=DOES_NOT_GO_ON)
+def test_dict_that_something_else_reads_stays_whole(change: tuple[str, str] | None) -> None:
+    settings, wraps = SETTINGS, WRAPS
+    if change is None:
+        settings = settings.replace("def settings_of", "@functools.lru_cache\ndef settings_of")
+    else:
+        assert change[0] in wraps
+        wraps = wraps.replace(*change)
+    result = rewrite_files({"settings.py": settings, "train.py": wraps})
+    assert ".pop(" not in result.after["train.py"]
+    assert '"auto_wrap_policy": ' in result.after["settings.py"]
+
+
+def test_calls_that_ask_for_different_entries_read_the_dict_as_it_is() -> None:
+    """Of a model that is seen to have no buffers the policy is not asked for what they are cast to."""
+    settings = SETTINGS.replace("torch.bfloat16,", "torch.bfloat16, buffer_dtype=torch.bfloat16,")
+    other = WRAPS.replace("FSDP(teacher, **kwargs)", "teacher.eval()")
+    linear = other.replace("    kwargs =", "    import torch\n\n    model = torch.nn.Linear(2, 2)\n    kwargs =")
+    one = rewrite_files({"settings.py": settings, "one.py": linear}).after["one.py"]
+    assert one.count("kwargs.pop(") == 1
+    both = rewrite_files({"settings.py": settings, "one.py": linear, "two.py": other})
+    assert ".pop(" not in both.after["one.py"] + both.after["two.py"]
 
 
 IMPORTED = {
@@ -1205,7 +1308,7 @@ def test_a_tuple_that_is_not_taken_apart_keeps_its_strategy() -> None:
     assert "ShardingStrategy.SHARD_GRAD_OP" in text
 
 
-def test_a_dict_that_one_of_its_calls_needs_more_than_is_read_by_all() -> None:
+def test_a_dict_goes_on_beside_what_units_and_root_do_not_share() -> None:
     text = rewrite(
         code(
             """
@@ -1229,5 +1332,6 @@ def test_a_dict_that_one_of_its_calls_needs_more_than_is_read_by_all() -> None:
             """
         )
     ).text
-    assert "    fully_shard(a, reshard_after_forward=False)\n" in text
-    assert "**self.kwargs" not in text
+    assert "    fully_shard(a, **self.kwargs)\n" in text
+    assert "fully_shard(module, mp_policy=block_mp_policy, **self.kwargs)\n" in text
+    assert "    fully_shard(b, mp_policy=half, **self.kwargs)\n" in text

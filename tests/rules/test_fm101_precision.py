@@ -207,6 +207,27 @@ LAYOUTS = [
         id="by position",
     ),
     pytest.param(
+        "mp = MixedPrecision(torch.bfloat16, buffer_dtype=torch.float32, cast_forward_inputs=True)",
+        "mp = MixedPrecisionPolicy(torch.bfloat16)",
+        id="the last two of one line",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(buffer_dtype=torch.float32, param_dtype=torch.bfloat16, cast_forward_inputs=True)",
+        "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
+        id="the first and the last of one line",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(buffer_dtype=torch.float32, cast_forward_inputs=True,)",
+        "mp = MixedPrecisionPolicy()",
+        id="both of one line",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(param_dtype=torch.bfloat16,\n                    buffer_dtype=torch.float32,\n"
+        "                    cast_forward_inputs=True)",
+        "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16)",
+        id="the last two below one another",
+    ),
+    pytest.param(
         "mp = MixedPrecision(buffer_dtype=torch.float32,)", "mp = MixedPrecisionPolicy()", id="nothing is left"
     ),
     pytest.param(

@@ -22,7 +22,7 @@ LIMIT = 1.3
 MISSES = {
     "kwargs_from_function": (
         1.4,
-        "strategy and policy stay entries of the dict, and the arguments of each call are spelled out",
+        "each of the two models has a loop of its own, where a person makes a function of the model",
     ),
     "lambda_over_blocks": (
         1.55,

@@ -238,7 +238,10 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
         edits=written,
         findings=[_finding(made, call, ctx)],
         imports=sorted(made.imports),
-        elsewhere=[(where, Fix(edits=[edit])) for where, edit in made.edits if where.path != ctx.path],
+        elsewhere=[
+            *((where, Fix(edits=[edit])) for where, edit in made.edits if where.path != ctx.path),
+            *((where, Fix(imports=[item])) for where, item in made.imports_elsewhere),
+        ],
     )
 
 

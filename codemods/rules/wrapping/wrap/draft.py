@@ -77,6 +77,18 @@ Value: TypeAlias = "cst.BaseExpression | Switch | Entry"
 """What one argument of the constructor is."""
 
 
+@dataclass(frozen=True)
+class Agreed:
+    """What becomes of the entries of a dict that goes on to `fully_shard`."""
+
+    displays: frozenset[cst.CSTNode]
+    """Where the dict is made."""
+    passed: frozenset[str]
+    taken: frozenset[str]
+    """Those that are taken out of it before."""
+    gone: frozenset[str]
+
+
 @dataclass
 class Draft:
     """The FSDP2 code for one constructor call, being written."""
@@ -157,6 +169,14 @@ class Draft:
     """The names in text that is written here from elsewhere."""
     dead: list[cst.CSTNode] = field(default_factory=list)
     """Statements that only the old call needed."""
+    goes_on: bool = False
+    """Whether a dict that arguments come out of goes on to `fully_shard`, so that it has to hold its own."""
+    passed: dict[str, str] = field(default_factory=dict)
+    """The entries of it that are written anew for that, and the key of each; `**` for a dict of several."""
+    agreed: Agreed | None = None
+    """What becomes of it, which all calls that take it have to say alike."""
+    imports_elsewhere: list[tuple[Context, Import]] = field(default_factory=list)
+    """What other files need for what is written there."""
     unit_comments: list[str] = field(default_factory=list)
     """What the user said of the policy, where its statement goes."""
     notes: list[Note] = field(default_factory=list)
@@ -210,6 +230,15 @@ class Draft:
         """Import a name and return what to write for it here."""
         item = self.file.named(Import(module, name, alias), self.call)
         self.imports.add(item)
+        return item.local
+
+    def imported_at(self, where: Context, node: cst.CSTNode, item: Import) -> str:
+        """The same for what is written in the place of a node, in another file too."""
+        if where.path == self.file.path:
+            return self.imported(item.module, item.name, item.alias)
+        item = where.named(item, node)
+        if (where, item) not in self.imports_elsewhere:
+            self.imports_elsewhere.append((where, item))
         return item.local
 
     def fresh(self, *names: str) -> str:

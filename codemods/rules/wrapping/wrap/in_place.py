@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, readers
+from codemods.reading.enclosing import contains
 from codemods.reading.manual import is_constructor, is_factory
 
 from .draft import Draft
@@ -19,9 +21,14 @@ def is_for_constructors(option: Option, value: cst.BaseExpression, argument: str
     return bool(found) and all(node is value or is_given(ctx, node, argument) for ctx, node in found or ())
 
 
-def put_for_none(value: cst.BaseExpression, draft: Draft, argument: str, text: str) -> bool:
-    """Write what stands for None where None is written. False where anything but constructor calls may read it."""
-    ctx = draft.file
+def put_for_none(
+    value: cst.BaseExpression, draft: Draft, argument: str, text: str, where: Context | None = None
+) -> bool:
+    """Write what stands for None where None is written. False where anything but constructor calls may read it.
+
+    `where` is the file of the value, if that is another one.
+    """
+    ctx = where or draft.file
     try:
         found = options(ctx, value, _is_none_or_never)
     except NotStatic:
@@ -93,6 +100,88 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
         if all(isinstance(where.parent(use), (cst.Return, cst.Element)) for use in read):
             draft.edits += [(where, Edit(*where.span(node), name)) for node in (*own, *read)]
     return name
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a local variable, or another expression, can hold where a dict takes it."""
+
+    values: Sequence[Option]
+    names: Sequence[cst.Name]
+    """Where the variable stands, so that it may get another name."""
+
+
+def chosen_for(
+    ctx: Context, value: cst.BaseExpression, is_known: Callable[[Context, cst.BaseExpression], bool]
+) -> Chosen | None:
+    """The options of what is put into a dict and goes nowhere else; None where they are not all seen.
+
+    A parameter that the variable was before counts for nothing: `if mode == "full": mode = FULL_SHARD`.
+    """
+    if not isinstance(value, cst.Name):
+        return _chosen(ctx, value, is_known)
+    scope = ctx.scope(value)
+    targets, uses = _mentions(ctx, scope, value.value)
+    assigned = [statement for target in targets if (statement := _alone(ctx, target)) is not None]
+    if not isinstance(scope, cst.FunctionDef) or not targets or len(assigned) < len(targets):
+        return None
+    if any(isinstance(node, (cst.For, cst.While)) for target in targets for node in ctx.ancestors(target)):
+        return None
+    if not all(use is value or _is_of_before(ctx, use, targets, scope) for use in uses):
+        return None
+    found = [_chosen(ctx, each.value, is_known) for each in assigned]
+    options_here = [option for each in found if each is not None for option in each.values]
+    return Chosen(options_here, [*targets, value]) if all(each is not None for each in found) else None
+
+
+def _chosen(
+    ctx: Context,
+    value: cst.BaseExpression,
+    is_known: Callable[[Context, cst.BaseExpression], bool],
+) -> Chosen | None:
+    """The options of an expression, which all stand in it."""
+    try:
+        found = options(ctx, value, is_known)
+    except NotStatic:
+        return None
+    inside = set(ctx.inside(value))
+    return Chosen(found, ()) if all(option.node in inside for option in found) else None
+
+
+def _alone(ctx: Context, target: cst.Name) -> cst.Assign | None:
+    """`name = …` with no other target."""
+    holder = ctx.parent(target)
+    statement = ctx.parent(holder) if isinstance(holder, cst.AssignTarget) else None
+    return statement if isinstance(statement, cst.Assign) and len(statement.targets) == 1 else None
+
+
+def _is_of_before(ctx: Context, use: cst.Name, targets: Sequence[cst.Name], scope: cst.CSTNode) -> bool:
+    """Whether a use reads what a variable was before all of its assignments: it is above, or in another branch, or in
+    what is assigned.
+    """
+    at = ctx.span(use)[0]
+    return ctx.scope(use) is scope and all(
+        at < ctx.span(each)[0] or _is_beside(ctx, each, use) or _is_assigned(ctx, each, use) for each in targets
+    )
+
+
+def _is_assigned(ctx: Context, target: cst.Name, use: cst.Name) -> bool:
+    statement = _alone(ctx, target)
+    return statement is not None and contains(ctx, statement.value, use)
+
+
+def _is_beside(ctx: Context, target: cst.Name, use: cst.Name) -> bool:
+    """Whether a use stands in the `elif` or `else` of a branch that assigns."""
+    branches = (node for node in ctx.ancestors(target) if isinstance(node, cst.If))
+    return any(contains(ctx, node.body, target) and contains(ctx, node.orelse, use) for node in branches if node.orelse)
+
+
+def rename(where: Context, found: Chosen, draft: Draft, better: Sequence[str]) -> None:
+    """Give the variable a name that says what it holds now."""
+    if found.names:
+        taken = {node.value for node in where.inside(where.scope(found.names[0])) if isinstance(node, cst.Name)}
+        name = next((each for each in better if each not in taken), found.names[0].value)
+        draft.edits += [(where, Edit(*where.span(node), name)) for node in found.names]
 
 
 def _mentions(ctx: Context, scope: cst.CSTNode, name: str) -> tuple[list[cst.Name], list[cst.Name]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit
+from codemods.api import SUPPORT, Edit, Import
 from codemods.reading.choices import Option
 from codemods.reading.layout import insertion, line_before
 
@@ -35,6 +35,17 @@ def expression(strategy: str, draft: Draft) -> str:
     if strategy in HYBRID:
         return f'{draft.imported(SUPPORT, "node_mesh")}("cuda")'
     return f"{make(draft)}({_replicas(draft)})"
+
+
+def at_option(option: Option, strategy: str, draft: Draft) -> str:
+    """The mesh of one strategy in the place of an option, in another file too."""
+    ctx, node = option.file, option.node
+    if strategy in HYBRID:
+        return f'{draft.imported_at(ctx, node, Import(SUPPORT, "node_mesh"))}("cuda")'
+    function = draft.imported_at(ctx, node, Import("torch.distributed.device_mesh", "init_device_mesh"))
+    dist = draft.imported_at(ctx, node, Import("torch.distributed", alias="dist"))
+    arguments = f'"cuda", ({dist}.get_world_size(), 1), mesh_dim_names={NAMES}'
+    return f"{function}({arguments})"
 
 
 def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import Context, Edit, NotStatic, Origin
+from codemods.api import Context, Edit, Import, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
-from .in_place import is_for_constructors, is_only_for, renamed
+from .in_place import chosen_for, is_for_constructors, is_only_for, rename, renamed
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -76,6 +76,8 @@ def _stored_in_place(value: Entry, draft: Draft) -> bool:
     ctx, found = draft.file, list[Option]()
     if not value.is_only_given or value.may_lack:
         return False
+    if draft.goes_on and len(value.stored) == 1:
+        return _in_dict(value, draft)
     for where, source in value.stored:
         if where.path != ctx.path:
             return False
@@ -95,12 +97,26 @@ def _stored_in_place(value: Entry, draft: Draft) -> bool:
     return True
 
 
+def _in_dict(value: Entry, draft: Draft) -> bool:
+    """The same for a dict that goes on to `fully_shard`, of another file too."""
+    ((where, source),) = value.stored
+    found = chosen_for(where, source, lambda file, node: _flag(file, node) is not None)
+    if found is None or ({option.node for option in found.values} | value.displays) & draft.left:
+        return False
+    _write_policies(found.values, draft)
+    rename(where, found, draft, ("offload_policy", "fsdp_offload_policy"))
+    draft.keeps -= {option.node for option in found.values}
+    return True
+
+
 def _write_policies(found: Sequence[Option], draft: Draft) -> None:
     """A policy in the place of each `CPUOffload(…)`, or None."""
-    ctx = draft.file
-    offloaded, kept = draft.imported(PACKAGE, "CPUOffloadPolicy"), draft.imported(PACKAGE, "OffloadPolicy")
-    known = {"True": f"{offloaded}()", "False": f"{kept}()"}
     for option in found:
+        ctx = option.file
+        offloaded, kept = (
+            draft.imported_at(ctx, option.node, Import(PACKAGE, name)) for name in ("CPUOffloadPolicy", "OffloadPolicy")
+        )
+        known = {"True": f"{offloaded}()", "False": f"{kept}()"}
         flag = _flag(ctx, option.node) or ""
         text = known.get(flag, f"{offloaded}() if {flag} else {kept}()")
         draft.definitions.add(option.node)

@@ -20,7 +20,7 @@ from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
 from .one_dict import gather_arguments
-from .passed_dict import pass_dict_on
+from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
     offload_of_entry,
     switch_offload,
@@ -83,12 +83,31 @@ def draft(
     `asked` are policies that become functions of a module, `left` are values that stay what they are. Raises NotStatic,
     with the value that stands in the way, when the idiomatic form cannot be proved right.
     """
+    if any(isinstance(value, Entry) for value in read_arguments(ctx, call).values.values()):
+        try:
+            return _drafted(ctx, call, model, asked, left, goes_on=True)
+        except NotFSDP1:
+            raise
+        except NotStatic:
+            pass  # something needs the dict as it is
+    return _drafted(ctx, call, model, asked, left)
+
+
+def _drafted(
+    ctx: Context,
+    call: cst.Call,
+    model: str | None,
+    asked: frozenset[cst.CSTNode],
+    left: frozenset[cst.CSTNode],
+    goes_on: bool = False,
+) -> Draft:
+    """`goes_on` says whether a dict of arguments goes on to `fully_shard`. Raises NotStatic where it cannot."""
     given = read_arguments(ctx, call)
     arguments = given.values
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
-    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked, left=left)
+    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked, left=left, goes_on=goes_on)
     made.dead += given.dead
     made.inlined |= given.made
     made.spread = given.entries
@@ -147,8 +166,11 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     reduce_unused(made)
     spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
     said = {"sharding_strategy"} if strategy.known is not None else set()
-    passed = pass_dict_on(spelled, said, made)
-    drop_unread({name: value for name, value in spelled.items() if name not in passed}, said, made)
+    if made.goes_on:
+        pass_dict_on(spelled, said, made)
+    elif spelled:
+        keep_dict(spelled, made)
+        drop_unread(spelled, said, made)
 
 
 def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:

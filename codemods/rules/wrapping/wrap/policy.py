@@ -34,7 +34,7 @@ from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no
 from .draft import Draft, Entry, Note, Switch, UnitSelector
-from .in_place import keep_none, put_for_none
+from .in_place import chosen_for, keep_none, put_for_none, rename
 
 _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
 """Layers of `torch.nn` inside of which a size-based policy does not look."""
@@ -185,9 +185,34 @@ def policy_of_entry(value: Entry, draft: Draft) -> None:
         raise NotStatic("auto_wrap_policy comes out of a dict")
     if all(origin.is_none for origin in value.values):
         return
+    state = draft.state()
+    try:
+        _classes_in_dict(value, draft)
+        return
+    except NotStatic:
+        draft.restore(state)
     name = draft.fresh("policy", "wrap_policy")
     draft.before.append(f"{name} = {value.text}")
     _ask(name, value.values, bool(value.values) and all(_is_policy(origin) for origin in value.values), draft)
+
+
+def _classes_in_dict(value: Entry, draft: Draft) -> None:
+    """A dict that goes on holds the classes, until the loop takes them out of it. Raises NotStatic."""
+    origins, nodes = value.values, {origin.node for origin in value.values}
+    if not draft.goes_on or not value.is_only_given or value.may_lack or len(value.stored) != 1 or nodes & draft.left:
+        raise NotStatic("auto_wrap_policy comes out of a dict")
+    ((where, source),) = value.stored
+    classes = _classes_of(origins, draft)
+    draft.keeps -= nodes
+    if len(classes.present) < len(origins) and not put_for_none(source, draft, "auto_wrap_policy", "()", where):
+        raise NotStatic("auto_wrap_policy comes out of a dict, and None is read elsewhere")
+    found = chosen_for(where, source, lambda ctx, node: node in nodes)
+    if found is not None:
+        rename(where, found, draft, ("unit_classes",))
+    draft.passed["auto_wrap_policy"] = "unit_classes"
+    name = draft.fresh("unit_classes", "fsdp_unit_classes")
+    draft.before.append(f"{name} = {value.text}")
+    draft.selector = classes.selector(f"isinstance({{module}}, {name})")
 
 
 def _ask(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
@@ -395,11 +420,24 @@ def _picks_container(origin: Origin, draft: Draft) -> bool:
     return _may_be_container(origin.file, policy_classes(origin))
 
 
-def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
-    """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
+@dataclass(frozen=True)
+class _Classes:
+    """Policies that become the tuples of their classes where they are made."""
+
+    present: Sequence[Origin]
+    """Those that are not None."""
+    nested: bool
+    may_be_root: bool
+    may_be_container: bool
+
+    def selector(self, test: str) -> UnitSelector:
+        return UnitSelector(test, self.nested, self.may_be_root, self.may_be_container)
+
+
+def _classes_of(origins: Sequence[Origin], draft: Draft) -> _Classes:
+    """Let policies become their classes. Raises NotStatic for one that asks for more."""
     nested = may_be_root = may_be_container = False
     present = [origin for origin in origins if not origin.is_none]
-    optional = len(present) < len(origins)
     for origin in present:
         members = class_policies(origin)
         if any(member.node in draft.asked for member in members):
@@ -411,6 +449,13 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
             may_be_root = may_be_root or _may_be_root(draft, member.file, classes)
             may_be_container = may_be_container or _may_be_container(member.file, classes)
         draft.definitions |= {each.node for each in (origin, *members) if each.node is not None}
+    return _Classes(present, nested, may_be_root, may_be_container)
+
+
+def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
+    classes = _classes_of(origins, draft)
+    optional = len(classes.present) < len(origins)
     if optional and put_for_none(value, draft, "auto_wrap_policy", "()"):
         optional = False
     elif optional:
@@ -421,7 +466,7 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         draft.before.append(f"{name} = {text}")
         text = name
     test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
-    draft.selector = UnitSelector(test, nested, may_be_root, may_be_container)
+    draft.selector = classes.selector(test)
 
 
 def _asks_for_classes(origin: Origin) -> bool:

@@ -110,7 +110,8 @@ def _block(text: str, draft: Draft) -> _Block:
     imported = {item.local for item in draft.imports}
     known = frozenset(imported | {name.partition(".")[0] for name in imported} | _ROOTS)
     is_pure = bool(binds) and all(_only_binds(statement) for statement in tree.body)
-    is_pure &= all(_root(node.func) in known for node in ast.walk(tree) if isinstance(node, ast.Call))
+    called = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    is_pure &= all(_root(node.func) in known or _takes_out(node) for node in called)
     return _Block(plain, reads - known, binds, is_pure)
 
 
@@ -122,6 +123,11 @@ def _only_binds(statement: ast.stmt) -> bool:
     target = statement.targets[0]
     # `fsdp_kwargs["mesh"] = …` is of a dict that the same statements make.
     return isinstance(target.value if isinstance(target, ast.Subscript) else target, ast.Name)
+
+
+def _takes_out(call: ast.Call) -> bool:
+    """`kwargs.pop("policy")`: what an earlier call took out of the dict is not there any more."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "pop" and isinstance(call.func.value, ast.Name)
 
 
 def _root(function: ast.expr) -> str:

@@ -23,7 +23,8 @@ from codemods.tables.strategies import STRATEGIES
 from . import own_meshes
 from .draft import Draft, Entry, Switch, Value
 from .hybrid_only import HYBRID
-from .in_place import is_for_constructors, is_given, renamed
+from .in_place import chosen_for, is_for_constructors, is_given, rename, renamed
+from .ranks import device_type
 
 _ENUM = "ShardingStrategy"
 _ARGUMENT = "sharding_strategy"
@@ -75,7 +76,7 @@ def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
     if isinstance(value, Switch):
         return _switched(value, draft)
     if isinstance(value, Entry):
-        return _of_entry(value, draft)
+        return _of_entry(value, draft, ranks)
     fixed = _fixed(value, draft)
     if fixed is not None:
         return fixed
@@ -84,13 +85,16 @@ def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
     return _in_place(value, draft, ranks) or _at_run_time(value, draft)
 
 
-def _of_entry(value: Entry, draft: Draft) -> Strategy:
+def _of_entry(value: Entry, draft: Draft, ranks: str) -> Strategy:
     """A strategy that comes out of a dict."""
     origins = [o for where, source in value.stored for o in where.origins(source) if not _is_text(where, source, o)]
     seen = {_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
     names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
     if len(names) == 1 and (not value.may_lack or names == FULL_SHARD.names):
         return Strategy(names)
+    there = _in_dict(value, draft) if draft.goes_on and not ranks else None
+    if there is not None:
+        return there
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {value.text}")
     surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in origins)
@@ -98,6 +102,38 @@ def _of_entry(value: Entry, draft: Draft) -> Strategy:
     if names & HYBRID and names - HYBRID & Strategy(names).meshes:
         names = frozenset(STRATEGIES)  # two kinds of mesh, made by a function: several calls share a dict
     return _checked(Strategy(names, "**", text), draft)
+
+
+def _in_dict(value: Entry, draft: Draft) -> Strategy | None:
+    """What the strategies stand for, in the dict; None where something else takes one out of it, or it is not seen."""
+    if not value.is_only_given or value.may_lack or len(value.stored) != 1 or len(value.displays) != 1:
+        return None
+    ((where, source),) = value.stored
+    found = chosen_for(where, source, lambda ctx, node: _name(ctx, node) is not None)
+    element = where.parent(source)
+    if found is None or not isinstance(element, cst.DictElement) or where.parent(element) not in value.displays:
+        return None
+    names = frozenset(_name(option.file, option.node) or "" for option in found.values)
+    meshes = Strategy(names).meshes
+    if {option.node for option in found.values} & draft.left:
+        return None
+    if meshes and device_type(draft, "a strategy with a mesh of its own") != "cuda":
+        return None
+    if any(option.eager and _name(option.file, option.node) in meshes for option in found.values):
+        return None
+    is_mesh = not _frees_late(names)
+    for option in found.values:
+        name = _name(option.file, option.node) or ""
+        text = own_meshes.at_option(option, name, draft) if name in meshes else "None"
+        parts = [f'"mesh": {text}'] if name in meshes else []
+        parts += ['"reshard_after_forward": False'] if _frees_late({name}) else []
+        put = text if is_mesh else _displayed(option, parts)
+        draft.definitions.add(option.node)
+        draft.keeps.discard(option.node)
+        draft.edits.append((option.file, Edit(*option.file.span(option.node), put)))
+    rename(where, found, draft, ("mesh", "fsdp_mesh") if is_mesh else ("shard_kwargs", "strategy_kwargs"))
+    draft.passed[_ARGUMENT] = "mesh" if is_mesh else "**"
+    return Strategy(names, "{}", has_mesh=True)
 
 
 def _is_text(ctx: Context, value: cst.BaseExpression, origin: Origin) -> bool:
@@ -426,6 +462,11 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
         parts.append(f'"mesh": {own_meshes.expression(name, draft)}')
     if _frees_late(names):
         parts.append('"reshard_after_forward": False')
+    return _displayed(option, parts)
+
+
+def _displayed(option: Option, parts: Sequence[str]) -> str:
+    """A dict of them, an entry a line where it is assigned and would be too long for one line."""
     ctx, text = option.file, f"{{{', '.join(parts)}}}"
     head = line_before(ctx, option.node)
     if not isinstance(ctx.parent(option.node), cst.Assign) or len(head) + len(ctx.plain(text)) <= ctx.width:

@@ -29,19 +29,7 @@ def drop_unread(entries: Mapping[str, Entry], said: Collection[str], draft: Draf
                 draft.keeps -= {origin.node for origin in where.origins(stored)} if name in said else set()
     for display, elements in gone.items():
         draft.definitions.add(display)
-        draft.edits += [(files[display], edit) for edit in _removals(files[display], display, elements)]
-
-
-def can_drop(entries: Mapping[str, Entry], said: Collection[str], draft: Draft) -> bool:
-    """Whether none of these is left in its dict, which is of this file."""
-    gone = [draft.file.parent(stored) for value in entries.values() for _, stored in value.stored]
-    displays = {draft.file.parent(element) for element in gone if element is not None}
-    if not all(_is_unread(name, value, said, draft) for name, value in entries.items()):
-        return False
-    elements = [element for element in gone if isinstance(element, cst.DictElement)]
-    return len(elements) == len(gone) and all(
-        isinstance(display, cst.Dict) and _removals(draft.file, display, elements) for display in displays
-    )
+        draft.edits += [(files[display], edit) for edit in removals(files[display], display, elements)]
 
 
 def _is_unread(name: str, value: Entry, said: Collection[str], draft: Draft) -> bool:
@@ -50,8 +38,12 @@ def _is_unread(name: str, value: Entry, said: Collection[str], draft: Draft) -> 
     return value.is_only_given and is_needless and not value.displays & draft.left
 
 
-def _removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]) -> list[Edit]:
-    """With their lines, where each stands alone on its own; else the rest is written anew."""
+NEEDLESS = frozenset({*DROPPED, "device_id"})
+"""What can go where the new code does not read it: of a device it asks the program itself."""
+
+
+def removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]) -> list[Edit]:
+    """Edits that take entries away, with their lines where each stands on its own; else the rest is written anew."""
     lines = [ctx.whole_lines(element) for element in gone]
     alone = [_is_alone(ctx, element) for element in gone]
     if all(alone):
@@ -59,7 +51,11 @@ def _removals(ctx: Context, display: cst.Dict, gone: Collection[cst.DictElement]
     kept = [element for element in display.elements if element not in gone]
     if comments_in(ctx.code(display)) or not all(isinstance(element, cst.DictElement) for element in kept):
         return []
-    texts = [f"{ctx.quote(e.key)}: {ctx.quote(e.value)}" for e in kept if isinstance(e, cst.DictElement)]
+    texts = [
+        ctx.quote_text(ctx.span(each.key)[0], ctx.span(each.value)[1])
+        for each in kept
+        if isinstance(each, cst.DictElement)
+    ]
     return [Edit(*ctx.bare_span(display), f"{{{', '.join(texts)}}}")]
 
 
