@@ -86,16 +86,23 @@ class Layout:
         self._filled.add(tree.parents[tree.parents[statement]])
 
     def rename_fallback(self, statement: Statement, gone: Collection[str], names: Collection[str]) -> None:
-        """`except ImportError: FSDP = None`, for the names that the `try:` imports instead."""
+        """`except ImportError: FSDP = None`, for the names that the `try:` imports instead, once in each block."""
         new = " = ".join(sorted((name for name in names if name not in gone), key=_sort_key))
         guard = self._tree.parents[self._tree.parents[self._tree.parents[statement]]]
+        blocks: set[cst.CSTNode] = set()
         for assignment in self._tree.nodes(cst.Assign):
             target = assignment.targets[0].target
+            line = self._tree.parents[assignment]
             if not new or not isinstance(target, cst.Name) or target.value in names or target.value not in gone:
                 continue
-            if self._tree.contains(guard, assignment):
+            if not self._tree.contains(guard, assignment) or len(assignment.targets) > 1:
+                continue
+            if self._tree.parents[line] not in blocks:
                 self._edits.append(Edit(*self._tree.span(target), new))
-                new = ""
+                blocks.add(self._tree.parents[line])
+            elif isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+                start = self._tree.span(assignment)[0]
+                self._edits.append(Edit(self._tree.line_start(start), self._tree.line_end(start), ""))
 
     def insert(self, items: Sequence[Import], otherwise: str = "") -> None:
         """A new statement at the place where the file's own order puts it; in a `try` with a second module to ask."""

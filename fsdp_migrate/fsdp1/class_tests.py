@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.api import ModelKind
+from codemods.api import ModelKind, Origin
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
@@ -22,13 +22,57 @@ if TYPE_CHECKING:
 
 def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
     """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
-    for test, met in _tests_around(file, node):
+    for test, met in _seen_through(file, node):
         asked = _asked_for(file, test, node)
         if asked is not None and met:
             return asked
         if (asked is not None and ModelKind.FSDP in asked) or (not met and _asks_for_model(file, test, node)):
             return frozenset()
     return None
+
+
+def _seen_through(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """The same tests, and what those are that have a name: `is_fsdp = FSDP is not None and isinstance(model, FSDP)`."""
+    for test, met in _tests_around(file, node):
+        said = _named_test(file, test) if isinstance(test, cst.Name) else test
+        for part, holds in _parts(said, met) if isinstance(said, cst.BaseExpression) else [(said, met)]:
+            asked = _without_availability(file, part)
+            if said is test or _is_same(file, asked, node):
+                yield asked, holds
+            else:
+                yield test, met
+
+
+def _named_test(file: FileContext, name: cst.Name) -> cst.BaseExpression:
+    """What the one binding of a name in the same function says that reaches a place."""
+    bound = file.bound(name) or ()
+    made = [value for where, value in bound if where.path == file.path and file.scope(value) is file.scope(name)]
+    return made[0] if len(made) == len(bound) == 1 else name
+
+
+def _without_availability(file: FileContext, test: cst.CSTNode) -> cst.CSTNode:
+    """`isinstance(model, FSDP)` of `HAS_FSDP and isinstance(model, FSDP)`: without the class there is no such model."""
+    while isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        if not _asks_for_import(file, test.left):
+            break
+        test = test.right
+    return test
+
+
+def _asks_for_import(file: FileContext, test: cst.BaseExpression) -> bool:
+    """`FSDP is not None`, and a name that is False in an `except`, as an import settles it."""
+    if isinstance(test, cst.Comparison):
+        target = test.comparisons[0]
+        return isinstance(target.operator, cst.IsNot) and file.fsdp1(test.left) == WRAPPER
+    values = [origin.node for origin in file.origins(test)] if isinstance(test, cst.Name) else []
+    words = sorted(value.value for value in values if isinstance(value, cst.Name))
+    return words == ["False", "True"] and any(_is_fallback(origin) for origin in file.origins(test))
+
+
+def _is_fallback(origin: Origin) -> bool:
+    """Whether a value is made in an `except`."""
+    around = origin.file.ancestors(origin.node) if origin.node is not None else ()
+    return any(isinstance(outer, cst.ExceptHandler) for outer in around)
 
 
 def is_given_to_wrapper(file: FileContext, node: cst.BaseExpression) -> bool:

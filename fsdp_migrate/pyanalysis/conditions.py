@@ -170,6 +170,12 @@ class Conditions:
             return self._part(origin.tree, read.value, key) if key is not None else None
         if origin.node is None:
             return (origin.tree.path, origin.reason)
+        if (
+            isinstance(expression, cst.Name)
+            and isinstance(origin.node, cst.BaseExpression)
+            and _is_constant(origin.node)
+        ):
+            return origin.node  # `sharded = False` at the top, whatever `exec` makes of it
         return origin.node if isinstance(origin.node, (cst.Call, cst.Comparison, cst.BooleanOperation)) else None
 
     def _asked(self, tree: Tree, call: cst.Call, depth: int = _DEPTH) -> Hashable | None:

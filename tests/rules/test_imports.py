@@ -353,6 +353,46 @@ def test_form_feeds_and_odd_blank_lines_stay() -> None:
     )
 
 
+def test_what_a_failed_import_leaves_is_asked_for_as_before() -> None:
+    check_transformed(
+        """
+        try:
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import MixedPrecision
+        except ImportError:
+            FSDP = None
+            MixedPrecision = None
+
+
+        def wrap(net, dtype):
+            if FSDP is None:
+                raise RuntimeError("no FSDP")
+            return FSDP(net, mixed_precision=MixedPrecision(param_dtype=dtype))
+
+
+        def is_sharded(model):
+            return FSDP is not None and isinstance(model, FSDP)
+        """,
+        """
+        try:
+            from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+        except ImportError:
+            FSDPModule = MixedPrecisionPolicy = fully_shard = None
+
+
+        def wrap(net, dtype):
+            if FSDPModule is None:
+                raise RuntimeError("no FSDP")
+            mp_policy = MixedPrecisionPolicy(param_dtype=dtype)
+            return fully_shard(net, mp_policy=mp_policy)
+
+
+        def is_sharded(model):
+            return FSDPModule is not None and isinstance(model, FSDPModule)
+        """,
+    )
+
+
 def test_guarded_imports_stay_guarded() -> None:
     check_transformed(
         """

@@ -213,6 +213,75 @@ def test_what_another_branch_of_a_kind_chosen_once_holds_is_left_alone() -> None
     assert "torch.save(net.module.state_dict(), 'x.pt')" in rewrite(by_argument).text
 
 
+_BY_FLAG = """
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+use_fsdp = False
+exec(open("configurator.py").read())
+model = Net()
+if use_fsdp:
+    model = FSDP(model)
+else:
+    model = DDP(model)
+{}
+"""
+
+
+def test_a_flag_at_the_top_of_a_script_is_the_same_at_each_place() -> None:
+    """The nanoGPT way: a constant that a file of settings may overwrite."""
+    line = "raw_model = model.module if args.distributed and not use_fsdp else model"
+    assert f"\n{line}\n" in rewrite(_BY_FLAG.format(line)).text
+    line = "if not use_fsdp:\n    torch.save(model.state_dict(), 'x.pt')"
+    assert f"\n{line}\n" in rewrite(_BY_FLAG.format(line)).text
+    line = "use_fsdp = args.sharded\nif not use_fsdp:\n    torch.save(model.state_dict(), 'x.pt')"
+    assert "whole_state_dict(model)" in rewrite(_BY_FLAG.format(line)).text
+
+
+_OTHER_WAY = """
+import torch
+try:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    AVAILABLE = True
+except ImportError:
+    FSDP, AVAILABLE = None, False
+
+
+def save(model, path, other):
+    {}
+        state = model.state_dict()
+    else:
+        state = model.state_dict()
+    torch.save(state, path)
+
+
+save(FSDP(Net()), "x.pt", None)
+"""
+_SAID = [
+    "is_fsdp = isinstance(model, FSDP)\n    if is_fsdp:",
+    "is_fsdp = FSDP is not None and isinstance(model, FSDP)\n    if is_fsdp:",
+    "if FSDP is not None and isinstance(model, FSDP):",
+    "if AVAILABLE and isinstance(model, FSDP):",
+]
+_UNSAID = [
+    "is_fsdp = isinstance(model, FSDP)\n    model = other or model\n    if is_fsdp:",
+    "if other and isinstance(model, FSDP):",
+]
+
+
+@pytest.mark.parametrize("test", _SAID)
+def test_the_other_way_of_a_class_test_that_has_a_name(test: str) -> None:
+    text = rewrite(_OTHER_WAY.format(test)).text
+    assert "    else:\n        state = model.state_dict()\n" in text
+
+
+@pytest.mark.parametrize("test", _UNSAID)
+def test_what_a_named_class_test_does_not_say(test: str) -> None:
+    text = rewrite(_OTHER_WAY.format(test)).text
+    assert "    else:\n        state = model.state_dict()\n" not in text
+
+
 _TWO_CALLS = """
 def main(args, net, ema):
     net = shard(net) if args.fsdp else DDP(net)

@@ -125,11 +125,10 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS or is_another_engines(node, ctx):
         return None
-    name = ctx.code(unwrapped(model))
+    name = ctx.code(unwrapped(model_around(model, ctx) or model))
     if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
-    whole = ctx.code(unwrapped(model_around(model, ctx) or model))
-    in_context = is_inside(node, CONTEXT, ctx.code(model), ctx) or is_inside(node, CONTEXT, whole, ctx)
+    in_context = is_inside(node, CONTEXT, ctx.code(model), ctx) or is_inside(node, CONTEXT, name, ctx)
     if in_context:
         return Match(node, model, method) if is_kept_at_run_time(node, ctx) else None
     held = ctx.kinds(model)

@@ -1,6 +1,6 @@
 """**What it does.** Rewrites `FullyShardedDataParallel` as a value (a variable, a table of wrappers, an argument, a
 default) into `shard_model` of the support module, where all that is done with the value is to call it. The class that a
-mock stands for (`Mock(spec=FSDP)`) becomes `FSDPModule`.
+mock stands for (`Mock(spec=FSDP)`), and one that is asked for (`FSDP is not None`), becomes `FSDPModule`.
 
 **Why.** What is called is only known at run time, and `shard_model` takes the arguments that FSDP1's constructor took.
 
@@ -61,10 +61,20 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
         return None
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
-    if _is_of_a_mock(holder, ctx):
+    if _is_of_a_mock(holder, ctx) or _is_asked_for(node, ctx):
         return node
     calls = calls_of(ctx, node)
     return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
+
+
+def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
+    """`FSDP is not None`, where an import that fails leaves None."""
+    test = ctx.parent(node)
+    if not isinstance(test, cst.Comparison) or test.left is not node or len(test.comparisons) != 1:
+        return False
+    asked = test.comparisons[0]
+    is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
+    return is_none and isinstance(asked.operator, (cst.Is, cst.IsNot))
 
 
 def _is_of_a_mock(holder: cst.CSTNode | None, ctx: Context) -> bool:
@@ -84,9 +94,19 @@ def edit(found: Reference, ctx: Context) -> Fix:
         message = "the class that a mock stands for becomes FSDPModule"
         done = finding(CODE, Level.REWRITTEN, ctx, found, message)
         return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
+    if _is_asked_for(found, ctx):
+        return _asked_for(found, ctx)
     item = ctx.named(Import(SUPPORT, "shard_model"), found)
     message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+def _asked_for(found: Reference, ctx: Context) -> Fix:
+    item = ctx.named(FSDP_MODULE, found)
+    done = finding(
+        CODE, Level.REWRITTEN, ctx, found, "whether the class could be imported becomes a test of FSDPModule"
+    )
+    return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
 
 
 RULE: Rule[Reference] = Rule(
