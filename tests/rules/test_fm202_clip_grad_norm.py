@@ -464,6 +464,22 @@ TRAINER = code(
 )
 
 
+GATHERED = [
+    ("get_total_norm([p.grad for p in parameters])", "each rank's own norm"),
+    ("clip_grad_norm_([p for p in parameters if p.requires_grad], limit)", "global norm"),
+]
+
+
+@pytest.mark.parametrize("given", ["model.parameters()", "list(model.parameters())", "[p for p in model.parameters()]"])
+@pytest.mark.parametrize(("norm", "words"), GATHERED)
+def test_parameters_that_a_helper_goes_over(norm: str, words: str, given: str) -> None:
+    helper = f"def clip(parameters, limit):\n    return torch.nn.utils.{norm}\n\n\n"
+    text = HEAD.replace("def ", f"{helper}def ", 1) + f"    return clip({given}, 1.0)\n"
+    assert f"    return torch.nn.utils.{norm}.full_tensor()\n" in check_marked(text, "FM206", Level.REVIEW, words).text
+    both = f"{text}\n\ndef plain(net):\n    clip(torch.nn.Linear(1, 1).parameters(), 1.0)\n"
+    assert f"    return full_tensor(torch.nn.utils.{norm})\n" in rewrite(both).text
+
+
 @pytest.mark.parametrize(("offload", "function"), [("args.offload", "clip_offloaded_grad_norm_"), ("False", "")])
 def test_a_model_that_is_not_followed_to_a_wrap_that_may_offload(offload: str, function: str) -> None:
     wrap = f"""

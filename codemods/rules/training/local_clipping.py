@@ -70,6 +70,8 @@ CODE = "FM206"
 
 _SHARDING = frozenset({"fsdp", "fsdp1", "shard", "sharded", "sharding"})
 _TOTAL = "get_total_norm"
+_DEPTH = 3
+"""How many gatherings of gathered parameters are followed."""
 _FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
 _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
 
@@ -95,14 +97,17 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     if owner not in _OWNERS or function not in _FUNCTIONS:
         return None
     given = _parameters(node).value
+    found: Match | None = None
     for where, expression in () if _is_of_another_way(node, ctx) else _followed(given, ctx):
         for inner in where.inside(expression):
             read = _model_read_by(inner)
             model = (model_around(read, where) or read) if read is not None else None
             held = where.kinds(model) if model is not None else frozenset()
-            if model is not None and ModelKind.FSDP in held:
-                return Match(node, model, where, held, inner is given, function)
-    return None
+            if found is not None:
+                found = replace(found, held=found.held | held)
+            elif model is not None and ModelKind.FSDP in held:
+                found = Match(node, model, where, held, inner is given, function)
+    return found
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
@@ -214,15 +219,19 @@ def _asks_for_a_word(test: cst.BaseExpression) -> bool:
     return isinstance(asked.operator, cst.Equal) and isinstance(asked.comparator, cst.SimpleString)
 
 
-def _followed(given: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+def _followed(
+    given: cst.BaseExpression, ctx: Context, depth: int = _DEPTH
+) -> Iterator[tuple[Context, cst.BaseExpression]]:
     """The expression itself, and what a name or attribute in its place was set to, or a function returns there.
 
-    For the groups of an optimizer (`optimizer.param_groups[0]["params"]`), what the optimizer was made of.
+    For the groups of an optimizer (`optimizer.param_groups[0]["params"]`), what the optimizer was made of; for what a
+    loop or a comprehension gathers (`[p.grad for p in parameters]`), what it goes over.
     """
     made = _origins(given, ctx) if isinstance(given, (cst.Name, cst.Attribute, cst.Call)) else ()
     for where, expression in ((ctx, given), *made):
         yield where, expression
-        yield from ((where, gathered) for gathered in _gathered(expression, where))
+        for over in _gone_over(expression, where) if depth else ():
+            yield from _followed(over, where, depth - 1)
         for node in where.inside(expression):
             if isinstance(node, cst.Attribute) and node.attr.value == "param_groups":
                 yield from _origins(node.value, where)
@@ -232,7 +241,13 @@ def _followed(given: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context
                 yield from _followed(loop.iter, ctx)
 
 
-def _gathered(made: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:
+def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
+    yield from _gathered(made, ctx)
+    loops = (node for node in ctx.inside(made) if isinstance(node, cst.CompFor))
+    yield from (loop.iter for loop in loops if isinstance(loop.iter, (cst.Name, cst.Attribute)))
+
+
+def _gathered(made: cst.CSTNode, ctx: Context) -> Iterator[cst.BaseExpression]:
     """What loops over parameters put into a list: `for p in model.parameters(): some.append(p)`."""
     name = _name_of(made, ctx) if isinstance(made, cst.List) else ""
     for call in ctx.calls(ctx.scope(made)) if name else ():
@@ -260,9 +275,9 @@ def _takes(loop: cst.For, call: cst.Call) -> bool:
     return not given.isdisjoint(bound(loop.target))
 
 
-def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
     for origin in ctx.origins(node):
-        if origin.node is not None:
+        if isinstance(origin.node, cst.BaseExpression):
             yield origin.file, origin.node
 
 
