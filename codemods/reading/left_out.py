@@ -44,7 +44,7 @@ def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) 
     if is_named and any(a.star == "**" for call in unseen for a in call.args):
         return True
     drafts = [plan.wraps[call].draft for call in calls if plan.is_native(call)]
-    if any(draft is not None and "offload_policy" in draft.common_kwargs for draft in drafts):
+    if any(draft is not None and "offload_policy" in draft.says for draft in drafts):
         return True
     return any(
         not _stays_on_device(origin) for name, origins in _given(made) if name == "cpu_offload" for origin in origins

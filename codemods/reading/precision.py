@@ -86,10 +86,15 @@ def _wraps_low(ctx: Context, call: cst.Call) -> bool:
 
 def _has_low_parameters(origin: Origin) -> bool:
     try:
-        dtype = text_of(origin, precision_fields(origin), "param_dtype")
+        dtype = precision_fields(origin).get("param_dtype")
     except NotStatic:
         return False
-    return dtype is not None and dtype.endswith(("bfloat16", "float16", "half"))
+    made = origin.file.origins(dtype) if dtype is not None else ()
+    return bool(made) and all(_is_low(each) for each in made)
+
+
+def _is_low(dtype: Origin) -> bool:
+    return dtype.node is not None and dtype.file.code(dtype.node).endswith(("bfloat16", "float16", "half"))
 
 
 def text_of(origin: Origin, fields: Fields, name: str) -> str | None:

@@ -122,6 +122,25 @@ def test_arguments_out_of_sight_are_those_that_the_program_names(above: str, fun
     assert result.text.endswith(f"    {function}(model.parameters(), 1.0)\n")
 
 
+SPLATS = {
+    "of a function": "def settings(low):\n    offload = CPUOffload(True) if low else None\n"
+    "    return {'cpu_offload': offload, 'use_orig_params': True}\n",
+    "of one value": "def settings(low):\n    return {'cpu_offload': CPUOffload(True), 'use_orig_params': low}\n",
+}
+
+
+@pytest.mark.parametrize("made", SPLATS.values(), ids=SPLATS)
+def test_offloading_by_a_dict_that_goes_on(made: str) -> None:
+    text = (
+        "from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP\n\n\n"
+        f"{made}\n\ndef use(net, args):\n    kwargs = settings(args.low)\n    model = FSDP(net, **kwargs)\n"
+        "    model.clip_grad_norm_(1.0)\n"
+    )
+    result = rewrite(text)
+    assert "CPUOffloadPolicy()" in result.text
+    assert result.text.endswith("    clip_offloaded_grad_norm_(model.parameters(), 1.0)\n")
+
+
 @pytest.mark.parametrize("norm", ["2", "NORM"])
 def test_norm_type_by_a_name(norm: str) -> None:
     result = rewrite(f"NORM = 2.0\n{HEAD}    model.clip_grad_norm_(1.0, norm_type={norm})\n")

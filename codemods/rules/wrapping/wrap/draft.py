@@ -173,6 +173,8 @@ class Draft:
     """Whether a dict that arguments come out of goes on to `fully_shard`, so that it has to hold its own."""
     passed: dict[str, str] = field(default_factory=dict)
     """The entries of it that are written anew for that, and the key of each; `**` for a dict of several."""
+    says: frozenset[str] = frozenset()
+    """The keyword arguments of `fully_shard` that it is given in any way, in a dict too."""
     agreed: Agreed | None = None
     """What becomes of it, which all calls that take it have to say alike."""
     imports_elsewhere: list[tuple[Context, Import]] = field(default_factory=list)

@@ -164,6 +164,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
     reduce_unused(made)
+    made.says = frozenset((*made.common_kwargs, *made.unit_kwargs, *made.root_kwargs, *made.passed.values()))
     spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
     said = {"sharding_strategy"} if strategy.known is not None else set()
     if made.goes_on:
