@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.choices import written
+from codemods.reading.defaults import is_never_passed, parameter_named
 
 POSITIONS = (
     "param_dtype",
@@ -75,8 +76,18 @@ def flag(fields: Fields, name: str, default: bool) -> bool:
 
 def is_low(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a wrapped model is seen to compute in a low precision of its own, wherever it is made."""
-    calls = [origin for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
-    return bool(calls) and all(_wraps_low(origin.file, cst.ensure_type(origin.node, cst.Call)) for origin in calls)
+    made = [(origin.file, origin.node) for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    wraps = [(where, call) for where, call in made if not _makes_plain_model(where, call)]
+    return bool(wraps) and all(_wraps_low(where, call) for where, call in wraps)
+
+
+def _makes_plain_model(ctx: Context, call: cst.Call) -> bool:
+    """`Net(…)` and `Net.from_pretrained(…)`, on the ways on which nothing wraps it."""
+    func = call.func
+    if isinstance(func, cst.Attribute) and func.attr.value == "from_pretrained":
+        func = func.value
+    made = ctx.origins(func)
+    return bool(made) and all(isinstance(origin.node, cst.ClassDef) for origin in made)
 
 
 def _wraps_low(ctx: Context, call: cst.Call) -> bool:
@@ -89,8 +100,19 @@ def _has_low_parameters(origin: Origin) -> bool:
         dtype = precision_fields(origin).get("param_dtype")
     except NotStatic:
         return False
-    made = origin.file.origins(dtype) if dtype is not None else ()
+    if dtype is None:
+        return False
+    made = origin.file.origins(_default(origin.file, dtype) or dtype)
     return bool(made) and all(_is_low(each) for each in made)
+
+
+def _default(ctx: Context, value: cst.BaseExpression) -> cst.BaseExpression | None:
+    """What a parameter is that nothing passes."""
+    function = ctx.scope(value)
+    if not isinstance(value, cst.Name) or not isinstance(function, cst.FunctionDef) or function.decorators:
+        return None
+    param = parameter_named(value, function)
+    return param.default if param is not None and is_never_passed(ctx, function, param) else None
 
 
 def _is_low(dtype: Origin) -> bool:

@@ -75,6 +75,40 @@ def test_low_precision_is_not_cast_again() -> None:
     assert "with torch.autocast('cuda'):\n" in result.text
 
 
+def test_low_precision_that_a_helper_has_by_default() -> None:
+    """Of the unwrapped model of a run without FSDP autocast keeps what it kept before."""
+    text = code(
+        """
+        from functools import partial
+
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        class Net(torch.nn.Linear):
+            pass
+
+
+        def shard(net, device, dtype=torch.bfloat16):
+            return FSDP(net, mixed_precision=MixedPrecision(param_dtype=dtype), device_id=device)
+
+
+        def main(batches, rank, fsdp):
+            wrap = partial(shard, device=rank)
+            model = Net(2, 2)
+            if fsdp:
+                model = wrap(model)
+            with torch.autocast("cuda", torch.bfloat16):
+                for x in batches:
+                    model(x)
+        """
+    )
+    assert "cache_enabled" not in rewrite(text).text
+    passed = text.replace("device=rank)", "device=rank, dtype=None)")
+    assert "cache_enabled=False" in rewrite(passed).text
+    assert "cache_enabled=False" in rewrite(text.replace("=torch.bfloat16)", "=torch.float32)")).text
+
+
 FROZEN = [
     "net.requires_grad_(False)\n",
     "net.eval().requires_grad_(False)\n",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit
+from codemods.reading.defaults import is_never_passed, parameter_named
 from codemods.reading.enclosing import contains
 
 from .draft import Draft, Note, Value
@@ -30,7 +31,7 @@ def put_defaults(values: dict[str, Value], draft: Draft) -> None:
     found: list[cst.Param] = []
     for name in _COSTLY:
         value = values.get(name)
-        param = _parameter(value, function) if isinstance(value, cst.Name) else None
+        param = parameter_named(value, function) if isinstance(value, cst.Name) else None
         if param is not None and param.default is not None and _is_unpassed(param, function, draft):
             values[name] = param.default
             found.append(param)
@@ -41,44 +42,18 @@ def put_defaults(values: dict[str, Value], draft: Draft) -> None:
         draft.edits += [(ctx, edit) for edit in _removed(found, function, ctx)]
 
 
-def _parameter(value: cst.Name, function: cst.FunctionDef) -> cst.Param | None:
-    params = (*function.params.params, *function.params.kwonly_params)
-    return next((param for param in params if param.name.value == value.value), None)
-
-
 def _is_unpassed(param: cst.Param, function: cst.FunctionDef, draft: Draft) -> bool:
     ctx = draft.file
     names = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name)]
     uses = [node for node in names if node.value == param.name.value and not _is_keyword(ctx, node)]
     if not all(contains(ctx, draft.call, use) for use in uses):
         return False
-    before = list(function.params.params)
-    index = before.index(param) if param in before else len(before)
-    references = list(ctx.references_to(function))
-    return bool(references) and all(_leaves_out(where, name, param, index) for where, name in references)
+    return is_never_passed(ctx, function, param)
 
 
 def _is_keyword(ctx: Context, node: cst.Name) -> bool:
     holder = ctx.parent(node)
     return isinstance(holder, cst.Arg) and holder.keyword is node
-
-
-def _leaves_out(ctx: Context, reference: cst.CSTNode, param: cst.Param, index: int) -> bool:
-    """Whether the function is called, or put into a partial, with what comes before the parameter and not with it."""
-    holder = ctx.parent(reference)
-    if isinstance(holder, cst.Call) and holder.func is reference:
-        given: Sequence[cst.Arg] = holder.args
-    else:
-        call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-        if not isinstance(call, cst.Call) or call.args[0] is not holder:
-            return False
-        if ctx.dotted(call.func) != "functools.partial":
-            return False
-        given = call.args[1:]
-    by_place = sum(argument.keyword is None for argument in given)
-    named = {argument.keyword.value for argument in given if argument.keyword is not None}
-    is_spread = any(argument.star for argument in given)
-    return not is_spread and by_place <= index and param.name.value not in named
 
 
 def _removed(found: Sequence[cst.Param], function: cst.FunctionDef, ctx: Context) -> list[Edit]:
