@@ -286,9 +286,9 @@ def wrap(model):
 """
 ASKED_ONCE = """
 def wrap(model):
-    policy = {classes}
+    unit_classes = {classes}
     for module in reversed(list(model.modules())):
-        if module is not model and isinstance(module, policy):
+        if module is not model and isinstance(module, unit_classes):
             fully_shard(module)
     return fully_shard(model)
 """
@@ -664,8 +664,8 @@ def test_a_condition_that_is_another_one_by_then_keeps_the_variable() -> None:
         """
     )
     text = rewrite(before).text
-    assert "    policy = ()\n    if several:\n        policy = (Block,)\n    several = False\n" in text
-    assert "isinstance(module, policy)" in text
+    assert "    unit_classes = ()\n    if several:\n        unit_classes = (Block,)\n    several = False\n" in text
+    assert "isinstance(module, unit_classes)" in text
 
 
 def test_policies_of_classes_in_a_method_become_one_tuple() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
-from codemods.reading.choices import written
+from codemods.reading.choices import Option, written
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import comments_in, lost_comments
@@ -34,7 +34,7 @@ from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no
 from .draft import Draft, Entry, Note, Switch, UnitSelector
-from .in_place import chosen_for, keep_none, put_for_none, rename
+from .in_place import chosen_for, keep_none, put_for_none, rename, renamed
 
 _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
 """Layers of `torch.nn` inside of which a size-based policy does not look."""
@@ -461,7 +461,10 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
     elif optional:
         keep_none(origins, draft)
     text = draft.file.quote(value)
-    if not isinstance(value, (cst.Name, cst.Attribute)):
+    if isinstance(value, cst.Name) and "polic" in value.value.lower():
+        made = [Option(each.file, each.node, False) for each in origins if isinstance(each.node, cst.BaseExpression)]
+        text = renamed(value, made, draft, "auto_wrap_policy", ("unit_classes", "fsdp_unit_classes"))
+    elif not isinstance(value, (cst.Name, cst.Attribute)):
         name = draft.fresh("unit_classes")
         draft.before.append(f"{name} = {text}")
         text = name
