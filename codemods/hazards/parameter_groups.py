@@ -49,7 +49,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
-from codemods.reading.model_parameters import READERS, loops_over
+from codemods.reading.enclosing import enclosing
+from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
 
@@ -69,12 +70,13 @@ _TENSOR = (cst.Name, cst.Attribute)
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop over a wrapped model's parameters that asks for their dimensions, at the question."""
-    for call in ctx.nodes(cst.Call):
-        if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in READERS:
-            continue
-        inside = (node for loop in loops_over(call, ctx) for node in ctx.inside(loop))
+    seen: set[cst.CSTNode | None] = set()
+    for given in _read_or_handed_on(ctx):
+        inside = (node for loop in loops_over(given, ctx) for node in ctx.inside(loop))
         asked = next((node for node in inside if _is_dimension(node, ctx)), None)
-        if asked is not None and ModelKind.FSDP in ctx.kinds(call.func.value):
+        function = enclosing(ctx, asked, cst.FunctionDef) if asked is not None else None
+        if asked is not None and (isinstance(given, cst.Call) or function not in seen):
+            seen.add(function)
             test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
             yield finding(CODE, Level.MANUAL, ctx, test, _MESSAGE.format(test=ctx.code(test)), _HINT)
     for reading in stepped(ctx):
@@ -85,6 +87,16 @@ def find(ctx: Context) -> Iterator[Finding]:
         if compared is not None and any(is_sharded(tensor, ctx) for tensor in tensors):
             message = _STEPPED.format(test=ctx.code(compared))
             yield finding(CODE, Level.REVIEW, ctx, compared, message, _HINT_OF_STEP)
+
+
+def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
+    """`model.named_parameters()`, and the loops over it in a function that is given it."""
+    for call in ctx.nodes(cst.Call):
+        is_read = isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
+        if is_read and ModelKind.FSDP in ctx.kinds(cst.ensure_type(call.func, cst.Attribute).value):
+            yield call
+    if any(_is_dimension(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
+        yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))
 
 
 def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:

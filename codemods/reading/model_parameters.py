@@ -16,6 +16,8 @@ from codemods.reading.just_made import is_just_made
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
 _TENSORS = frozenset({"weight", "bias"})
+_DEPTH = 3
+"""How many names are followed that stand for parameters: `named = list(named)`."""
 _RANK = re.compile(
     r"rank\w*(\(\))?\s*==\s*0|is_main\w*|is_master\w*|\b(main|master)_process\b|is_rank_?(zero|0)|not\s+\w*rank\b"
 )
@@ -51,7 +53,7 @@ class Reading:
 
 def readings(ctx: Context) -> Iterator[Reading]:
     """Every place of a file where a wrapped model's parameters are seen, its shards and not whole ones."""
-    yield from _handed_on(ctx)
+    yield from handed_on(ctx)
     for call in ctx.nodes(cst.Call):
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
             loop = _loop(call, ctx)
@@ -63,13 +65,13 @@ def readings(ctx: Context) -> Iterator[Reading]:
             yield Reading(attribute, statement, attribute)
 
 
-def _handed_on(ctx: Context) -> Iterator[Reading]:
+def handed_on(ctx: Context) -> Iterator[Reading]:
     """The loops over parameters that come by a name: `for p in params`, with `model.parameters()` at a call."""
     loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind)]
     for loop in loops:
         over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
         for given in _given(over):
-            if any(gives_parameters(origin.node, origin.file) for origin in ctx.origins(given)):
+            if gives_parameters(given, ctx):
                 yield Reading(over, loop, parameter_of(given, loop))
 
 
@@ -82,12 +84,15 @@ def _given(over: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
             yield from _given(argument.value)
 
 
-def gives_parameters(made: cst.CSTNode | None, ctx: Context) -> bool:
+def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH) -> bool:
     """Whether an expression is a wrapped model's parameters, all or some, as they are."""
+    if isinstance(made, (cst.Name, cst.Attribute)) and depth:
+        return any(gives_parameters(o.node, o.file, depth - 1) for o in ctx.origins(made) if o.node is not made)
     if isinstance(made, cst.Call):
         if isinstance(made.func, cst.Attribute) and made.func.attr.value in READERS:
             return _is_sharded(made.func.value, made, ctx)
-        return isinstance(made.func, cst.Name) and any(gives_parameters(each.value, ctx) for each in made.args)
+        given = made.args if isinstance(made.func, cst.Name) else ()
+        return any(gives_parameters(each.value, ctx, depth) for each in given)
     if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
         return any(
             ctx.code(parameter_of(call, made)) == ctx.code(made.elt)
@@ -97,10 +102,10 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context) -> bool:
     return False
 
 
-def loops_over(call: cst.Call, ctx: Context) -> list[Loop]:
-    """The loops over what `model.named_parameters()` gives: the one it stands in, and those over variables of the same
-    function that hold what it gives, or what such a loop made of it."""
-    own = _loop(call, ctx)
+def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
+    """The loops over what `model.named_parameters()`, or a loop over it, gives: the one it stands in, and those over
+    variables of the same function that hold what it gives, or what such a loop made of it."""
+    own = call if isinstance(call, Loop) else _loop(call, ctx)
     found = [own] if own is not None else []
     waiting, scope = [_variable(call, ctx)], ctx.scope(call)
     loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind) if ctx.scope(loop) is scope]
@@ -130,13 +135,18 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
     if isinstance(value, cst.Attribute) and value.attr.value in _TENSORS:
         is_put_in = is_put_in_wrapped(value.value, ctx) and not is_summoned(value, ctx)
         return is_put_in or any(_is_sharded(owner, value, ctx) for owner in _owners(value))
-    loops = (node for node in ctx.ancestors(value) if isinstance(node, Loop)) if isinstance(value, cst.Name) else ()
-    return any(
+    loops = [node for node in ctx.ancestors(value) if isinstance(node, Loop)] if isinstance(value, cst.Name) else []
+    read = any(
         isinstance(call.func, cst.Attribute)
         and ctx.code(parameter_of(call, loop)) == ctx.code(value)
         and _is_sharded(call.func.value, call, ctx)
         for loop in loops
         for call in _readers(loop, ctx)
+    )
+    return read or any(
+        ctx.code(parameter_of(given, loop)) == ctx.code(value) and gives_parameters(given, ctx)
+        for loop in loops
+        for given in _given(loop.iter if isinstance(loop, cst.For) else loop.for_in.iter)
     )
 
 

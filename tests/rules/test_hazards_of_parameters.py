@@ -150,6 +150,38 @@ def test_gradients_in_an_optimizer_of_the_programs_own(key: str, is_found: bool)
     assert ("FM427" in rules) is is_found
 
 
+HELPED = """\
+import torch
+from torch import distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def help(given):
+    named = list(given)
+    {statement}
+
+
+def main(net, other):
+    model = FSDP(net)
+    help({handed}.named_parameters())
+"""
+OF_HELPER = [
+    ("FM404", "return [p for n, p in named if p.ndim >= 2], [p for n, p in named if p.ndim < 2]"),
+    ("FM404", "params = {n: p for n, p in named}\n    return [p for p in params.values() if len(p.shape) > 1]"),
+    ("FM421", "for n, p in named:\n        p.data[0] = 0"),
+    ("FM427", "return torch.cat([p.numpy() for n, p in named])"),
+    ("FM427", "for n, p in named:\n        dist.broadcast(p.data, 0)"),
+]
+
+
+@pytest.mark.parametrize(("rule", "statement"), OF_HELPER)
+def test_parameters_that_a_helper_is_handed(rule: str, statement: str) -> None:
+    found = [f.rule for f in rewrite(HELPED.format(statement=statement, handed="model")).findings]
+    assert found.count(rule) == 1
+    found = [f.rule for f in rewrite(HELPED.format(statement=statement, handed="other")).findings]
+    assert rule not in found, "those of another model"
+
+
 STEPPED = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
