@@ -21,12 +21,17 @@ WRONG = [
     "model.save_pretrained(path)",
     "model.module.save_pretrained(path)",
     "model.push_to_hub(path)",
+    "model.llm.save_pretrained(path)",
+    "model.module.encoders[0].save_pretrained(path)",
     "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n    model.save_pretrained(path)",
     "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        model.save_pretrained(path)",
 ]
 RIGHT = [
     "net.config.save_pretrained(path)",
     "tokenizer.save_pretrained(path)",
+    "model.tokenizer.save_pretrained(path)",
+    "model.llm.config.save_pretrained(path)",
+    "path.llm.save_pretrained(path)",
     "model.save_pretrained(path, state_dict=model.state_dict())",
     f"with {FULL}:\n        model.save_pretrained(path)",
     "with FSDP.summon_full_params(model):\n        model.save_pretrained(path)",
@@ -88,6 +93,10 @@ GATHERED = "state_dict=get_model_state_dict(model, options=StateDictOptions(full
         (
             "model.save_pretrained(path, safe_serialization=False)",
             f"model.save_pretrained(path, safe_serialization=False, {GATHERED})",
+        ),
+        (
+            "model.llm.save_pretrained(path)",
+            f"model.llm.save_pretrained(path, {GATHERED.replace('model,', 'model.llm,')})",
         ),
     ],
 )

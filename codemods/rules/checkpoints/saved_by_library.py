@@ -35,7 +35,8 @@ def save(name, path):
 ## Fix safety
 
 Every rank reads the state dict and saves, as before. Only the `save_pretrained` of transformers and peft is given one:
-that of diffusers takes none, and says nothing. Where one rank alone saves, or `push_to_hub` does, it is reported.
+that of diffusers takes none, and says nothing. A part
+(`model.llm.save_pretrained(path)`) is saved in the same way. Where one rank alone saves, or `push_to_hub` does, it is reported.
 Inside of `FSDP.state_dict_type` with FULL_STATE_DICT the model is gathered as before.
 
 ## References
@@ -53,8 +54,10 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, 
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.model_parameters import is_summoned
+from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.state_dict_settings import context_of, settings
+from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
 from codemods.tables.state_dicts import DCP
 
@@ -62,6 +65,9 @@ CODE = "FM314"
 
 _SAVES = ("save_pretrained", "push_to_hub")
 _TAKE_STATE = ("transformers", "peft")
+_NO_MODULES = frozenset(
+    {"config", "cfg", "extractor", "feature", "processor", "scheduler", "tok", "tokenizer", "vocab"}
+)
 _TAKE_NONE = ("diffusers", "PyTorchModelHubMixin", "ModelHubMixin")
 """Whose `save_pretrained` passes over a state dict that it is given."""
 
@@ -80,7 +86,7 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)])
     model = _owner(call)
     imports: Sequence[Import]
-    if ctx.kinds(model) == {ModelKind.FSDP}:
+    if ctx.kinds(model_around(model, ctx) or model) == {ModelKind.FSDP}:
         imports = [ctx.named(Import(DCP, f), call) for f in ("get_model_state_dict", "StateDictOptions")]
         options = f"options={imports[1].local}(full_state_dict=True)"
         state = f"state_dict={imports[0].local}({ctx.quote(model)}, {options})"
@@ -128,8 +134,15 @@ def _saves_model(call: cst.Call, ctx: Context) -> bool:
     if any(argument.keyword is not None and argument.keyword.value == "state_dict" for argument in call.args):
         return False
     owner = _owner(call)
+    if _may_be_module(owner) and model_around(owner, ctx) is not None:
+        return True
     held = ctx.kinds(owner)
     return ModelKind.FSDP in held and (held == {ModelKind.FSDP} or not _has_no_wrapped_part(owner, call, ctx))
+
+
+def _may_be_module(owner: cst.BaseExpression) -> bool:
+    """Whether `model.llm` is no tokenizer, config or whatever else of a model a library saves."""
+    return not words(last_name(owner)) & _NO_MODULES
 
 
 def _has_no_wrapped_part(owner: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
