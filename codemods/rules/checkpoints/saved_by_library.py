@@ -35,9 +35,9 @@ def save(name, path):
 ## Fix safety
 
 Every rank reads the state dict and saves, as before. Only the `save_pretrained` of transformers and peft is given one:
-that of diffusers takes none, and says nothing. A part
-(`model.llm.save_pretrained(path)`) is saved in the same way. Where one rank alone saves, or `push_to_hub` does, it is reported.
-Inside of `FSDP.state_dict_type` with FULL_STATE_DICT the model is gathered as before.
+that of diffusers takes none, and says nothing. A part (`model.llm.save_pretrained(path)`) is saved in the same way.
+Where one rank alone saves, or `push_to_hub` does, it is reported. Inside of `FSDP.state_dict_type` with
+FULL_STATE_DICT the model is gathered as before.
 
 ## References
 
