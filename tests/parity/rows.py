@@ -1088,6 +1088,20 @@ for mode in ("full", "zero2", "none"):
         """,
         seed_by_rank=True,
     )
+program(
+    "a policy that is handed in",
+    """
+    def shard(model, *, policy):
+        return FSDP(model, auto_wrap_policy=policy, use_orig_params=True, device_id=torch.cuda.current_device())
+
+
+    def build():
+        teacher = Plain()
+        shard(teacher, policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+        model = Plain()
+        return shard(model, policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks))
+    """,
+)
 for mode in ("full", "zero2", "none"):
     program(
         f"a dict that a function returns for two models, {mode}",

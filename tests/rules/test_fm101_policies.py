@@ -1166,3 +1166,64 @@ def test_arguments_that_ask_the_model_from_before_ask_it() -> None:
     assert "    sharded_model = Net()\n" in text
     assert "MixedPrecisionPolicy(param_dtype=model.dtype)" in text
     assert "    model = fully_shard(sharded_model, " in text
+
+
+HANDED = """\
+from functools import partial
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy, transformer_auto_wrap_policy
+
+from net import Block, Encoder
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+
+
+def shard(model, *, policy):
+    model = FSDP(model, auto_wrap_policy=policy)
+    return model
+
+
+def encoder():
+    model = Encoder()
+    return shard(model, policy=partial(transformer_auto_wrap_policy, transformer_layer_cls={Block}))
+
+
+def main():
+    model = Net()
+    model = shard(model, policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.layers))
+    return model
+"""
+
+
+def test_a_policy_that_is_handed_in_becomes_the_units() -> None:
+    text = rewrite(HANDED).text
+    assert (
+        "def shard(model, *, units):\n    for unit in units:\n        fully_shard(unit)\n    fully_shard(model)\n"
+        in text
+    )
+    assert "shard(model, units=[module for module in model.modules() if isinstance(module, Block)])" in text
+    assert "    model = shard(model, units=model.layers)\n" in text
+
+
+NOT_HANDED = {
+    "no list": ("lambda m: m in model.layers", "lambda m: isinstance(m, nn.Linear)"),
+    "a list of something else": ("m in model.layers", "m in Net().layers"),
+    "a default": ("*, policy)", "*, policy=None)"),
+    "another reader": ("    return model\n\n\ndef enc", "    print(policy)\n    return model\n\n\ndef enc"),
+    "a call that is not seen": ("    return model\n\n\ndef enc", "    return model\n\n\nSHARDS = [shard]\n\n\ndef enc"),
+    "another model": ("    model = FSDP(model,", "    model = model.inner\n    model = FSDP(model,"),
+    "a class that may nest": ("={Block}", "={Block, nn.Sequential}"),
+    "the root's class": ("model = Encoder()", "model = Block()"),
+}
+
+
+@pytest.mark.parametrize("change", NOT_HANDED.values(), ids=NOT_HANDED)
+def test_a_policy_that_stays_one(change: tuple[str, str]) -> None:
+    assert change[0] in HANDED
+    assert "units" not in rewrite(HANDED.replace(*change)).text.replace("policy_units", "")

@@ -15,7 +15,7 @@ def function_targets(
 ) -> UnitSelector:
     """The units that a function of one module chooses. Raises NotStatic for what is no lambda and has no name."""
     if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
-        listed = _own_list(origin.file, function, draft)
+        listed = own_list(origin.file, function, draft.file.plain(draft.model))
         if listed is not None and not draft.ignores and not as_test:
             return UnitSelector("", nested=False, may_be_root=False, units=origin.file.quote(listed), item="block")
         test, parameter = substituted(origin.file, function), function.params.params[0].name.value
@@ -28,7 +28,7 @@ def function_targets(
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
 
 
-def _own_list(ctx: Context, function: cst.Lambda, draft: Draft) -> cst.BaseExpression | None:
+def own_list(ctx: Context, function: cst.Lambda, model: str) -> cst.BaseExpression | None:
     """`model.blocks` of `lambda m: m in model.blocks`, where that is seen to be one list of layers, side by side.
 
     An attribute of the model itself that is not seen is taken for one: of anything else `fully_shard` raises.
@@ -41,7 +41,7 @@ def _own_list(ctx: Context, function: cst.Lambda, draft: Draft) -> cst.BaseExpre
     inner = {node for node in ctx.inside(listed) if isinstance(node, cst.Name)}
     if not asks or inner & set(ctx.uses(function.params.params[0])):
         return None
-    of_model = isinstance(listed, cst.Attribute) and ctx.code(listed.value) == draft.file.plain(draft.model)
+    of_model = isinstance(listed, cst.Attribute) and ctx.code(listed.value) == model
     is_unseen = all(origin.node is None for origin in ctx.origins(listed))
     return listed if (of_model and is_unseen) or _is_module_list(ctx, listed, _LISTS) else None
 

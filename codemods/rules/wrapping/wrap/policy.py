@@ -34,6 +34,7 @@ from codemods.tables.names import WRAPPER
 
 from .condition import function_targets, is_yes_or_no
 from .draft import Draft, Entry, Note, Switch, UnitSelector
+from .handed_in import hand_in_units
 from .in_place import chosen_for, keep_none, put_for_none, rename, renamed
 
 _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
@@ -364,8 +365,16 @@ def _made_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft:
     if _checkpointing_asks(origins, draft.file):
         raise NotStatic("auto_wrap_policy is given to apply_activation_checkpointing as well")
     state = draft.state()
+    nodes = {origin.node for origin in origins}
     try:
-        if any(origin.node in draft.asked for origin in origins):
+        if nodes & (draft.asked | draft.left):
+            raise NotStatic("auto_wrap_policy is asked elsewhere")
+        hand_in_units(value, draft, _one_flat_class)
+        return
+    except NotStatic:
+        draft.restore(state)
+    try:
+        if nodes & draft.asked:
             raise NotStatic("auto_wrap_policy is asked elsewhere")
         _in_place(value, origins, draft)
     except NotStatic:
@@ -373,6 +382,16 @@ def _made_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft:
         if draft.ignores:
             raise
         _as_function(value, origins, draft)
+
+
+def _one_flat_class(origin: Origin, model: cst.Name) -> str:
+    """The test of a policy of one class, none of whose modules is the root, or lies in another one."""
+    classes = policy_classes(origin)
+    if _may_nest(origin.file, classes) or _may_be_container(origin.file, classes) or _asks_for_classes(origin):
+        raise NotStatic("auto_wrap_policy of modules in modules")
+    if _may_make_root(origin.file, model, origin.file, classes):
+        raise NotStatic("auto_wrap_policy that may pick the root")
+    return f"isinstance({{module}}, {isinstance_argument(origin.file, classes)})"
 
 
 def _checkpointing_asks(origins: Sequence[Origin], ctx: Context) -> bool:
@@ -538,11 +557,16 @@ def _in_super(ctx: Context, use: cst.Name) -> bool:
 
 def _may_be_root(draft: Draft, ctx: Context, classes: cst.BaseExpression) -> bool:
     """False when the model's class is seen and is none of the target classes."""
+    return _may_make_root(draft.file, draft.module, ctx, classes)
+
+
+def _may_make_root(where: Context, model: cst.BaseExpression, ctx: Context, classes: cst.BaseExpression) -> bool:
+    """The same for a model in a file."""
     elements = class_elements(classes)
     if elements is None:
         return True
     wanted = {name for element in elements for name in _class_names(ctx, element)}
-    made = draft.file.origins(draft.module)
+    made = where.origins(model)
     for origin in made:
         if not isinstance(origin.node, cst.Call):
             return True
