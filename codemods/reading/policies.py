@@ -17,13 +17,40 @@ CLASS_POLICIES = {
 
 
 def policy_call(origin: Origin) -> tuple[str | None, Sequence[cst.Arg]]:
-    """What makes a policy, with its arguments: a class, or a function inside `partial`."""
+    """What makes a policy, with its arguments: a class, a function inside `partial`, or one that a lambda passes all on
+    to.
+    """
     node = origin.node
+    if isinstance(node, cst.Lambda):
+        return _passed_on(node, origin.file)
     if not isinstance(node, cst.Call):
         return origin.file.fsdp1(node) if isinstance(node, cst.BaseExpression) else None, ()
     if origin.file.dotted(node.func) == "functools.partial" and node.args:
         return origin.file.fsdp1(node.args[0].value), node.args[1:]
     return origin.file.fsdp1(node.func), node.args
+
+
+_GIVEN = ("module", "recurse", "nonwrapped_numel")
+"""What FSDP1 calls a policy with, by name."""
+
+
+def _passed_on(function: cst.Lambda, ctx: Context) -> tuple[str | None, Sequence[cst.Arg]]:
+    """`lambda module, recurse, nonwrapped_numel: policy(module, recurse, nonwrapped_numel, {Block})`."""
+    body, parameters = function.body, [each.name.value for each in function.params.params]
+    if tuple(parameters) != _GIVEN or not isinstance(body, cst.Call) or any(each.star for each in body.args):
+        return None, ()
+    made = ctx.fsdp1(body.func)
+    order = (*_GIVEN, CLASS_POLICIES.get(made or "", "min_num_params"))
+    named = {
+        each.keyword.value if each.keyword is not None else order[min(index, len(_GIVEN))]: each
+        for index, each in enumerate(body.args)
+    }
+    if any(name not in named or ctx.code(named[name].value) != name for name in _GIVEN):
+        return None, ()
+    rest = [name for name in named if name not in _GIVEN]
+    if len(named) != len(body.args) or len(rest) != 1 or rest[0] != order[-1]:
+        return None, ()
+    return made, [named[rest[0]].with_changes(keyword=cst.Name(rest[0]))]
 
 
 def policy_classes(origin: Origin) -> cst.BaseExpression:

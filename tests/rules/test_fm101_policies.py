@@ -145,6 +145,7 @@ def test_comments_on_what_is_gone_go_with_it() -> None:
     assert "def wrap(model):\n    # for both\n    print(" in text
 
 
+_ALL = "module, recurse, nonwrapped_numel"
 NESTED = [
     pytest.param("ModuleWrapPolicy({Block, Head})", "isinstance(module, (Block, Head))", id="two classes"),
     pytest.param(
@@ -174,6 +175,34 @@ NESTED = [
         id="or",
     ),
 ]
+
+
+OTHERWISE = [
+    "transformer_auto_wrap_policy(module, True, nonwrapped_numel, {Block})",
+    "transformer_auto_wrap_policy(model, recurse, nonwrapped_numel, {Block})",
+    f"transformer_auto_wrap_policy({_ALL}, {{Block}}) or recurse",
+]
+
+
+@pytest.mark.parametrize("body", OTHERWISE)
+def test_a_lambda_that_passes_something_else_on_is_asked_at_run_time(body: str) -> None:
+    text = rewrite(
+        IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, None, None, None, lambda {_ALL}: {body})\n"
+    ).text
+    assert "isinstance(module, Block)" not in text
+
+
+def test_a_lambda_that_passes_classes_on() -> None:
+    policy = f"lambda {_ALL}: transformer_auto_wrap_policy({_ALL}, {{Block, Head}})"
+    text = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n").text
+    assert "if submodule is not model and isinstance(submodule, (Block, Head)):" in text
+    assert "lambda module" not in text
+
+
+def test_a_lambda_that_passes_a_size_on() -> None:
+    policy = f"lambda {_ALL}: size_based_auto_wrap_policy({_ALL}, min_num_params=50)"
+    text = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n").text
+    assert "units_by_size(model, 50)" in text
 
 
 @pytest.mark.parametrize(("policy", "test"), NESTED)
