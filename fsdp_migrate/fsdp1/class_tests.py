@@ -12,9 +12,9 @@ from codemods.api import ModelKind, Origin
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
-from ..pyanalysis.conditions import leaves
 from ..pyanalysis.definitions import first_parameter, returns
 from ..pyanalysis.flow import reaching
+from ..pyanalysis.tests_around import leaves
 
 if TYPE_CHECKING:
     from .program_model import FileContext

@@ -15,10 +15,10 @@ import libcst as cst
 
 from .containers import constant
 from .origin import Origin
+from .tests_around import tests_at
 from .tree import Tree
 from .values import Values
 
-_LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
 _BOUNDS = {cst.GreaterThan: (True, True), cst.LessThanEqual: (True, False)}
 _BOUNDS |= {cst.LessThan: (False, True), cst.GreaterThanEqual: (False, False)}
@@ -103,39 +103,17 @@ class Conditions:
         return self._memo[node, depth]
 
     def _find(self, tree: Tree, node: cst.CSTNode, depth: int) -> Iterator[Fact]:
-        inner = node
-        for outer in tree.ancestors(node):
-            if isinstance(outer, cst.ClassDef):
-                return
-            if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
-                yield from self._facts(tree, outer.test, inner is outer.body)
-            elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
-                yield from self._left_before(tree, outer.body, inner)
-            if isinstance(outer, cst.FunctionDef):
-                callers = self._values.callers.of(tree, outer)
-                if depth and 0 < len(callers) <= _CALLERS:
-                    known = [self._at(site.tree, site.call, depth - 1) for site in callers]
-                    yield from frozenset.intersection(*known)
-                return
-            inner = outer
-
-    def _left_before(self, tree: Tree, statements: object, inner: cst.CSTNode) -> Iterator[Fact]:
-        """`if test: return …` above: behind it the test is false."""
-        assert isinstance(statements, (list, tuple))
-        for statement in statements:
-            if statement is inner:
-                return
-            if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
-                yield from self._facts(tree, statement.test, False)
+        for test, holds in tests_at(tree, node):
+            yield from self._facts(tree, test, holds)
+        around = next((n for n in tree.ancestors(node) if isinstance(n, (cst.FunctionDef, cst.ClassDef))), None)
+        if isinstance(around, cst.FunctionDef):
+            callers = self._values.callers.of(tree, around)
+            if depth and 0 < len(callers) <= _CALLERS:
+                known = [self._at(site.tree, site.call, depth - 1) for site in callers]
+                yield from frozenset.intersection(*known)
 
     def _facts(self, tree: Tree, test: cst.BaseExpression, holds: bool) -> Iterator[Fact]:
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            yield from self._facts(tree, test.expression, not holds)
-        elif isinstance(test, cst.BooleanOperation):
-            if holds is isinstance(test.operator, cst.And):
-                yield from self._facts(tree, test.left, holds)
-                yield from self._facts(tree, test.right, holds)
-        elif isinstance(test, cst.Comparison):
+        if isinstance(test, cst.Comparison):
             target = test.comparisons[0]
             equal = _EQUAL.get(type(target.operator))
             wanted = constant(target.comparator)
@@ -286,13 +264,3 @@ def _is_settled_late(tree: Tree, node: cst.CSTNode) -> bool:
 def _targets(tree: Tree, node: cst.CSTNode) -> Sequence[cst.AssignTarget]:
     statement = next((outer for outer in tree.ancestors(node) if isinstance(outer, cst.BaseSmallStatement)), None)
     return statement.targets if isinstance(statement, cst.Assign) else ()
-
-
-def leaves(body: cst.BaseSuite) -> bool:
-    """Whether a block ends by leaving the one around it."""
-    last = body.body[-1] if body.body else None
-    small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
-    if isinstance(small, cst.With) and leaves(small.body):
-        end = small.body.body[-1]  # what is raised there may be caught by what the `with` enters
-        return not isinstance(end, cst.SimpleStatementLine) or not isinstance(end.body[-1], cst.Raise)
-    return isinstance(small, _LEAVES)

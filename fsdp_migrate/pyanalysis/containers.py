@@ -171,10 +171,10 @@ class Containers:
             for where, value in self._values.callers.starred(tree, node, key):
                 yield Part(where, value, path)
         elif isinstance(node, (cst.Attribute, cst.Call)) and (owner := table_owner(node)) is not None:
-            if isinstance(key, str):
-                for source, _ in self._values.objects.attribute(tree, owner, key, node):
-                    if isinstance(source, Part):
-                        yield Part(source.tree, source.node, (*source.path, *path))
+            objects = self._values.objects
+            is_any = not isinstance(key, str)
+            found = objects.attributes(tree, owner, node) if is_any else objects.named(tree, owner, str(key), node)
+            yield from (Part(part.tree, part.node, (*part.path, *path)) for part in found)
         elif isinstance(node, cst.Call):
             yield from self._items_of_call(tree, node, key, path)
 

@@ -11,18 +11,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
 from .calls import argument_for, runs
 from .containers import Part
 from .definitions import class_of, first_parameter, is_property, is_setter, last_name, overrides, returns
+from .scopes import Path
 from .stores import AttributeStore, stores_in
 from .tree import Tree
 
 if TYPE_CHECKING:
     from .values import Values
+
+_ANY_NAME = ""
+"""A name that no store says: what is stored under a computed one counts for it."""
 
 Class = tuple[Tree, cst.ClassDef]
 Method = tuple[Tree, cst.FunctionDef | cst.ClassDef]
@@ -57,6 +61,15 @@ class Seen:
     """Or something that is not seen."""
     calls: tuple[tuple[Tree, cst.Call], ...] = ()
     """The sites that are calls."""
+
+
+class Named(NamedTuple):
+    """A part of what is the attribute of a name."""
+
+    tree: Tree
+    node: cst.BaseExpression
+    path: Path
+    name: str
 
 
 class Objects:
@@ -97,6 +110,27 @@ class Objects:
             part = Part(store.tree, store.value, store.path)
             if certain or (certain is not None and self._holds_model(part)):
                 yield part, bool(seen.classes)
+
+    def named(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode) -> Iterator[Part]:
+        """The values of an attribute that is read by its name."""
+        yield from (source for source, _ in self.attribute(tree, owner, name, at) if isinstance(source, Part))
+
+    def attributes(self, tree: Tree, owner: cst.BaseExpression, at: cst.CSTNode) -> Sequence[Named]:
+        """The models that an attribute can be whose name is not known: `getattr(box, name)`, `vars(box).values()`."""
+        return self._values.ask(("attributes", owner), lambda: self._find_attributes(tree, owner, at))
+
+    def _find_attributes(self, tree: Tree, owner: cst.BaseExpression, at: cst.CSTNode) -> Iterator[Named]:
+        seen = self.seen(tree, owner)
+        if not seen.classes or seen.is_unknown:
+            return  # whose they are, and which: it would be every model of the program
+        trees = [where for klass in seen.classes for where, _ in self.family(*klass)]
+        trees += [tree, *self._program.mentioning(self._program.library.wrapper)]
+        stores = [store for where in dict.fromkeys(trees) for of in self._stores_of(where).values() for store in of]
+        names = [s.key for s in stores if isinstance(s.key, str) and self._can_be_model(Part(s.tree, s.value, s.path))]
+        lineage = [each for klass in seen.classes for each in (klass, *self.bases(*klass))]
+        names += [name for where, klass in lineage for name, _ in _fields_of(where, klass)]
+        for name in dict.fromkeys([*names, _ANY_NAME]):
+            yield from (Named(*part, name) for part in self.named(tree, owner, name, at) if self._can_be_model(part))
 
     def _replaced(self, seen: Seen, name: str) -> Iterator[Part]:
         """`dataclasses.replace(state, net=model)`, `SimpleNamespace(net=model)`."""
@@ -278,10 +312,14 @@ class Objects:
         if seen.is_unknown:
             trees += self._program.mentioning(self._program.library.wrapper)
         for tree in dict.fromkeys(trees):
-            if tree not in self._stores:
-                self._stores[tree] = stores_in(tree)
-            yield from self._stores[tree].get(name, ())
-            yield from self._stores[tree].get(None, ())
+            stores = self._stores_of(tree)
+            yield from stores.get(name, ())
+            yield from stores.get(None, ())
+
+    def _stores_of(self, tree: Tree) -> Mapping[str | None, list[AttributeStore]]:
+        if tree not in self._stores:
+            self._stores[tree] = stores_in(tree)
+        return self._stores[tree]
 
     def _certainty(
         self, tree: Tree, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore, name: str
@@ -311,13 +349,15 @@ class Objects:
 
     def _names(self, store: AttributeStore) -> set[str] | None:
         """The names that a store can be for; None: any."""
-        if isinstance(store.key, str):
-            return {store.key}
-        key, values = store.key, self._values
+        return {store.key} if isinstance(store.key, str) else self.names(store.tree, store.key)
+
+    def names(self, tree: Tree, key: cst.BaseExpression) -> set[str] | None:
+        """The texts that an expression can be; None: any."""
+        values = self._values
         if (key, values.level) in self._computed:
             return self._computed[key, values.level]
         found, is_whole = values.solver.is_whole(
-            lambda: values.test(lambda: values.solver.decide(lambda: self._names_computed(store.tree, key), set()), set)
+            lambda: values.test(lambda: values.solver.decide(lambda: self._names_computed(tree, key), set()), set)
         )
         if is_whole:
             self._computed[key, values.level] = found

@@ -1,7 +1,7 @@
 """Who sets an attribute, in all the ways Python has for it: the stores of a file, by the attribute's name.
 
 `obj.net = value`, `self.net, self.optimizer = build()`, `setattr(obj, "net", value)`, `vars(obj)["net"] = value`,
-`obj.__dict__.update(net=value)`, `module.add_module("net", value)`.
+`obj.__dict__.update(net=value)`, `obj.__dict__.update(values)`, `module.add_module("net", value)`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from .definitions import last_name
-from .scopes import EACH, Path, parts
+from .scopes import ANY, EACH, Path, parts
 from .tree import Tree
 
 
@@ -79,6 +79,8 @@ def _updated(tree: Tree, call: cst.Call, owner: cst.BaseExpression | None) -> It
             for element in argument.value.elements:
                 if isinstance(element, cst.DictElement):
                     yield AttributeStore(tree, owner, _key(element.key), element.value)
+        else:
+            yield AttributeStore(tree, owner, argument.value, argument.value, (ANY,))
 
 
 def table_owner(table: cst.BaseExpression) -> cst.BaseExpression | None:

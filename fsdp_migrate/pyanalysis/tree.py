@@ -89,6 +89,8 @@ class Tree:
         self._given_width = width
         self.module, self._places = parse(text)
         index = _Index(self.module)
+        self._index = index
+        self._stands_for: dict[cst.CSTNode, cst.CSTNode] = {}
         self.order: Mapping[cst.CSTNode, int] = index.order
         """The place of each node in the text, relative to the others."""
         self._last = index.last
@@ -159,13 +161,20 @@ class Tree:
             found[node.attr.value].append(node)
         return found
 
+    def add_for(self, known: cst.CSTNode, node: cst.CSTNode) -> None:
+        """Let a node that is not in the text stand where a known one does. No search of the tree finds it."""
+        self._stands_for[node] = known
+        self._index.order[node], self._index.last[node] = self._index.order[known], self._index.last[known]
+        self._index.scope_of[node] = self._index.scope_of[known]
+        self._index.parents[node] = self._index.parents[known]
+
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """`[start, end)` of the node in characters, its own parentheses included, the white space around it not."""
-        return self._places.span(node)
+        return self._places.span(self._stands_for.get(node, node))
 
     def bare_span(self, node: cst.CSTNode) -> tuple[int, int]:
         """The same without its own parentheses."""
-        return self._places.bare_span(node)
+        return self._places.bare_span(self._stands_for.get(node, node))
 
     def code(self, node: cst.CSTNode) -> str:
         """The text of a node, as `span` has it."""

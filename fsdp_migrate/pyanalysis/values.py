@@ -16,6 +16,7 @@ from .callers import Callers
 from .containers import Containers, Part
 from .definitions import last_name, returns
 from .flow import comprehension, reaching
+from .given_back import GivenBack
 from .objects import Objects
 from .origin import Origin, in_order
 from .program import Program
@@ -47,6 +48,7 @@ class Values:
         self.callers = Callers(self)
         self.objects = Objects(self)
         self.containers = Containers(self)
+        self.given_back = GivenBack(self)
         self._ways = Ways(self)
         self._is_model = is_model
         self._models: dict[tuple[Origin, int], bool] = {}

@@ -26,6 +26,7 @@ from .origin import Origin
 from .scopes import ANY, EACH, REST, Binding, Binds, Path
 from .stores import table_owner
 from .symbols import Defined, Outside, OwnModule
+from .tests_around import texts_at
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -127,7 +128,12 @@ class Ways:
         elif isinstance(symbol, Defined):
             bindings = self._values.bindings(tree, name, symbol)
             for binding in bindings:
-                yield from self._of_binding(symbol.tree, binding)
+                taken = _taken_by_name(binding) if symbol.tree is tree else None
+                if taken is None:
+                    yield from self._of_binding(symbol.tree, binding)
+                else:
+                    yield from self._named(tree, taken.args[0].value, taken.args[1].value, taken, name)
+                    yield Origin(tree, taken)
         else:
             yield Origin(tree, None, f"`{name.value}` is a module")
 
@@ -176,6 +182,8 @@ class Ways:
             if owner is not None and isinstance(key, str):
                 yield from self._read(tree, owner, key, expression)
                 return
+            if owner is not None:
+                yield from self._named(tree, owner, index.value, expression, expression)
             for part in self._values.containers.items(tree, expression.value, key):
                 yield from self._values.of_part(part)
             for origin in self._values.origins(tree, expression.value):
@@ -202,14 +210,12 @@ class Ways:
         for where, maker in self._values.objects.methods_of(tree, call, "__new__"):
             for returned in returns(where, maker):  # what is no model is the new object
                 yield from filter(self._values.is_model, self._values.origins(where, returned))
+        is_direct = not any(isinstance(o.node, cst.Call) for o in self._values.origins(tree, call.func))  # no `partial`
         for where, function in called:
-            if isinstance(function, cst.Lambda):
-                yield from self._values.origins(where, function.body)
-                continue
-            if is_generator(where, function):
+            if isinstance(function, cst.FunctionDef) and is_generator(where, function):
                 yield Origin(tree, call)
-            for returned in returns(where, function):
-                yield from self._values.origins(where, returned)
+            for at, returned in self._values.given_back.results(tree, call if is_direct else None, where, function):
+                yield from self._values.origins(at, returned)
 
     def _called(self, tree: Tree, call: cst.Call) -> list[tuple[Tree, Function]]:
         made = self._values.origins(tree, call.func)
@@ -227,9 +233,9 @@ class Ways:
             for part in self._values.containers.turns(tree, values[0]):
                 yield from self._values.of_part(part)
         elif isinstance(call.func, cst.Name) and call.func.value == "getattr" and len(values) > 1:
-            yield from self._named(tree, values[0], constant(values[1]), call)
+            yield from self._named(tree, values[0], values[1], call, call)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "get_submodule" and values:
-            yield from self._named(tree, call.func.value, constant(values[0]), call)
+            yield from self._named(tree, call.func.value, values[0], call, call)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "enter_context" and values:
             yield from self._entered(tree, values[0])
         elif isinstance(call.func, cst.Name) and call.func.value == "type" and len(values) == 1:
@@ -240,10 +246,32 @@ class Ways:
         """`type(self)`."""
         yield from (Origin(*owner) for owner in self._values.objects.seen(tree, expression).classes)
 
-    def _named(self, tree: Tree, owner: cst.BaseExpression, name: object, call: cst.Call) -> Iterator[Origin]:
-        """An attribute that a call takes by its name."""
-        if isinstance(name, str):
-            yield from (origin for origin in self._read(tree, owner, name, call) if origin.node is not None)
+    def _named(
+        self, tree: Tree, owner: cst.BaseExpression, name: cst.BaseExpression, call: cst.BaseExpression, at: cst.CSTNode
+    ) -> Iterator[Origin]:
+        """An attribute that a call takes by its name, as it is `at` a place: of several names, what can be a model."""
+        if isinstance(name, cst.SimpleString):
+            read = self._read(tree, owner, str(name.evaluated_value), call)
+            yield from (origin for origin in read if origin.node is not None)
+            return
+        objects, asked = self._values.objects, texts_at(tree, name, at)
+        names = asked.only or objects.names(tree, name)
+        if names is not None:
+            parts = [
+                part for each in sorted(names) for part in objects.named(tree, owner, each, call) if asked.has(each)
+            ]
+        elif self._is_parameter(tree, name):
+            parts = []
+        else:
+            parts = [Part(*found[:-1]) for found in objects.attributes(tree, owner, call) if asked.has(found.name)]
+        for part in parts:
+            yield from filter(self._values.is_model, self._values.of_part(part))
+
+    def _is_parameter(self, tree: Tree, name: cst.BaseExpression) -> bool:
+        """Whether each caller says which attribute: a getter for all of them, and not for the models."""
+        scope = tree.scope_of[name].lookup(name.value) if isinstance(name, cst.Name) else None
+        bindings = scope.bindings[name.value] if scope is not None and isinstance(name, cst.Name) else ()
+        return any(binding.how is Binds.PARAMETER for binding in bindings)
 
     def _of_parameter(self, tree: Tree, parameter: cst.Param) -> Iterator[Origin]:
         function = tree.scope_of[parameter].node
@@ -288,6 +316,9 @@ class Ways:
             yield Origin(tree, None, "a module")
             return
         name = expression.attr.value
+        if name == "__dict__":
+            yield Origin(tree, expression)
+            return
         if name == "__class__":
             yield from self._classes(tree, expression.value)
             return
@@ -335,6 +366,15 @@ class Ways:
         if not isinstance(origin.node, cst.Call):
             return False
         return self._program.library.is_wrapper(self._program.symbols.dotted(origin.tree, origin.node.func) or "")
+
+
+def _taken_by_name(binding: Binding) -> cst.Call | None:
+    """`value = getattr(self, name)`: what it can be depends on what `name` is known to be where it is used."""
+    call = binding.value
+    if binding.how is not Binds.VALUE or binding.path or not isinstance(call, cst.Call) or len(call.args) < 2:
+        return None
+    is_getattr = isinstance(call.func, cst.Name) and call.func.value == "getattr"
+    return call if is_getattr and isinstance(call.args[1].value, cst.Name) else None
 
 
 def _element(node: cst.CSTNode | None, step: object) -> cst.BaseExpression | None:

@@ -595,6 +595,73 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "model_N = Trainer_N($).get()",
         "model_N",
     ),
+    "getattr by a text made": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nname_N = 'ne'\nmodel_N = getattr(box_N, f'{name_N}t')",
+        "model_N",
+    ),
+    "getattr by a variable": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nname_N = 'net'\nmodel_N = getattr(box_N, name_N)",
+        "model_N",
+    ),
+    "getattr in a loop": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nfor name_N in ('net',):\n    model_N = getattr(box_N, name_N)",
+        "model_N",
+    ),
+    "getattr by a parameter": (
+        (
+            "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n"
+            "        self.other = None\n\n\ndef take_N(box, name='net'):\n    return getattr(box, name)"
+        ),
+        "model_N = take_N(Box_N($))",
+        "model_N",
+    ),
+    "setattr and getattr by texts made": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N()\ni_N = 1\nsetattr(box_N, f'net{i_N}', $)\nmodel_N = getattr(box_N, f'net{i_N}')",
+        "model_N",
+    ),
+    "attributes updated": (
+        "class Box_N:\n    def __init__(self, **kw):\n        self.__dict__.update(kw)",
+        "model_N = Box_N(net=$).net",
+        "model_N",
+    ),
+    "items of vars": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nfor key_N, model_N in vars(box_N).items():\n    break",
+        "model_N",
+    ),
+    "items of __dict__": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nfor key_N, model_N in box_N.__dict__.items():\n    break",
+        "model_N",
+    ),
+    "values of vars": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nmodel_N = list(vars(box_N).values())[0]",
+        "model_N",
+    ),
+    "__dict__ by a variable": (
+        "class Box_N:\n    def __init__(self, net=None):\n        self.net = net\n        self.other = None",
+        "box_N = Box_N($)\nkey_N = 'net'\nmodel_N = box_N.__dict__[key_N]",
+        "model_N",
+    ),
+    "__dict__ of self": (
+        (
+            "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n    def all(self):\n"
+            "        for k, v in self.__dict__.items():\n            if isinstance(v, nn.Module):\n"
+            "                yield v"
+        ),
+        "for model_N in Box_N($).all():\n    break",
+        "model_N",
+    ),
+    "fields of a dataclass": (
+        "@dataclasses.dataclass\nclass State_N:\n    net: object",
+        ("state_N = State_N($)\nfor f_N in dataclasses.fields(state_N):\n    model_N = getattr(state_N, f_N.name)"),
+        "model_N",
+    ),
 }
 for _name, (_top, _lines, _expression) in _SIMPLE.items():
     _simple(_name, _top, _lines, _expression)
@@ -822,7 +889,37 @@ def of_its_own(draft: Draft, here: Lines) -> None:
     here.append(f"with own_{number}.no_sync():\n    own_{number}.log()")
 
 
-EXTRAS = (before_the_wrap, under_a_flag, guarded, annotated, of_its_own)
+def through_one_function(draft: Draft, here: Lines) -> None:
+    """A function that gives back what it is given, for every kind of model."""
+    number = draft.number()
+    use = USES[draft.random.choice(OF_PLAIN)].replace("$", f"net_{number}")
+    results = draft.random.choice(["return (x,)", "return [x]", "return x if isinstance(x, list) else [x]"])
+    body = ["if x is None:\n    return ()", "if isinstance(x, dict):\n    return tuple(x.values())", results]
+    draft.top.append(define(f"def each_{number}(x):", "\n".join(body).splitlines()))
+    here.append(define(f"for fsdp_{number} in each_{number}(FSDP(Net())):", [f"fsdp_{number}.clip_grad_norm_(1.0)"]))
+    here.append(define(f"for net_{number} in each_{number}(Net()):", use.splitlines()))
+
+
+def by_name(draft: Draft, here: Lines) -> None:
+    """Attributes that a loop takes by their names, and tells apart by them."""
+    number = draft.number()
+    use = USES[draft.random.choice(OF_PLAIN)].replace("$", "value")
+    names = draft.random.choice(['("net", "other")', "sorted(vars(self))"])
+    of_net = draft.random.choice(['if name == "net":', 'if name in ("net", "best"):', 'if not name != "net":'])
+    loop = [
+        "value = getattr(self, name)",
+        define(of_net, ["value.clip_grad_norm_(1.0)"]),
+        define("else:", use.splitlines()),
+    ]
+    if draft.random.random() < 0.5:
+        loop = [define('if name == "net":', ["continue"]), "value = getattr(self, name)", *use.splitlines()]
+    init = define("def __init__(self):", ["self.net = FSDP(Net())", "self.other = Net()"])
+    step = define("def step(self):", [define(f"for name in {names}:", "\n".join(loop).splitlines())])
+    draft.top.append(define(f"class State{number}:", [init, "", step]))
+    here.append(f"State{number}().step()")
+
+
+EXTRAS = (before_the_wrap, under_a_flag, guarded, annotated, of_its_own, through_one_function, by_name)
 
 
 def generate(seed: int) -> dict[str, str]:
