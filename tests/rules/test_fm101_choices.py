@@ -1335,3 +1335,47 @@ def test_a_dict_goes_on_beside_what_units_and_root_do_not_share() -> None:
     assert "    fully_shard(a, **self.kwargs)\n" in text
     assert "fully_shard(module, mp_policy=block_mp_policy, **self.kwargs)\n" in text
     assert "    fully_shard(b, mp_policy=half, **self.kwargs)\n" in text
+
+
+FIELD = """\
+from dataclasses import dataclass
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@dataclass
+class Config:
+    lr: float = 1e-3
+    limit_all_gathers: bool = True
+
+
+def main(model):
+    cfg = Config()
+    print(cfg.lr)
+    return FSDP(model, limit_all_gathers=cfg.limit_all_gathers)
+"""
+
+
+def test_field_that_only_a_dropped_argument_reads_goes() -> None:
+    text = rewrite(FIELD).text
+    assert "class Config:\n    lr: float = 1e-3\n\n\ndef main" in text
+
+
+STAYS = {
+    "another reader": ("    print(cfg.lr)", "    print(cfg.limit_all_gathers)"),
+    "a keyword": ("Config()", "Config(limit_all_gathers=False)"),
+    "a place": ("Config()", "Config(1.0, False)"),
+    "a command line": ("Config()", "parse(Config)"),
+    "its name": ("    print(cfg.lr)", "    print(getattr(cfg, 'limit_all_gathers'))"),
+    "setattr": ("    print(cfg.lr)", "    setattr(cfg, model.name, 1)"),
+    "another constructor call that stays": (
+        "    return",
+        "    import torch\n\n    FSDP(torch.nn.ModuleDict(), limit_all_gathers=cfg.limit_all_gathers)\n    return",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", STAYS.values(), ids=STAYS)
+def test_field_that_something_else_may_read_stays(change: tuple[str, str]) -> None:
+    assert change[0] in FIELD
+    assert "    limit_all_gathers: bool = True\n" in rewrite(FIELD.replace(*change)).text

@@ -38,6 +38,7 @@ from .strategy import read_strategy, translate_strategy
 from .unpassed import put_defaults
 from .unread import drop_unread
 from .unused import reduce_unused
+from .unused_fields import drop_field
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
 
@@ -163,6 +164,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)
+            drop_field(name, arguments[name], made)
     reduce_unused(made)
     made.says = frozenset((*made.common_kwargs, *made.unit_kwargs, *made.root_kwargs, *made.passed.values()))
     spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
