@@ -10,6 +10,9 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.choices import written
 from codemods.reading.defaults import is_never_passed, parameter_named
 
+CLASSES = "_module_classes_to_ignore"
+"""The field that names the classes which stay in float32, in units of their own."""
+
 POSITIONS = (
     "param_dtype",
     "reduce_dtype",
@@ -17,7 +20,7 @@ POSITIONS = (
     "keep_low_precision_grads",
     "cast_forward_inputs",
     "cast_root_forward_inputs",
-    "_module_classes_to_ignore",
+    CLASSES,
 )
 """The fields of `MixedPrecision`, in the order of its definition (torch 2.13)."""
 
@@ -35,8 +38,11 @@ _BOOLEANS = {"True": True, "False": False}
 Fields = Mapping[str, cst.BaseExpression]
 
 
-def precision_fields(origin: Origin) -> Fields:
-    """The fields that are given and not None. Raises NotStatic for anything but a plain `MixedPrecision(...)`."""
+def precision_fields(origin: Origin, names_classes: bool = False) -> Fields:
+    """The fields that are given and not None. Raises NotStatic for anything but a plain `MixedPrecision(...)`.
+
+    With `names_classes`, which classes stay in float32 is known.
+    """
     node = origin.node
     if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
         raise NotStatic(f"mixed_precision: {origin.text}")
@@ -47,9 +53,9 @@ def precision_fields(origin: Origin) -> Fields:
         name = argument.keyword.value if argument.keyword is not None else POSITIONS[index]
         if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
             fields[name] = argument.value
-    if "_module_classes_to_ignore" in fields:
-        raise NotStatic("mixed_precision with _module_classes_to_ignore")
-    if flag(fields, "keep_low_precision_grads", False):
+    if CLASSES in fields and not names_classes:
+        raise NotStatic(f"mixed_precision with {CLASSES}")
+    if flag(fields, "keep_low_precision_grads", False, origin.file):
         raise NotStatic("mixed_precision with keep_low_precision_grads, which FSDP2 does not have")
     return fields
 
@@ -64,13 +70,15 @@ def has_buffer_dtype(origin: Origin) -> bool:
     return any(not (isinstance(value, cst.Name) and value.value == "None") for value in (*named, *by_place))
 
 
-def flag(fields: Fields, name: str, default: bool) -> bool:
-    """A field that is a literal bool. Raises NotStatic when only run time knows it."""
+def flag(fields: Fields, name: str, default: bool, ctx: Context) -> bool:
+    """A field that is one bool, wherever it is made. Raises NotStatic when only run time knows it."""
     value = fields.get(name)
     if value is None:
         return default
-    if isinstance(value, cst.Name) and value.value in _BOOLEANS:
-        return _BOOLEANS[value.value]
+    nodes = [origin.node for origin in ctx.origins(value)]
+    texts = {node.value if isinstance(node, cst.Name) else "" for node in nodes}
+    if len(texts) == 1 and texts <= _BOOLEANS.keys():
+        return _BOOLEANS[texts.pop()]
     raise NotStatic(f"mixed_precision: {name} is only known at run time")
 
 
@@ -124,11 +132,11 @@ def text_of(origin: Origin, fields: Fields, name: str) -> str | None:
     return None if value is None else origin.file.code(value)
 
 
-def policy_arguments(origin: Origin) -> list[str]:
+def policy_arguments(origin: Origin, names_classes: bool = False) -> list[str]:
     """The arguments of `MixedPrecisionPolicy(...)`: None follows the parameter dtype in both APIs, so nothing is
     filled in.
     """
-    fields = precision_fields(origin)
+    fields = precision_fields(origin, names_classes)
     return [f"{field}={written(origin.file, fields[field], {})}" for field in KEPT if field in fields]
 
 

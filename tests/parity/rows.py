@@ -912,7 +912,30 @@ precise("inputs cast at every unit", "Plain", f"{BF16}, cast_forward_inputs=True
 precise("a root without parameters casts its inputs", "Rootless", BF16)
 precise("BatchNorm in float32 units of its own", "BatchNormed", BF16)
 precise("BatchNorm with bf16 buffers", "BatchNormed", f"{BF16}, buffer_dtype=torch.bfloat16")
-precise("classes kept in float32", "Plain", f"{BF16}, _module_classes_to_ignore=(nn.LayerNorm,)", "support")
+precise("classes kept in float32", "Plain", f"{BF16}, _module_classes_to_ignore=(nn.LayerNorm,)")
+KEPT = f"""
+    SIZE = partial(size_based_auto_wrap_policy, min_num_params=200)
+    POLICIES = {{"blocks": ModuleWrapPolicy({{Block}}), "size": SIZE}}
+
+
+    def wrap(model, name, classes, casts=True):
+        return FSDP(
+            model,
+            auto_wrap_policy=POLICIES[name],
+            mixed_precision=MixedPrecision({BF16}, cast_forward_inputs=casts, _module_classes_to_ignore=classes),
+        )
+
+
+    def build():
+        return wrap(CALL)
+    """
+program(
+    "classes kept in float32 around the units of a policy",
+    KEPT.replace("CALL", 'Plain(), "size", [Block, nn.LayerNorm]'),
+)
+program(
+    "classes kept in float32 beside the units of a policy", KEPT.replace("CALL", 'Plain(), "blocks", [nn.LayerNorm]')
+)
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(

@@ -851,7 +851,7 @@ def test_mixed_precision_looks_inside_of_everything() -> None:
     text = "from torch.distributed.fsdp import MixedPrecision\n" + IMPORTS + "\n\ndef wrap(model):\n"
     policy = "partial(size_based_auto_wrap_policy, force_leaf_modules={Block})"
     result = rewrite(f"{text}    return FSDP(model, auto_wrap_policy={policy}, mixed_precision=MixedPrecision())\n")
-    assert "for unit in policy_units(model, policy, look_inside=True):" in result.text
+    assert "for unit in policy_units(model, policy):" in result.text
 
 
 @pytest.mark.parametrize(
@@ -1256,3 +1256,18 @@ NOT_HANDED = {
 def test_a_policy_that_stays_one(change: tuple[str, str]) -> None:
     assert change[0] in HANDED
     assert "units" not in rewrite(HANDED.replace(*change)).text.replace("policy_units", "")
+
+
+def test_a_policy_that_cannot_be_written_twice_is_asked() -> None:
+    """What one way of reading it had noted is forgotten with it."""
+    text = """
+        def wrap(model, classes, size):
+            if classes is not None:
+                policy = ModuleWrapPolicy(classes)
+            else:
+                policy = partial(size_based_auto_wrap_policy, min_num_params=size) if size else None
+            return FSDP(model, auto_wrap_policy=policy)
+        """
+    result = rewrite(IMPORTS + "\n\n" + code(text))
+    assert "for unit in policy_units(model, policy, look_inside=False):" in result.text
+    assert result.support == {"policy_units"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from codemods.api import Level
@@ -655,3 +657,35 @@ def test_a_condition_over_what_may_be_none_is_asked_as_a_whole() -> None:
         """
     )
     assert "    mp_policy = (mp if bf16 else None) or MixedPrecisionPolicy()\n" in rewrite(before).text
+
+
+def test_classes_that_a_precision_names_stay_in_float32() -> None:
+    text = """
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def wrap(model, classes):
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({Block}),
+                mixed_precision=MixedPrecision(torch.bfloat16, _module_classes_to_ignore=classes),
+            )
+        """
+    after = """
+        float32_classes = tuple(classes)
+        mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+        # Inputs are cast at the root only.
+        block_mp_policy = replace(mp_policy, cast_forward_inputs=False)
+        # These classes stay in float32, in units of their own.
+        float32_mp_policy = MixedPrecisionPolicy(
+            param_dtype=torch.float32, output_dtype=mp_policy.param_dtype
+        )
+        for module in reversed(list(model.modules())):
+            if isinstance(module, float32_classes):
+                fully_shard(module, mp_policy=float32_mp_policy)
+            elif module is not model and isinstance(module, Block):
+                fully_shard(module, mp_policy=block_mp_policy)
+        return fully_shard(model, mp_policy=mp_policy)
+        """
+    result = rewrite(HEAD + code(text))
+    assert textwrap.indent(code(after), "    ").strip() in result.text

@@ -57,26 +57,26 @@ def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
     return units
 
 
-def policy_units(model: nn.Module, policy: Callable[..., bool], look_inside: bool) -> list[nn.Module]:
-    """The submodules that an FSDP1 policy picks, children first. Mixed precision made it `look_inside` of all."""
+def policy_units(
+    model: nn.Module, policy: Callable[..., bool], look_inside: bool = True, kept: Any = ()
+) -> list[nn.Module]:
+    """The submodules that an FSDP1 policy picks, or that are of the `kept` classes, children first."""
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
         total = sum(param.numel() for param in module.parameters())
-        if isinstance(module, FSDPModule):  # a unit already: BatchNorm, under mixed precision
-            return total
         if not look_inside and not policy(module=module, recurse=True, nonwrapped_numel=total):
             return 0
-        in_units = sum(visit(child) for child in module.children())
-        if module is model or not policy(module=module, recurse=False, nonwrapped_numel=total - in_units):
-            return in_units
-        holds = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)  # FSDP1 gave these an empty unit
-        if module not in units and not (isinstance(module, holds) and type(module).forward is nn.Module.forward):
+        own = total - sum(visit(child) for child in module.children())
+        is_unit = isinstance(module, kept) or policy(module=module, recurse=False, nonwrapped_numel=own)
+        if module is model or not is_unit:
+            return total - own
+        if type(module).forward is not nn.Module.forward:  # a container got an empty unit of FSDP1
             units.append(module)
         return total
 
     visit(model)
-    return units
+    return list(dict.fromkeys(units))
 
 
 def policy_targets(

@@ -5,7 +5,10 @@ Without a policy it made none, and BatchNorm computed in low precision with the 
 
 from __future__ import annotations
 
+import libcst as cst
+
 from codemods.api import Context
+from codemods.reading.precision import CLASSES
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Note
@@ -22,9 +25,18 @@ _LIBRARIES = (
 """Libraries whose models are made of it."""
 
 
-def find_batch_norm(draft: Draft) -> None:
-    """Set `draft.float32_class` where the model is seen to hold BatchNorm, and FSDP1 made units of it."""
+def find_batch_norm(precision: cst.BaseExpression | None, draft: Draft) -> None:
+    """Set `draft.float32_class` where the model is seen to hold BatchNorm, and FSDP1 made units of it.
+
+    `MixedPrecision(_module_classes_to_ignore=…)` names other classes in its place.
+    """
     if not {"mixed_precision", "auto_wrap_policy"} <= draft.present:
+        return
+    named = _named(precision, draft)
+    if named is not None:
+        draft.names_float32 = True
+        draft.float32_class = draft.fresh("float32_classes")
+        draft.before.append(f"{draft.float32_class} = {named}")
         return
     made = draft.built
     classes = {name for name in made.library if name in _CLASSES}
@@ -41,6 +53,17 @@ def find_batch_norm(draft: Draft) -> None:
         )
 
 
+def _named(precision: cst.BaseExpression | None, draft: Draft) -> str | None:
+    """The classes that a `MixedPrecision(…)` in the call itself names."""
+    if not isinstance(precision, cst.Call) or draft.file.fsdp1(precision.func) != "MixedPrecision":
+        return None
+    given = [a.value for a in precision.args if a.keyword is not None and a.keyword.value == CLASSES]
+    if not given:
+        return None
+    text = draft.file.quote(given[0])
+    return text if isinstance(given[0], cst.Tuple) else f"tuple({text})"
+
+
 def _is_named(ctx: Context) -> bool:
     names = {name.rsplit(".", 1)[-1] for name in _CLASSES} | {"SyncBatchNorm", _BASE}
     return ctx.mentions(*names, *_LIBRARIES)
@@ -51,10 +74,12 @@ def keep_in_float32(draft: Draft) -> None:
     policy = draft.root_kwargs.get("mp_policy") or draft.common_kwargs.get("mp_policy")
     if not draft.float32_class or policy is None:
         return
-    name = draft.fresh("norm_mp_policy")
+    name = draft.fresh("float32_mp_policy" if draft.names_float32 else "norm_mp_policy")
     item, torch = draft.imported(PACKAGE, "MixedPrecisionPolicy"), draft.imported("torch")
+    which = "These classes stay in float32, in units of their own."
+    which = which if draft.names_float32 else "BatchNorm stays in float32, in units of its own."
     draft.before.append(
-        "# BatchNorm stays in float32, in units of its own.\n"
+        f"# {which}\n"
         + draft.assigned(name, item, [f"param_dtype={torch}.float32", f"output_dtype={policy}.param_dtype"])
     )
     draft.float32_kwargs["mp_policy"] = name

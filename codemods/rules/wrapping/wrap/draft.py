@@ -140,6 +140,8 @@ class Draft:
     """Whether they draw random numbers, so that the units have to come in FSDP1's order."""
     float32_class: str = ""
     """The class that mixed precision left in float32, in units of its own: BatchNorm, where the model has it."""
+    names_float32: bool = False
+    """Whether the `MixedPrecision` names those classes itself."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of those units."""
     imports: set[Import] = field(default_factory=set)
@@ -189,12 +191,12 @@ class Draft:
 
     def state(self) -> dict[str, Any]:
         """Everything so far, to go back to when a translation stops half way."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
-        return {name: copy(value) if isinstance(value, (list, dict, set)) else value for name, value in values}
+        return {each.name: _copied(getattr(self, each.name)) for each in fields(self)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Back to a state, which can be gone back to again."""
         for name, value in state.items():
-            setattr(self, name, value)
+            setattr(self, name, _copied(value))
 
     def assigned(self, target: str, function: str, arguments: Sequence[str]) -> str:
         """`target = function(arguments)`, on one line, else the arguments on one, else a line for each."""
@@ -250,3 +252,7 @@ class Draft:
             if name not in taken:
                 return name
         return next(f"{names[-1]}_{n}" for n in range(2, 99) if f"{names[-1]}_{n}" not in taken)
+
+
+def _copied(value: Any) -> Any:
+    return copy(value) if isinstance(value, (list, dict, set)) else value

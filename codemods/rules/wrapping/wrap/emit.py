@@ -169,12 +169,12 @@ def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
 def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: int) -> list[str]:
     """The loop that shards the units, children first."""
     module = made.fresh(selector.item, "fsdp_unit") if selector.units else made.fresh("module", "submodule", "layer")
-    own = {**made.common_kwargs, **made.float32_kwargs}
+    own = {**{name: kwargs.get(name, text) for name, text in made.common_kwargs.items()}, **made.float32_kwargs}
     in_float32 = [f"    if isinstance({module}, {made.float32_class}):", *_shard(made, module, own, 2, width)]
     if selector.units:
         lines = [f"for {module} in {selector.units}:", *_shard(made, module, kwargs, 1, width)]
         if made.float32_class:
-            lines = [f"for {module} in {made.model}.modules():", *in_float32, *lines]
+            lines = [lines[0], *in_float32, "    else:", *_shard(made, module, kwargs, 2, width)]
         return _guarded(selector, lines)
     everything = f"{made.model}.modules()"
     if selector.nested or made.float32_class:

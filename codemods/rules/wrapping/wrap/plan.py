@@ -146,7 +146,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     ignored.translate_ignored(arguments, made)
     arguments = translate_meta(arguments, made)
     undo_channels_last(made)
-    find_batch_norm(made)
+    find_batch_norm(arguments.get("mixed_precision"), made)
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
             translate_strategy(strategy, made)

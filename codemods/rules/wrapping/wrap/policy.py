@@ -229,8 +229,10 @@ def _ask(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> 
         return
     if uses(draft.file, "CustomPolicy", "_Policy"):
         raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
-    looks_inside = "mixed_precision" in draft.present
-    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}, look_inside={looks_inside})"
+    # Mixed precision looked inside of every module, for those that stay in float32.
+    more = "" if "mixed_precision" in draft.present else ", look_inside=False"
+    more += f", kept={draft.float32_class}" if draft.float32_class else ""
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}{more})"
     draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
 
 

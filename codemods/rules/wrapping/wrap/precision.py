@@ -211,8 +211,9 @@ def _refuse_what_is_read(made: Sequence[Origin], draft: Draft) -> None:
 def _read(made: Sequence[Origin], draft: Draft) -> tuple[list[Fields], tuple[bool, bool]]:
     """The fields of each `MixedPrecision`, and the cast flags that all of them have."""
     _refuse_what_is_read(made, draft)
-    fields = [precision_fields(origin) for origin in made]
-    casts = {(flag(f, "cast_forward_inputs", False), flag(f, "cast_root_forward_inputs", True)) for f in fields}
+    fields = [precision_fields(origin, draft.names_float32) for origin in made]
+    flags = [(origin.file, each) for origin, each in zip(made, fields, strict=True)]
+    casts = {(flag(f, "cast_forward_inputs", False, w), flag(f, "cast_root_forward_inputs", True, w)) for w, f in flags}
     if len(casts) > 1:
         raise NotStatic("mixed_precision is one of several with different cast flags")
     return fields, casts.pop()
@@ -257,7 +258,7 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     if value is made[0].node:
         name = draft.fresh("mp_policy", "fsdp_mp_policy")
         item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
-        draft.before.append(draft.assigned(name, item, policy_arguments(made[0])))
+        draft.before.append(draft.assigned(name, item, policy_arguments(made[0], draft.names_float32)))
         return name
     inside = set(draft.file.inside(value))
     if isinstance(value, cst.IfExp) and all(origin.node in inside for origin in made):
