@@ -1044,15 +1044,13 @@ FUNCTIONS_AFTER = code(
         def is_lora(module):
             return hasattr(module, "weight") and module.weight.requires_grad
 
-        lora = is_lora
-
         def blocks(module):
             # what has attention
             return isinstance(module, (Block, Head))
 
         if custom:
             return blocks
-        policies = [lora, blocks]
+        policies = [is_lora, blocks]
         policies.extend([is_lora])
         return lambda module: any(policy(module) for policy in policies)
 

@@ -65,7 +65,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.layout import comments_in, insertion
+from codemods.reading.layout import comments_in, insertion, lost_comments, removal
 from codemods.reading.policies import joined_classes, policy_classes
 from codemods.reading.predicates import class_policies, predicate, said_in_list
 
@@ -119,7 +119,7 @@ def _function(found: Origin, node: cst.CSTNode, ctx: PlannedContext) -> list[Edi
     """A `def` where the policy has a name, as linters want it; else a lambda."""
     made = predicate(found)
     if made.function:
-        return _expression(made.function, node, ctx)
+        return _named_after(made.function, node, ctx) or _expression(made.function, node, ctx)
     words = {each.value for each in ctx.inside(node) if isinstance(each, cst.Name)}
     parameter = next(name for name in ("module", "layer", "submodule") if name not in words)
     test = made.test.replace("{module}", parameter)
@@ -140,6 +140,23 @@ def _function(found: Origin, node: cst.CSTNode, ctx: PlannedContext) -> list[Edi
     return [Edit(start, end, "".join(each + ctx.newline for each in lines))]
 
 
+def _named_after(function: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
+    """The function itself wherever a local variable would be no more than another name of it; else nothing."""
+    name, line = _assigned(node, ctx)
+    scope, said = ctx.scope(node), ctx.plain(function)
+    if not name or line is None or not isinstance(scope, cst.FunctionDef) or not said.isidentifier():
+        return []
+    uses = ctx.uses(cst.ensure_type(line.body[0], cst.Assign))
+    named = [each for each in ctx.inside(scope) if isinstance(each, cst.Name) and each.value == name]
+    value = next(each for each in ctx.inside(node) if isinstance(each, cst.Name) and each.value == said)
+    bound = cst.ensure_type(line.body[0], cst.Assign).targets[0].target
+    if {*uses, bound} != set(named) or _comments(node, ctx) or lost_comments(ctx, line):
+        return []
+    if not all(ctx.scope(use) is scope and ctx.same_meaning(value, use) for use in uses):
+        return []
+    return [removal(ctx, line), *(Edit(*ctx.span(use), said) for use in uses)]
+
+
 def _comments(node: cst.CSTNode, ctx: PlannedContext) -> list[str]:
     """Those within a policy, and within those that it takes in."""
     members = [said_in_list(ctx, each) for each in ctx.inside(node) if isinstance(each, cst.Name)]
@@ -153,13 +170,21 @@ def _returned(tests: list[str], indent: str, ctx: PlannedContext) -> list[str]:
     return ["return (", f"{ctx.indent}{tests[0]}", *(f"{ctx.indent}or {test}" for test in tests[1:]), ")"]
 
 
+def _line_that_goes(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStatementLine | None:
+    """The line of a policy that is said elsewhere, or is a function by another name."""
+    made = predicate(Origin(ctx, node)).function
+    if made and _named_after(made, node, ctx):
+        return _assigned(node, ctx)[1]
+    return _line_of_member(node, ctx)
+
+
 def _text_above(line: cst.SimpleStatementLine, ctx: PlannedContext) -> str:
     """The text above a statement, as the policies that go with it leave it: without their comments, too."""
     statements = list(getattr(ctx.parent(line), "body", ()))
     top = line
     for above in reversed(statements[: statements.index(line)]):
         made = ctx.plan.predicates & set(ctx.inside(above))
-        if not any(_line_of_member(each, ctx) is above for each in made):
+        if not any(_line_that_goes(each, ctx) is above for each in made):
             break
         top = above
     lines = ctx.text[: ctx.whole_lines(top)[0]].splitlines(keepends=True)
