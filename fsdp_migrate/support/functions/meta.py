@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -12,27 +12,19 @@ from torch.distributed.tensor import DTensor
 from .units import unit_modules
 
 
-def own_tensors(modules: Iterable[nn.Module]) -> list[torch.Tensor]:
-    """Parameters and buffers, without those of submodules."""
-    return [t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False))]
-
-
 def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
     """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
-    modules = unit_modules(unit)
-    own = (t for m in modules for t in (*m.parameters(recurse=False), *m.buffers(recurse=False)))
-    if param_init_fn is not None and any(tensor.is_meta for tensor in own):
-        for module in modules:
+    if param_init_fn is not None and any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
+        for module in unit_modules(unit):
             param_init_fn(module)
 
 
 @torch.no_grad()
 def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
     """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
-    modules = unit_modules(unit)
-    if any(tensor.is_meta for tensor in own_tensors(modules)):
-        for module in modules:
-            if own_tensors([module]):
+    if any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
+        for module in unit_modules(unit):
+            if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
                 module.to_empty(device=device, recurse=False)
                 module.reset_parameters()  # type: ignore[operator]
 
