@@ -45,14 +45,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Finding, Level, finding
+from codemods.plan import PlannedContext
 from codemods.reading.left_out import ignores_parameters
 from codemods.reading.optimizers import is_optimizer
 
 CODE = "FM124"
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each optimizer."""
     for call in ctx.nodes(cst.Call):
         if not is_optimizer(ctx, call) or not any(_is_joint(argument) for argument in call.args):
@@ -74,11 +75,11 @@ def _is_joint(argument: cst.Arg) -> bool:
     return named and not (isinstance(argument.value, cst.Name) and argument.value.value in {"False", "None"})
 
 
-def _parameters_of_ignoring(ctx: Context, value: cst.BaseExpression) -> bool:
+def _parameters_of_ignoring(ctx: PlannedContext, value: cst.BaseExpression) -> bool:
     """`model.parameters()` of a model whose constructor call ignores something."""
     if not isinstance(value, cst.Call) or not isinstance(value.func, cst.Attribute):
         return False
-    return value.func.attr.value == "parameters" and ignores_parameters(ctx, value.func.value)
+    return value.func.attr.value == "parameters" and ignores_parameters(ctx, value.func.value, ctx.plan)
 
 
 CHECK = Check(CODE, "fused-optimizer-of-ignored", __doc__, words=("foreach", "fused"), find=find)

@@ -8,29 +8,35 @@ from codemods.api import Context, Origin
 from codemods.plan import Plan
 from codemods.reading.manual import is_constructor
 
-
-def ignores_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
-    """Whether the constructor call of a model names what it ignores."""
-    return any(
-        not origin.is_none
-        for name, origins in _given(_wraps(ctx, model))
-        if name.startswith("ignored_")
-        for origin in origins
-    )
-
-
 _IGNORED = ("ignored_modules", "ignored_parameters", "ignored_states")
+
+
+def ignores_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | None = None) -> bool:
+    """Whether the constructor call of a model names what it ignores; with a plan, also by `**` where that is spelled
+    out.
+    """
+    calls = _wraps(ctx, model)
+    if plan is not None and any(_is_left_out(call, plan) for _, call in calls):
+        return True
+    return any(
+        not origin.is_none for name, origins in _given(calls) if name.startswith("ignored_") for origin in origins
+    )
 
 
 def may_ignore_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | None = None) -> bool:
     """Whether some parameters of a model may stay plain tensors, which `**kwargs` may say too.
 
-    What a native wrap site takes by `**` ignores nothing, and neither does a program that names no such argument.
+    What a native wrap site takes by `**` is known, and a program that names no such argument ignores nothing.
     """
     calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
     unseen = [call for call in calls if plan is None or not plan.is_native(call)]
     is_open = any(a.star == "**" for call in unseen for a in call.args)
-    return (is_open and ctx.mentions(*_IGNORED)) or ignores_parameters(ctx, model)
+    return (is_open and ctx.mentions(*_IGNORED)) or ignores_parameters(ctx, model, plan)
+
+
+def _is_left_out(call: cst.Call, plan: Plan) -> bool:
+    draft = plan.wraps[call].draft if plan.is_native(call) else None
+    return draft is not None and draft.ignores
 
 
 def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:

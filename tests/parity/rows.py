@@ -1268,6 +1268,34 @@ program(
     torch_version=IGNORING,
 )
 
+program(
+    "ignored_modules that a condition puts into a dict",
+    """
+    def build(frozen=True):
+        model = Nested()
+        ignored = (model.layers["a"].inner,) if frozen else ()
+        kwargs = dict(use_orig_params=True)
+        if ignored:
+            kwargs["ignored_modules"] = ignored
+        if frozen:
+            kwargs.update(auto_wrap_policy=ModuleWrapPolicy({Block}))
+        return FSDP(model, **kwargs)
+    """,
+    torch_version=IGNORING,
+)
+program(
+    "ignored_modules that a condition leaves out of a dict",
+    """
+    def build(frozen=False):
+        model = Nested()
+        kwargs = dict(use_orig_params=True, auto_wrap_policy=ModuleWrapPolicy({Block}))
+        if frozen:
+            kwargs["ignored_modules"] = [model.layers["a"].inner]
+        return FSDP(model, **kwargs)
+    """,
+    torch_version=IGNORING,
+)
+
 # Where values come from, and where they are
 
 row("sync_module_states", "Plain", f"{BLOCKS}, sync_module_states=True", seed_by_rank=True)

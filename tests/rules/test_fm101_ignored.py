@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from codemods.api import Level
 from fsdp_migrate.pipeline import Options
 
 from ..helpers import Result, code, meaning, rewrite
@@ -209,3 +210,39 @@ def test_a_comprehension_of_ignored_parameters_becomes_that_of_a_set() -> None:
             return FSDP(net, ignored_parameters=[p for p in net.parameters() if not p.requires_grad])
     """
     assert "{p for p in net.parameters() if not p.requires_grad}" in rewrite(code(text)).text
+
+
+IN_A_DICT = """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+    def train(model, frozen, several):
+        kwargs = dict(use_orig_params=True)
+        if frozen:
+            kwargs["ignored_modules"] = VALUE
+        model = FSDP(model, **kwargs)
+        scaler = ShardedGradScaler()
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        model.clip_grad_norm_(1.0)
+    """
+
+
+@pytest.mark.parametrize(
+    ("value", "roots"),
+    [("frozen", "frozen"), ("[model.head]", "([model.head] if frozen else ())")],
+)
+def test_modules_that_a_condition_ignores(value: str, roots: str) -> None:
+    result = rewrite(code(IN_A_DICT.replace("VALUE", value)))
+    found = f"{{param for module in {roots} for param in module.parameters()}}"
+    text = " ".join(result.text.split()).replace("{ param", "{param").replace("() }", "()}")
+    assert f"fully_shard(model, ignored_params={found})" in text.replace("( model", "(model").replace("()}, )", "()})")
+    assert result.support == {"clip_mixed_grad_norm_"}
+    asked = {finding.rule for finding in result.findings if finding.level is Level.MANUAL}
+    assert {"FM124", "FM202", "FM204"} <= asked
+
+
+def test_parameters_that_a_condition_ignores_are_decided_at_run_time() -> None:
+    text = IN_A_DICT.replace("ignored_modules", "ignored_states").replace("VALUE", "frozen")
+    assert "shard_model" in rewrite(code(text)).support

@@ -148,7 +148,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         edits.append(insertion(ctx, call, lines))
         stale = finding(CODE, Level.MANUAL, ctx, found.attribute, f"{message}; {STALE}", STALE_HINT)
         return Fix(edits, [stale], [item, *needed])
-    if ignores_parameters(ctx, found.model):
+    if ignores_parameters(ctx, found.model, ctx.plan):
         level = Level.REVIEW if ignores_only_frozen(ctx, found.model) else Level.MANUAL
         ignored = finding(CODE, level, ctx, found.attribute, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)

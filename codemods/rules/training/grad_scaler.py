@@ -122,8 +122,10 @@ def _is_asked_freely(test: cst.BaseExpression) -> bool:
     return isinstance(test, (cst.Name, cst.Attribute))
 
 
-def _ignores_parameters(ctx: Context) -> bool:
+def _ignores_parameters(ctx: PlannedContext) -> bool:
     """Whether a constructor call of the program names what it ignores."""
+    if any(wrap.draft is not None and wrap.draft.ignores for wrap in ctx.plan.wraps.values()):
+        return True
     given = [(where, call, name) for name in _IGNORED for where, call in ctx.passing(name)]
     values = [
         (where, argument.value)

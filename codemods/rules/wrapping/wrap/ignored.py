@@ -11,14 +11,18 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.api import NotStatic, Origin
+from codemods.reading.choices import written
 from codemods.reading.model_parameters import READERS
 from codemods.reading.policies import class_elements
 from codemods.tables.versions import exists
 
-from .draft import Draft, Note
+from .draft import Draft, Note, Switch
 
 NAMES = ("ignored_modules", "ignored_states", "ignored_parameters")
 """The arguments; the last one is what the second was called up to torch 2.0."""
+
+SWITCHED = ("ignored_modules",)
+"""Those that can be given under a condition."""
 
 _WIDTH = 72
 """Sets longer than this are broken, one loop a line."""
@@ -28,8 +32,15 @@ _MODULES = frozenset({"modules", "named_modules", "children", "named_children"})
 _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 
 
-def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
+def translate_ignored(
+    arguments: Mapping[str, cst.BaseExpression], switched: Mapping[str, Switch], draft: Draft
+) -> None:
     """Set `ignored_params`, and what the loop leaves out. Raises NotStatic for values of an unknown kind."""
+    if switched.keys() & {*SWITCHED}:
+        if any(name in arguments for name in NAMES):
+            raise NotStatic("ignored_modules is given under a condition")
+        _ignore_modules(*_under_condition(switched["ignored_modules"], draft), arguments, draft)
+        return
     given = [name for name in NAMES if name in arguments and not _is_none(arguments[name], draft)]
     if not given:
         return
@@ -38,14 +49,21 @@ def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft)
         draft.notes.append(Note(f"{name}: fully_shard has ignored_params since torch 2.7"))
     if len(given) > 1:
         raise NotStatic(" and ".join(given))
-    units = "auto_wrap_policy" in arguments and not _is_none(arguments["auto_wrap_policy"], draft)
-    synced = "sync_module_states" in arguments
     if name == "ignored_modules" or not _are_parameters(value, draft):
-        draft.ignores_modules = True
-        parameters = _parameters_of_modules(value, draft, units)
+        _ignore_modules(value, draft.file.quote(value), arguments, draft)
     else:
-        parameters = _as_set(value, draft)
-    if units or synced:
+        _ignore(_as_set(value, draft), arguments, draft)
+
+
+def _ignore_modules(
+    value: cst.BaseExpression, text: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft
+) -> None:
+    draft.ignores_modules = True
+    _ignore(_parameters_of_modules(value, text, draft, _has_units(arguments, draft)), arguments, draft)
+
+
+def _ignore(parameters: str, arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> None:
+    if _has_units(arguments, draft) or "sync_module_states" in arguments:
         draft.ignored = draft.fresh("ignored_params", "fsdp_ignored_params")
         draft.before.append(f"{draft.ignored} = {parameters}")
         parameters = draft.ignored
@@ -53,11 +71,28 @@ def translate_ignored(arguments: Mapping[str, cst.BaseExpression], draft: Draft)
     draft.common_kwargs["ignored_params"] = parameters
 
 
-def _parameters_of_modules(value: cst.BaseExpression, draft: Draft, units: bool) -> str:
+def _has_units(arguments: Mapping[str, cst.BaseExpression], draft: Draft) -> bool:
+    if "auto_wrap_policy" not in arguments:
+        return "auto_wrap_policy" in draft.present  # under a condition, or out of a dict
+    return not _is_none(arguments["auto_wrap_policy"], draft)
+
+
+def _under_condition(given: Switch, draft: Draft) -> tuple[cst.BaseExpression, str]:
+    """The modules that a condition ignores, and the text of them, or of none."""
+    value = given.body
+    if not isinstance(value, cst.BaseExpression) or given.orelse is not None:
+        raise NotStatic("ignored_modules is given under a condition")
+    text = draft.file.quote(value)
+    is_asked = draft.file.code(given.test) == draft.file.code(value)  # what is empty ignores nothing
+    return value, text if is_asked else f"({text} if {written(draft.file, given.test, {})} else ())"
+
+
+def _parameters_of_modules(value: cst.BaseExpression, text: str, draft: Draft, units: bool) -> str:
     """The set of their parameters; where there are units, their modules get a name first."""
     elements = class_elements(value) or []
     single = elements[0] if len(elements) == 1 and isinstance(elements[0], (cst.Name, cst.Attribute)) else None
-    root, roots = draft.fresh("module", "submodule"), draft.file.quote(value)
+    single = single if text == draft.file.quote(value) else None
+    root, roots = draft.fresh("module", "submodule"), text
     if any(origin.is_none for origin in draft.file.origins(value)):
         roots = f"({roots}) or ()" if isinstance(value, (cst.IfExp, cst.Lambda)) else f"{roots} or ()"
     if units:

@@ -126,7 +126,9 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     switched = {name: value for name, value in given.items() if isinstance(value, Switch) and name not in DROPPED}
     entries = {name: value for name, value in given.items() if isinstance(value, Entry) and name not in DROPPED}
     anyhow = {"sharding_strategy", "device_mesh", "process_group"}
-    refused = (switched.keys() - {*anyhow, *SWITCHES}) | (entries.keys() - {"device_id", *anyhow, *ENTRIES})
+    refused = (switched.keys() - {*anyhow, *SWITCHES, *ignored.SWITCHED}) | (
+        entries.keys() - {"device_id", *anyhow, *ENTRIES}
+    )
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
@@ -143,7 +145,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     ranks = given_ranks(given, made)
     strategy = read_strategy(given.get("sharding_strategy"), made, ranks.argument if ranks is not None else "")
     translate_mesh(ranks, strategy, made)
-    ignored.translate_ignored(arguments, made)
+    ignored.translate_ignored(arguments, switched, made)
     arguments = translate_meta(arguments, made)
     undo_channels_last(made)
     find_batch_norm(arguments.get("mixed_precision"), made)

@@ -33,8 +33,8 @@ class Spread:
     def add(self, other: Spread) -> None:
         """More arguments."""
         given = sorted(name for name, value in other.values.items() if not _is_none(value))
-        refused = [name for name in given if name.startswith("ignored_")]
-        if refused:  # what is ignored is looked for in the call itself, by the rules that gather parameters
+        refused = [name for name in given if name.startswith("ignored_") and name != "ignored_modules"]
+        if refused:  # they are looked for in the call itself, by the rules that gather parameters
             raise NotStatic(f"{refused[0]} comes by `**`")
         self.values.update(other.values)
         self.dead += other.dead
