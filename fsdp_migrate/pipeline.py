@@ -18,7 +18,8 @@ from .fsdp1.program_model import ProgramModel
 from .outcome import make_report, obstacle
 from .plan import make_plan
 from .plan.context import PlannedModel
-from .project.imports import import_graph, programs, resolver
+from .project.discover import holds_fsdp
+from .project.imports import connected, import_graph, programs, resolver
 from .project.source import Source
 from .project.style import configured_width
 from .pyanalysis.program import Program
@@ -37,7 +38,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
     texts = {source.path: source.text for source in sources}
     graph = import_graph(tuple(texts)) if graph is None else graph
     program = Program(texts, resolver(), LIBRARY, configured_width)  # parses and indexes what is asked for
-    model = ProgramModel(program, options, programs(graph), graph)  # analyses it, from the sources alone
+    model = ProgramModel(program, options, _groups(texts, graph), graph)  # analyses it, from the sources alone
     plan = make_plan(model, graph)
     planned = PlannedModel(model, plan)
     fixes = make_fixes(planned)
@@ -48,3 +49,11 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
         written = write(program, wanted, programs(graph) or (tuple(texts),), graph)
     lint = frozenset(fsdp2_lint(planned)) if options.contract else frozenset()
     return make_report(program, plan, fixes, written, lint)
+
+
+def _groups(texts: Mapping[Path, str], graph: Mapping[Path, Sequence[Path]]) -> list[tuple[Path, ...]]:
+    """The files that belong together. Programs without FSDP that share files with others say nothing of those."""
+    hits = [path for path, text in texts.items() if path in graph and holds_fsdp(text.encode("utf-8", "replace"))]
+    related = frozenset(connected(graph, hits))
+    own = {path: [each for each in graph[path] if each in related] for path in graph if path in related}
+    return [*programs(graph), *programs(own)]

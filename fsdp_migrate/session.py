@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .config import Config
-from .project.discover import Discovered, discover, speaks_of_fsdp
-from .project.imports import connected, import_graph, programs, real
+from .project.discover import Discovered, discover, speaks_of_ddp, speaks_of_fsdp
+from .project.imports import beside, connected, import_graph, programs, real
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
 from .render.nothing import Remains
 
@@ -61,7 +61,8 @@ def gather(paths: Sequence[Path], config: Config, found: Discovered | None = Non
     if hits:
         files = [path for path in found.files if path not in found.foreign]
         whole = import_graph(files, config.jobs, found.foreign, is_whole=True)
-        graph |= {path: whole[path] for path in connected(whole, hits)}
+        related = connected(whole, hits)
+        graph |= {path: whole[path] for path in (*related, *beside(whole, related, speaks_of_ddp))}
     program = _read(tuple(graph), named)
     return replace(program, imports=graph, files=len({*found.files, *graph}))
 

@@ -252,6 +252,38 @@ def test_output_keeps_the_layout_of_a_folder(project: Path) -> None:
     assert "fully_shard" in (project.parent / "new" / "recipes" / "wrap.py").read_text()
 
 
+_SHARED = """\
+import torch
+
+
+def save(model, path):
+    torch.save(model.module.state_dict(), path)
+"""
+_OTHER = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from shared import save
+
+CHANNELS = torch.channels_last
+save(DDP(torch.nn.Linear(2, 2), find_unused_parameters=True), "x.pt")
+"""
+
+
+@pytest.mark.parametrize("other", [_OTHER, _OTHER.replace("DDP(", "torch.nn.DataParallel(")])
+def test_what_another_script_hands_to_a_shared_file_stays_what_it_was(project: Path, other: str) -> None:
+    (project / "shared.py").write_text(_SHARED)
+    (project / "train.py").write_text(f"from shared import save\n{FSDP1}\n\nsave(main(), 'x.pt')\n")
+    assert run("rewrite", ".", "--diff").stdout.count("unwrap(model)") == 0
+    alone = run("rewrite", "train.py", "--diff").stdout
+    (project / "other.py").write_text(other)
+    both = run("rewrite", ".", "--diff").stdout
+    assert "+    torch.save(whole_state_dict(unwrap(model)), path)" in both
+    assert "other.py" not in both
+    of_script = "diff --git a/train.py"
+    assert both[both.index(of_script) :] == alone[alone.index(of_script) :]
+
+
 def test_standard_input(project: Path) -> None:
     result = command("rewrite", "-", cwd=project, input=FSDP1.replace("\n", "\r\n").encode())
     assert result.returncode == 0

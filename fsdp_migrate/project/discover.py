@@ -29,6 +29,7 @@ NEEDLES = re.compile(
     rb"|summon_full_params|ShardedGradScaler|ShardingStrategy"
 )
 """What brings a file to the parser."""
+DDP = re.compile(rb"\bDataParallel\b|\bDistributedDataParallel\b")
 _WRAPPER = ("torch", "distributed", "fsdp", "fully_sharded_data_parallel.py")
 
 
@@ -67,7 +68,7 @@ def discover(paths: Sequence[Path], exclude: Sequence[str] = ()) -> Discovered:
             files[found] = None
             data = _bytes_of(found)
             _add(digest, data)
-            if data is None or _holds_fsdp(data):
+            if data is None or holds_fsdp(data):
                 hits[found] = None
     foreign = _torch_of(files, hits) - {real(path) for path in paths}
     return Discovered(tuple(files), tuple(hit for hit in hits if hit not in foreign), digest.hexdigest(), foreign)
@@ -101,10 +102,17 @@ def python_files(folder: Path) -> Iterator[Path]:
 def speaks_of_fsdp(path: Path) -> bool:
     """Whether the bytes of a file can hold anything of FSDP. One that cannot be read can: reading it will say why."""
     data = _bytes_of(path)
-    return data is None or _holds_fsdp(data)
+    return data is None or holds_fsdp(data)
 
 
-def _holds_fsdp(data: bytes) -> bool:
+def speaks_of_ddp(path: Path) -> bool:
+    """Whether the bytes of a file name the other wrappers of torch."""
+    data = _bytes_of(path)
+    return data is not None and DDP.search(data) is not None
+
+
+def holds_fsdp(data: bytes) -> bool:
+    """Whether bytes can hold anything of FSDP."""
     return any(word in data for word in GATE) and NEEDLES.search(data) is not None
 
 

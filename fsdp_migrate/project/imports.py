@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from . import probes
@@ -71,6 +71,27 @@ def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tup
 
     What imports a package of more than `FRONT_DOOR` importers is not counted: behind `import torch` nothing is near.
     """
+    related = reachable(reachable(hits, _importers(graph)), graph)
+    return tuple(path for path in graph if path in related)
+
+
+def beside(
+    graph: Mapping[Path, Sequence[Path]], related: Collection[Path], wraps: Callable[[Path], bool]
+) -> tuple[Path, ...]:
+    """The programs that share files with those of `related`, and wrap models themselves: what they hand to such a file
+    is not FSDP's.
+    """
+    importers = _importers(graph)
+    users = reachable(related, importers).difference(related)
+    if not users:
+        return ()
+    wrapping = [path for path in reachable(users, graph) if wraps(path)]
+    found = reachable(users & reachable(wrapping, importers), graph).difference(related)
+    return tuple(path for path in graph if path in found)
+
+
+def _importers(graph: Mapping[Path, Sequence[Path]]) -> dict[Path, list[Path]]:
+    """What imports each file; of a package that all import nothing."""
     importers: dict[Path, list[Path]] = {}
     for path, targets in graph.items():
         for target in targets:
@@ -78,8 +99,7 @@ def connected(graph: Mapping[Path, Sequence[Path]], hits: Iterable[Path]) -> tup
     for path, known in importers.items():
         if path.name == "__init__.py" and len(known) > FRONT_DOOR:
             known.clear()
-    related = reachable(reachable(hits, importers), graph)
-    return tuple(path for path in graph if path in related)
+    return importers
 
 
 def reachable(starts: Iterable[Path], graph: Mapping[Path, Iterable[Path]]) -> set[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.project.imports import (
+    beside,
     connected,
     import_graph,
     imports_of,
@@ -206,6 +207,20 @@ def test_connected_is_what_has_to_do_with_the_hits(project: Path) -> None:
     graph = import_graph(sorted(project.glob("*.py")))
     names = {path.name for path in connected(graph, [project / "wrap.py"])}
     assert names == {"train.py", "wrap.py", "policy.py", "data.py"}
+
+
+def test_beside_are_programs_that_share_files_and_wrap_models(project: Path) -> None:
+    write(project, train="import wrap, data", wrap="", data="", ddp="import data, model", model="", plain="import data")
+    graph = import_graph(sorted(project.glob("*.py")))
+    related = connected(graph, [project / "wrap.py"])
+
+    def wrapping(name: str) -> set[str]:
+        return {path.name for path in beside(graph, related, lambda path: path.name == name)}
+
+    assert wrapping("model.py") == {"ddp.py", "model.py"}
+    assert wrapping("ddp.py") == {"ddp.py", "model.py"}
+    assert wrapping("data.py") == {"ddp.py", "model.py", "plain.py"}
+    assert wrapping("train.py") == set()
 
 
 def test_many_files_in_several_processes_give_the_same_graph(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

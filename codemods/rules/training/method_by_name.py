@@ -145,7 +145,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"
     if found.name in BY_NAME and is_test:
         return _class_test(found, ctx)
-    if found.name in _FUNCTIONS and (found.held == {ModelKind.FSDP} or _passes_over(found, ctx)):
+    if found.name in _FUNCTIONS and (found.held <= {ModelKind.FSDP, ModelKind.DDP} or _passes_over(found, ctx)):
         return _function(found, ctx)
     if found.name in SPEED_ONLY and is_test:
         return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, _SPEED)])
