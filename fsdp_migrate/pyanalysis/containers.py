@@ -28,6 +28,9 @@ _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp)
 _MADE_BY = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList", "torch.nn.Sequential"})
 _SEQUENCES = frozenset({"filter", "iter", "list", "reversed", "set", "sorted", "tuple"})
 """Builtins that give the elements of their last argument."""
+_IS_DICT = frozenset({"dict", "Dict", "OrderedDict", "UserDict", "defaultdict", "MutableMapping"})
+_IS_LIST = frozenset({"list", "List", "UserList", "deque", "set", "tuple"})
+"""Bases of the program's own containers."""
 _DICTS = frozenset({"collections.OrderedDict", "types.MappingProxyType"})
 _DEEPEST = 3
 """Steps into the pairs of pairs: `nets = dict(nets.values())` has no end."""
@@ -90,11 +93,18 @@ class Containers:
             if not store.has_key and store.adds is not _Adds.ITEMS and self._is_same(tree, iterable, mine, store):
                 yield from self._stored(store, None, path)
 
-    def is_module_dict(self, tree: Tree, container: cst.BaseExpression) -> bool:
-        """Whether items are attributes as well."""
+    def has_items_as_attributes(self, tree: Tree, container: cst.BaseExpression) -> bool:
+        """Whether items can be attributes as well: a `ModuleDict`, or a dict of a class of the program's own."""
         return any(
-            self._library_name(where, node) == "torch.nn.ModuleDict" for where, node in self._made(tree, container)
+            self._library_name(where, node) == "torch.nn.ModuleDict" or self._inherits(where, node, _IS_DICT)
+            for where, node in self._made(tree, container)
         )
+
+    def _inherits(self, tree: Tree, node: cst.CSTNode, builtin: frozenset[str]) -> bool:
+        """Whether an object of one of the program's classes is such a container, too."""
+        classes = self._values.objects.classes_made(tree, node)
+        lineage = [owner for made in classes for owner in (made[1], *(b for _, b in self._values.objects.bases(*made)))]
+        return any(last_name(base.value) in builtin for owner in lineage for base in owner.bases)
 
     def _made(self, tree: Tree, container: cst.BaseExpression) -> list[tuple[Tree, cst.CSTNode]]:
         found = self._values.origins(tree, container)
@@ -200,6 +210,8 @@ class Containers:
             yield from self.items(tree, call.func.value, key, path)
         elif isinstance(call.func, cst.Name) and name in {"zip", "enumerate"}:
             yield from self.turns(tree, call, path)
+        elif isinstance(call.func, cst.Attribute) and name == "popitem":
+            yield from self.items(tree, call.func.value, None, path)
         else:
             yield from self._items_of_library(tree, call, key, path)
 
@@ -221,7 +233,7 @@ class Containers:
             yield Part(tree, values[0], path)  # no value, but the place that makes what stores go into
             for value in values[1:]:
                 yield from self.items(tree, value, key, path)
-        elif library == "collections.deque" and values:
+        elif values and (library == "collections.deque" or self._inherits(tree, call, _IS_LIST)):
             yield from self.turns(tree, values[0], path)
         elif isinstance(call.func, cst.Attribute) and call.func.attr.value == "fromkeys" and len(values) == 2:
             yield Part(tree, values[1], path)
@@ -230,7 +242,7 @@ class Containers:
 
     def _is_dict(self, tree: Tree, call: cst.Call) -> bool:
         is_builtin = isinstance(call.func, cst.Name) and call.func.value == "dict"
-        return is_builtin or self._library_name(tree, call) in _DICTS
+        return is_builtin or self._library_name(tree, call) in _DICTS or self._inherits(tree, call, _IS_DICT)
 
     def _stored(self, store: _Store, key: object, path: Path) -> Iterator[Part]:
         if store.adds is _Adds.VALUE:

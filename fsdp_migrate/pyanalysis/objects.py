@@ -169,7 +169,7 @@ class Objects:
                     yield from self._made_by(origin.tree, origin.node)
 
     def _made_by(self, tree: Tree, call: cst.Call) -> Iterator[Fact]:
-        made, decisive = self._values.solver.both(lambda: self._classes_made(tree, call))
+        made, decisive = self._values.solver.both(lambda: self.classes_made(tree, call))
         yield from ((where, owner, self._made(where, owner)) for where, owner in made)
         library = self._program.symbols.dotted(tree, call.func)
         if library is None and decisive == []:
@@ -214,10 +214,10 @@ class Objects:
 
     def methods_of(self, tree: Tree, receiver: cst.CSTNode, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """The methods of this name of an object that `receiver` makes: `__call__`, `__enter__`, `__getitem__`."""
-        made = self._classes_made(tree, receiver)
+        made = self.classes_made(tree, receiver)
         return [found for where, owner in made for found in self.methods(where, owner, name)]
 
-    def _classes_made(self, tree: Tree, node: cst.CSTNode) -> list[Class]:
+    def classes_made(self, tree: Tree, node: cst.CSTNode) -> list[Class]:
         if not isinstance(node, cst.Call):
             return []
         is_bare = last_name(node.func) == "__new__" and node.args  # `cls.__new__(cls)`
@@ -288,7 +288,7 @@ class Objects:
 
     def element(self, tree: Tree, call: cst.Call, index: int) -> Iterator[cst.BaseExpression]:
         """What a call of a `NamedTuple` class gives for its field of this place."""
-        for where, owner in self._classes_made(tree, call):
+        for where, owner in self.classes_made(tree, call):
             if any(last_name(base.value) == "NamedTuple" for base in owner.bases):
                 order = [name for name, _ in _fields_of(where, owner)]
                 if -len(order) <= index < len(order):

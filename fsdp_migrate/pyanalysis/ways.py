@@ -191,6 +191,9 @@ class Ways:
                 for where, method in made:
                     for returned in returns(where, method):
                         yield from self._values.origins(where, returned)
+            if isinstance(key, str) and self._values.containers.has_items_as_attributes(tree, expression.value):
+                for part in self._values.objects.named(tree, expression.value, key, expression):
+                    yield from filter(self._values.is_model, self._values.of_part(part))
             if _is_whole(expression.value):
                 return
         yield Origin(tree, expression)
@@ -354,8 +357,8 @@ class Ways:
             yield Origin(tree, None, f"`{tree.code(at)}` is an attribute that run time sets", read)
 
     def _items(self, tree: Tree, owner: cst.BaseExpression, name: str) -> list[Part]:
-        """The items of a `ModuleDict` are attributes as well."""
-        if name in _MAPPING or not self._values.containers.is_module_dict(tree, owner):
+        """The items of a `ModuleDict`, and of a dict of the program's own, are attributes as well."""
+        if name in _MAPPING or not self._values.containers.has_items_as_attributes(tree, owner):
             return []
         return list(self._values.containers.items(tree, owner, name))
 

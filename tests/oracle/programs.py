@@ -662,6 +662,55 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         ("state_N = State_N($)\nfor f_N in dataclasses.fields(state_N):\n    model_N = getattr(state_N, f_N.name)"),
         "model_N",
     ),
+    "dict of its own, by attribute": (
+        "class AttrDict_N(dict):\n    def __getattr__(self, name):\n        return self[name]",
+        "box_N = AttrDict_N(net=$)",
+        "box_N.net",
+    ),
+    "dict of its own, set by attribute": (
+        "class AttrDict_N(dict):\n    __getattr__ = dict.__getitem__\n    __setattr__ = dict.__setitem__",
+        "box_N = AttrDict_N()\nbox_N['net'] = $",
+        "box_N.net",
+    ),
+    "dict of its own, item as attribute": (
+        (
+            "class AttrDict_N(dict):\n    def __getattr__(self, name):\n        return self[name]\n\n"
+            "    def __setattr__(self, name, value):\n        self[name] = value"
+        ),
+        "box_N = AttrDict_N()\nbox_N['net'] = $",
+        "box_N.net",
+    ),
+    "dict of its own, attribute as item": (
+        (
+            "class AttrDict_N(dict):\n    def __getattr__(self, name):\n        return self[name]\n\n"
+            "    def __setattr__(self, name, value):\n        self[name] = value"
+        ),
+        "box_N = AttrDict_N()\nbox_N.net = $",
+        "box_N['net']",
+    ),
+    "dict that is its __dict__": (
+        (
+            "class AttrDict_N(dict):\n    def __init__(self, *a, **k):\n        super().__init__(*a, **k)\n"
+            "        self.__dict__ = self"
+        ),
+        "box_N = AttrDict_N(net=$)",
+        "box_N.net",
+    ),
+    "heir of dict": (
+        "class Nets_N(dict):\n    pass",
+        "nets_N = Nets_N(a=$)",
+        "nets_N['a']",
+    ),
+    "heir of list": (
+        "class Nets_N(list):\n    pass",
+        "nets_N = Nets_N([$])",
+        "nets_N[0]",
+    ),
+    "dict popitem": (
+        "",
+        "key_N, model_N = {'a': $}.popitem()",
+        "model_N",
+    ),
 }
 for _name, (_top, _lines, _expression) in _SIMPLE.items():
     _simple(_name, _top, _lines, _expression)
