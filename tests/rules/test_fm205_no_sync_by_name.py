@@ -50,17 +50,6 @@ def test_what_is_not_seen_to_do_nothing_raises_for_a_model_that_may_not_be_wrapp
     assert {level for _, level, _ in rewrite(HEAD + f"    {lines}\n").summary} == {"rewritten"}
 
 
-def test_a_ddp_model_has_the_method_too() -> None:
-    head = HEAD.replace("FSDP(net)", "FSDP(net) if x.sharded else DDP(net)")
-    text = f"from torch.nn.parallel import DistributedDataParallel as DDP\n{head}"
-    result = rewrite(f"{text}    model(x).backward()\n    return getattr(model, 'no_sync', nothing)\n")
-    assert (
-        "partial(no_sync, model) if isinstance(model, FSDPModule) else getattr(model, 'no_sync', nothing)"
-        in result.text
-    )
-    assert {level for _, level, _ in result.summary} == {"rewritten"}
-
-
 @pytest.mark.parametrize("default", ["nothing", "nullcontext"])
 def test_a_default_that_does_nothing(default: str) -> None:
     result = rewrite(PLAIN + f"    with getattr(model, 'no_sync', {default})():\n        return model(x)\n")
