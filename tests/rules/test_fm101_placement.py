@@ -263,6 +263,18 @@ def test_device_that_is_set_above_is_not_set_again(call: str) -> None:
     assert text == f"    {call}\n" + PLAIN
 
 
+@pytest.mark.parametrize(
+    ("device", "is_set_anew"),
+    [('torch.device(f"cuda:{gpus[rank]}")', True), ("gpus[rank]", True), ('int(os.environ["LOCAL_RANK"])', False)],
+)
+def test_a_device_of_a_list_is_another_than_the_rank(device: str, is_set_anew: bool) -> None:
+    head = "    torch.cuda.set_device(rank)\n"
+    text = body(f"{head}    return FSDP(model, device_id={device})\n")
+    assert (f"    torch.cuda.set_device({device})\n" in text) is is_set_anew
+    same = f"    gpu = gpus[rank]\n    torch.cuda.set_device(gpu)\n    return FSDP(model, device_id={device})\n"
+    assert body(same).count("set_device") == 1
+
+
 def test_device_that_is_set_below_is_set_above_too() -> None:
     below = "    torch.cuda.set_device(rank)\n"
     text = body("    model = FSDP(model, device_id=rank)\n" + below + "    return model\n")

@@ -6,12 +6,12 @@ Nobody checks that the device has been set: without it all ranks of a node land 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
-from codemods.reading.current_device import device_calls, is_set_elsewhere
+from codemods.reading.current_device import WORDS, device_calls, is_set_elsewhere
 
 from .draft import Draft, Entry
 
@@ -29,7 +29,7 @@ def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
     draft.device = text = draft.file.quote(value)
     if all(is_cuda(origin) for origin in origins):
         draft.device_type = "cuda"
-    if all(_is_current(origin) for origin in origins) or _device_is_set(draft):
+    if all(_is_current(origin) for origin in origins) or (_device_is_set(draft) and not _is_another(origins, draft)):
         return
     torch = draft.imported("torch")
     if any(_may_be_cpu(origin) for origin in origins):
@@ -103,6 +103,27 @@ def _device_is_set(draft: Draft) -> bool:
         return True
     own = ctx.calls(ctx.scope(draft.call))
     return any(node not in own or ctx.span(node)[0] < here for node in device_calls(ctx))
+
+
+def _is_another(origins: Sequence[Origin], draft: Draft) -> bool:
+    """`device_id=gpus[rank]`, in a program that only sets `rank`: FSDP1 went to the device that it was given."""
+    if not any(map(_is_picked, origins)):
+        return False
+    ctx = draft.file
+    files = {ctx.path: ctx} | {other.path: other for word in WORDS for other in ctx.files(word)}
+    given = [(file, call.args[0].value) for file in files.values() for call in device_calls(file) if call.args]
+    return not any(
+        _is_picked(Origin(file, device)) or any(map(_is_picked, file.origins(device))) for file, device in given
+    )
+
+
+def _is_picked(origin: Origin) -> bool:
+    """Whether an item of a list is in it: `f"cuda:{gpus[rank]}"`; those of `os.environ` have names."""
+    items = (
+        (n for n in origin.file.inside(origin.node) if isinstance(n, cst.Subscript)) if origin.node is not None else ()
+    )
+    keys = (item.slice[0].slice for item in items if len(item.slice) == 1)
+    return any(isinstance(key, cst.Index) and not isinstance(key.value, cst.SimpleString) for key in keys)
 
 
 def _is_current(origin: Origin) -> bool:
