@@ -1155,12 +1155,12 @@ for mode in ("full", "zero2", "none"):
 
 
         def build():
-            teacher, model = Plain(), Plain()
+            teacher, student = Plain(), Plain()
             kwargs = settings_of("{mode}")
             teacher = FSDP(teacher, **kwargs)
             teacher.requires_grad_(False)
-            model = FSDP(model, **kwargs)
-            return model
+            student = FSDP(student, **kwargs)
+            return student
         """,
         seed_by_rank=True,
     )

@@ -184,6 +184,10 @@ class Draft:
     unit_comments: list[str] = field(default_factory=list)
     """What the user said of the policy, where its statement goes."""
     notes: list[Note] = field(default_factory=list)
+    helper: str = ""
+    """The name of the local function that does for several models what is written for this one."""
+    helper_body: Draft | None = None
+    """What it does, at the first of them: the draft for its parameter."""
 
     def copy(self) -> Draft:
         """The same, to be written out."""

@@ -12,6 +12,7 @@ import libcst as cst
 from codemods.reading.enclosing import contains, enclosing
 
 from .draft import Draft
+from .local_function import put_in_function
 
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _ROOTS = frozenset({"dist", "torch"})
@@ -39,7 +40,9 @@ def share(drafts: Iterable[Draft]) -> None:
         by_function.setdefault(draft.file.scope(draft.call), []).append(draft)
     for found in by_function.values():
         if len(found) > 1:
-            _share(sorted(found, key=lambda draft: draft.file.span(draft.call)))
+            in_order = sorted(found, key=lambda draft: draft.file.span(draft.call))
+            _share(in_order)
+            put_in_function(in_order, _is_below)
 
 
 def _share(drafts: Sequence[Draft]) -> None:
