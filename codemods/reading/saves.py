@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.words import last_name, words
 
 
 def save_of(value: cst.BaseExpression, ctx: Context) -> cst.Call | None:
@@ -30,4 +31,100 @@ def may_alias(read: cst.Call, ctx: Context) -> bool:
 
     They are where each rank has the whole of them, as with NO_SHARD: there is nothing to gather. FSDP1 gave copies.
     """
-    return ctx.mentions("NO_SHARD") and save_of(read, ctx) is None
+    return ctx.mentions("NO_SHARD") and not _is_gone_first(read, ctx, _DEPTH)
+
+
+_DEPTH = 3
+"""How many functions deep a state dict is followed."""
+_LOOKS = frozenset({"bool", "isinstance", "len", "print", "type"})
+_STORES = frozenset({"clear", "keys", "setdefault", "update"})
+"""Methods of a dict that give nothing of it away."""
+_TRAINS = frozenset({"backward", "epoch", "epochs", "fit", "learn", "step", "steps", "train", "training", "update"})
+_DISPLAYS = (cst.Dict, cst.DictElement, cst.Element, cst.List, cst.Tuple)
+_ASKS = (cst.BooleanOperation, cst.Comparison, cst.ComparisonTarget, cst.Del, cst.Expr, cst.If, cst.UnaryOperation)
+
+
+def _is_gone_first(value: cst.CSTNode, ctx: Context, depth: int) -> bool:
+    """Whether nothing holds a value any more when the model trains on."""
+    holder = ctx.parent(value)
+    while isinstance(holder, _DISPLAYS):
+        value, holder = holder, ctx.parent(holder)
+    if isinstance(holder, cst.Arg):
+        call = ctx.parent(holder)
+        return isinstance(call, cst.Call) and _lets_go(call, holder, ctx, depth)
+    if isinstance(holder, _ASKS):
+        return True
+    if not isinstance(holder, cst.Assign) or holder.value is not value or len(holder.targets) != 1:
+        return False
+    target: cst.BaseExpression = holder.targets[0].target
+    while isinstance(target, cst.Subscript):  # `checkpoint["model"] = state`
+        target = target.value
+    function = ctx.scope(holder)
+    if not isinstance(target, cst.Name) or not isinstance(function, cst.FunctionDef):
+        return False
+    return all(
+        _loops(use, ctx) == _loops(value, ctx)
+        and not _trains_between(value, use, function, ctx)
+        and _is_use_gone(use, function, ctx, depth)
+        for use in _uses(target.value, function, ctx)
+        if ctx.span(use)[0] >= ctx.span(value)[1]
+    )
+
+
+def _uses(name: str, function: cst.FunctionDef, ctx: Context) -> list[cst.Name]:
+    """The names of that spelling, but for those that name a parameter or an argument."""
+    named = [node for node in ctx.inside(function) if isinstance(node, cst.Name) and node.value == name]
+    return [
+        node
+        for node in named
+        if not isinstance(ctx.parent(node), cst.Param) and getattr(ctx.parent(node), "keyword", None) is not node
+    ]
+
+
+def _is_use_gone(use: cst.Name, function: cst.FunctionDef, ctx: Context, depth: int) -> bool:
+    holder = ctx.parent(use)
+    if ctx.scope(use) is not function:
+        return False
+    if isinstance(holder, cst.AssignTarget):
+        return True  # another value
+    if isinstance(holder, cst.Attribute):
+        return holder.value is use and holder.attr.value in _STORES
+    if isinstance(holder, cst.Subscript) and holder.value is use:
+        return isinstance(ctx.parent(holder), cst.AssignTarget) or _is_gone_first(holder, ctx, depth)
+    return _is_gone_first(use, ctx, depth)
+
+
+def _lets_go(call: cst.Call, argument: cst.Arg, ctx: Context, depth: int) -> bool:
+    """Whether a call keeps nothing of an argument: `torch.save`, and functions of the program that only save it."""
+    if ctx.dotted(call.func) == "torch.save" and call.args[0] is argument:
+        return True
+    if isinstance(call.func, cst.Name) and call.func.value in _LOOKS:
+        return True
+    found = ctx.runs(call)
+    return bool(found) and depth > 0 and all(_keeps_nothing(where, f, call, argument, depth) for where, f in found)
+
+
+def _keeps_nothing(ctx: Context, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg, depth: int) -> bool:
+    params = [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
+    params = params[1:] if params[:1] in (["self"], ["cls"]) else params
+    index = call.args.index(argument)
+    if any(each.star for each in call.args) or (argument.keyword is None and index >= len(params)):
+        return False
+    name = argument.keyword.value if argument.keyword is not None else params[index]
+    trains = any(isinstance(node, cst.Call) and _is_training(node) for node in ctx.inside(function))
+    uses = _uses(name, function, ctx)
+    return name in params and not trains and all(_is_use_gone(use, function, ctx, depth - 1) for use in uses)
+
+
+def _loops(node: cst.CSTNode, ctx: Context) -> list[cst.CSTNode]:
+    return [outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.While))]
+
+
+def _trains_between(first: cst.CSTNode, last: cst.CSTNode, function: cst.FunctionDef, ctx: Context) -> bool:
+    start, end = ctx.span(first)[1], ctx.span(last)[0]
+    calls = [node for node in ctx.inside(function) if isinstance(node, cst.Call)]
+    return any(start <= ctx.span(c)[0] and ctx.span(c)[1] <= end and _is_training(c) for c in calls)
+
+
+def _is_training(call: cst.Call) -> bool:
+    return not words(last_name(call.func)).isdisjoint(_TRAINS)

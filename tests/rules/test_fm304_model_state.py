@@ -782,3 +782,53 @@ BESIDE = ["model.optimizer", "model.lr_scheduler", "path.encoder", "net.tokenize
 @pytest.mark.parametrize("other", BESIDE)
 def test_what_is_no_part_of_a_model_stays(other: str) -> None:
     assert f"    torch.save({other}.state_dict(), path)\n" in body(f"    torch.save({other}.state_dict(), path)\n")
+
+
+WHOLE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def write(state, path, epoch=0):
+    if state:
+        torch.save({"model": state, "epoch": epoch}, path)
+
+
+def keep(state, path):
+    path.kept = state
+
+
+def use(net, rank, path, batches):
+    model = FSDP(net, device_id=torch.cuda.current_device(), sharding_strategy=ShardingStrategy.NO_SHARD)
+"""
+GONE = [
+    "    state = model.state_dict()\n    if rank == 0:\n        torch.save(state, path)\n        print(len(state))\n",
+    "    state = model.state_dict()\n    out = {}\n    out['m'] = state\n    out['n'] = 1\n    torch.save(out, path)\n",
+    "    write(model.state_dict(), path)\n",
+    "    state = model.state_dict()\n    if 'w' in state:\n        write(path=path, state=state)\n    del state\n",
+    "    for batch in batches:\n        model(batch).backward()\n        state = model.state_dict()\n"
+    "        torch.save(state, path)\n",
+]
+KEPT = [
+    "    return model.state_dict()\n",
+    "    keep(model.state_dict(), path)\n",
+    "    state = model.state_dict()\n    path.train()\n    torch.save(state, path)\n",
+    "    state = None\n    for batch in batches:\n        if batch:\n            state = model.state_dict()\n"
+    "    torch.save(state, path)\n",
+    "    state = model.state_dict()\n    torch.save(state, path)\n    path.best = state\n",
+    "    state = model.state_dict()\n    path.send(lambda: state)\n",
+    "    state = model.state_dict()\n    for name in state.values():\n        path.send(name)\n",
+    "    path.send(model.state_dict())\n",
+]
+
+
+@pytest.mark.parametrize("text", GONE)
+def test_state_that_is_saved_before_the_model_trains_on_may_be_the_models_own(text: str) -> None:
+    result = rewrite(WHOLE + text)
+    assert "get_model_state_dict(model, options=" in result.text
+    assert not result.support
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_state_that_may_be_kept_while_the_model_trains_is_a_copy(text: str) -> None:
+    assert rewrite(WHOLE + text).support == {"full_state_dict"}
