@@ -29,7 +29,7 @@ from ..pyanalysis.program import Program
 from ..pyanalysis.scopes import Binding, Binds, Scope
 from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
-from ..pyanalysis.uses import aliases, dotted_names, is_whole, same_meaning, uses
+from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
@@ -326,10 +326,10 @@ class FileContext(ParsedSource):
                     yield node, construct
 
     def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileContext, Reference]]:
-        name = definition.name.value
-        for tree in self._program.mentioning(name):
+        names = sorted(self._program.known_as(definition.name.value))
+        for tree in self._program.mentioning(*names):
             file = self._file(tree)
-            for node in tree.named(name, *aliases(tree, name)):
+            for node in tree.named(*names):
                 if is_whole(tree, node):
                     if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
                         yield file, node

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
+from .aliases import Aliases, Place, uses_of_definition
 from .calls import Run, argument_for, parameters, runs
 from .containers import Part
-from .definitions import class_of, first_parameter, is_setter, is_static, is_super, last_name
+from .definitions import class_of, first_parameter, is_property, is_setter, is_static, is_super, last_name
 from .scopes import EACH
 from .tree import Tree
 
@@ -60,7 +61,10 @@ class Callers:
             yield from self._values.objects.stored_through(tree, function)
         for where, call, run, bound in self.of(tree, function):
             if bound and name == first_parameter(function):
-                yield from self._receiver(where, call, run.target)
+                yield from self._receiver(where, call, run.target, function)
+                continue
+            if run.target is call.func and self._values.shifts(where, call.func):
+                yield None
                 continue
             positional = parameters(function, bound)
             value = argument_for(run.arguments, positional, name)
@@ -94,8 +98,13 @@ class Callers:
                 if is_mine and (by_keyword or index >= skipped) and key in {None, at}:
                     yield where, argument.value
 
-    def _receiver(self, tree: Tree, call: cst.Call, target: cst.BaseExpression) -> Iterator[Part | None]:
-        """What `self` is in a call of a method; of `__init__`, the new object."""
+    def _receiver(
+        self, tree: Tree, call: cst.Call, target: cst.BaseExpression, function: Function
+    ) -> Iterator[Part | None]:
+        """What `self` is in a call of a method; of `__init__`, the new object; of `__call__`, what is called."""
+        if isinstance(function, cst.FunctionDef) and function.name.value == "__call__" != last_name(target):
+            yield Part(tree, target)
+            return
         if self._makes_object(tree, target):
             yield Part(tree, call)
         if not self._values.solver.decide(lambda: self._makes_object(tree, target), True):
@@ -118,14 +127,16 @@ class Callers:
         names = self._own_names(tree, function, owner)
         # Nobody knows what `super()` is: such a call leads somewhere only where one method alone has the name.
         through_super = any(self.only_method(name) for name in names)
-        referring = self._referring(tree, function, owner)
-        aliases = {alias for where in referring for alias in self._aliases(where, function, names)}
-        known = names | {alias for alias in aliases if alias is not None}
-        run_by = frozenset(known | ({None} if None in aliases else set()))
-        if owner is not None and isinstance(function, cst.FunctionDef) and function.name.value in _MAKERS:
-            run_by |= {*_CLASSES}
+        aliases = Aliases(self._program, self._targets)
+        aliases.follow(self._as_values(tree, function, owner, names))
+        known = names | aliases.names
+        makes = owner is not None and isinstance(function, cst.FunctionDef) and function.name.value in _MAKERS
         heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
-        for where in dict.fromkeys([*self._program.calling(known, through_super), *referring, *heirs]):
+        others = [tree, *aliases.locals, *aliases.nameless, *heirs]
+        for where in dict.fromkeys([*self._program.calling(known, through_super), *others]):
+            run_by = {*known, *aliases.locals.get(where, ()), *(_CLASSES if makes else ())}
+            if where in aliases.nameless:
+                run_by.add(None)
             for _, call, run in self._calls_of(where, run_by, function):
                 yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner))
 
@@ -135,8 +146,8 @@ class Callers:
         if owner is not None and function.name.value in _MAKERS:
             # Heirs without one of their own are made by it, too.
             heirs = (heir.name.value for _, heir in self._values.objects.heirs(tree, owner))
-            return {owner.name.value, function.name.value, *heirs}
-        return {function.name.value}
+            return {function.name.value, *self._program.known_as(owner.name.value, *heirs)}
+        return {function.name.value} if owner is not None else self._program.known_as(function.name.value)
 
     def _is_bound(self, tree: Tree, target: cst.BaseExpression, function: Function, owner: cst.ClassDef | None) -> bool:
         if owner is None or not isinstance(function, cst.FunctionDef) or is_static(function):
@@ -150,40 +161,37 @@ class Callers:
         made = self._values.origins(tree, receiver)
         return bool(made) and all(isinstance(origin.node, cst.ClassDef) for origin in made)
 
-    def _referring(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> Sequence[Tree]:
-        """The files that can hold the function as a value. Of a method, only its own: its name is everywhere."""
-        if isinstance(function, cst.Lambda) or owner is not None:
-            return [tree]
-        return self._program.mentioning(function.name.value)
-
-    def _aliases(self, tree: Tree, function: Function, names: set[str]) -> Iterator[str | None]:
-        """The names that a function gets where it is used as a value; None for a place without a name (a table)."""
-        nodes: Sequence[cst.BaseExpression]
+    def _as_values(
+        self, tree: Tree, function: Function, owner: cst.ClassDef | None, names: set[str]
+    ) -> Iterator[Place]:
+        """Where a function is no callee; of `__call__`, where the objects are made that have it."""
+        found: Iterable[tuple[Tree, cst.BaseExpression]]
         if isinstance(function, cst.Lambda):
-            nodes = [function] if function in tree.parents else []
+            found = [(tree, function)] if function in tree.parents else []
+        elif owner is None:
+            found = uses_of_definition(self._program, names)
+        elif function.name.value == "__call__":
+            classes = [(tree, owner), *self._values.objects.heirs(tree, owner)]
+            yield from (Place(*call) for klass in classes for call in self.calls_of_class(*klass))
+            return
+        elif function.name.value in _MAKERS:
+            found = uses_of_definition(self._program, names - {*_MAKERS})
+        elif is_property(function):
+            found = []
         else:
-            nodes = tree.named(*names)
-        for node in nodes:
-            holder = tree.parents[node]
-            if isinstance(holder, (cst.DictElement, cst.Element, cst.Return, cst.IfExp)):
-                yield None
-            elif isinstance(holder, cst.Assign):
-                for target in holder.targets:
-                    yield last_name(target.target)
-            elif isinstance(holder, cst.Arg):
-                if holder.keyword is not None:
-                    yield holder.keyword.value
-                    continue
-                call = tree.parents[holder]
-                index = call.args.index(holder) if isinstance(call, cst.Call) else -1
-                for _, called in self._targets(tree, call.func) if isinstance(call, cst.Call) else ():
-                    given = parameters(called, first_parameter(called) == "self")
-                    yield given[index] if 0 <= index < len(given) else None
+            name = function.name.value
+            found = ((where, use) for where in self._program.mentioning(name) for use in where.attributes(name))
+        for where, use in found:
+            call = where.parents[use]
+            if not isinstance(call, cst.Call) or call.func is not use:
+                yield Place(where, use)
 
     def _maps(self, tree: Tree, function: Function) -> Iterator[tuple[Tree, cst.Call]]:
         """`map(function, …)`."""
-        owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
-        for where in self._referring(tree, function, owner):
+        trees: Iterable[Tree] = [tree]
+        if isinstance(function, cst.FunctionDef) and class_of(tree, function) is None:
+            trees = self._program.mentioning(*sorted(self._program.known_as(function.name.value)))
+        for where in trees:
             for _, call, _ in self._calls(where).get("map", ()):
                 if call.args and any(found is function for _, found in self._targets(where, call.args[0].value)):
                     yield where, call
@@ -224,9 +232,10 @@ class Callers:
 
     def calls_of_class(self, tree: Tree, owner: cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
         """Where objects of a class are made."""
-        named = [(where, owner.name.value) for where in self._program.calling({owner.name.value}, through_super=False)]
+        names = self._program.known_as(owner.name.value)
+        calling = self._program.calling(names, through_super=False)
         within = dict.fromkeys(where for where, _ in self._values.objects.family(tree, owner))
-        for where, name in [*named, *product(within, _CLASSES)]:
+        for where, name in [*product(calling, sorted(names)), *product(within, _CLASSES)]:
             for _, call, run in self._calls(where).get(name, ()):
                 if any(origin.node is owner for origin in self._values.origins(where, run.target)):
                     yield where, call
@@ -262,7 +271,7 @@ class Callers:
 
     def _seen_targets(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, Function]]:
         found: list[tuple[Tree, Function]] = list(self._values.functions(tree, callee))
-        for origin in self._values.origins(tree, callee):
+        for origin in self._values.callees(tree, callee):
             if isinstance(origin.node, cst.ClassDef):
                 objects = self._values.objects
                 found.extend(made for name in _MAKERS for made in objects.methods(origin.tree, origin.node, name))

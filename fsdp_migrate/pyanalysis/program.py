@@ -39,7 +39,9 @@ _MODULE_ADDED = re.compile(r"add_module\(\s*['\"](\w+)")
 _BASES = re.compile(r"class\s+\w+\s*\((.*?)\)\s*:", re.DOTALL)
 _RENAMED = re.compile(r"as\b(?<=\sas)")
 _FAR = 200
-"""Characters in which the name stands that an `as` gives another one."""
+"""Characters in which the names stand that an `as` connects."""
+_LAST_WORD = re.compile(r"(\w+)[\s\\]*$")
+_NEXT_WORD = re.compile(r"[\s\\]*(\w+)")
 
 ANY_KEY = object()
 
@@ -89,6 +91,16 @@ class Program:
     def defines(self, name: str) -> bool:
         """Whether any file defines a function or method of this name."""
         return name in self._defined
+
+    def known_as(self, *names: str) -> set[str]:
+        """The names, and what the program's imports call them otherwise: `import f as g`, there or further on."""
+        known = {*names}
+        growing = list(known)
+        for name in growing:
+            new = self._renamed.get(name, set()) - known
+            known |= new
+            growing += new
+        return known
 
     def calling(self, names: Collection[str], through_super: bool) -> Iterator[Tree]:
         """The files that can hold a call of something with one of these names, now or later, in the program's order.
@@ -143,6 +155,14 @@ class Program:
     def _words(self) -> Mapping[str, Sequence[int]]:
         """Which files hold an identifier: every caller of a function is found this way, so it is read off once."""
         return self._index(_WORD.findall)
+
+    @cached_property
+    def _renamed(self) -> Mapping[str, Set[str]]:
+        others: dict[str, set[str]] = defaultdict(set)
+        for text in self.texts.values():
+            for name, other in _renamed_in(text):
+                others[name].add(other)
+        return others
 
     @cached_property
     def _defined(self) -> Mapping[str, Sequence[int]]:
@@ -224,11 +244,19 @@ def _filled_in(text: str) -> Iterator[tuple[str, str | None]]:
                 yield before.group(1)[::-1], store.group(2)
 
 
+def _renamed_in(text: str) -> Iterator[tuple[str, str]]:
+    """`name as other`: what may be imported under another name, and that name."""
+    for found in _RENAMED.finditer(text):
+        name = _LAST_WORD.search(text, max(0, found.start() - _FAR), found.start())
+        other = _NEXT_WORD.match(text, found.end())
+        if name is not None and other is not None and name[1] != other[1]:
+            yield name[1], other[1]
+
+
 def _inherited_in(text: str) -> Iterator[str]:
     """What can name a base: bases, what is imported under another name, and what an assignment gives one."""
     yield from _BASES.findall(text)
-    for found in _RENAMED.finditer(text):
-        yield from text[max(0, found.start() - _FAR) : found.start()].split()[-1:]
+    yield from (name for name, _ in _renamed_in(text))
     for line in text.split("\n"):
         if "=" in line and "(" not in line:
             name, _, value = line.partition("=")

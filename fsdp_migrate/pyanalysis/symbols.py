@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,21 @@ class Symbols:
         if isinstance(expression, cst.Attribute):
             return self._member(self.of(tree, expression.value), expression.attr.value)
         return None
+
+    def every(self, tree: Tree, expression: cst.Name | cst.Attribute) -> list[Symbol]:
+        """`of`, and what else in the program another branch imports by the name: `if a: import b as m; else: …`."""
+        symbol = self.of(tree, expression)
+        others: Iterable[Symbol | None] = ()
+        if isinstance(expression, cst.Name):
+            scope = tree.scope_of[expression].lookup(expression.value)
+            bindings = scope.bindings[expression.value] if scope is not None else ()
+            if len(bindings) > 1 and self._of_import_above(tree, tree.scope_of[expression], expression) is None:
+                imports = _not_overwritten(tree, [binding for binding in bindings if binding.how is Binds.IMPORT])
+                others = (self.of_binding(tree, binding) for binding in imports)
+        elif isinstance(expression.value, (cst.Name, cst.Attribute)) and isinstance(symbol, Defined):
+            others = (self._member(owner, expression.attr.value) for owner in self.every(tree, expression.value)[1:])
+        own = (other for other in others if other is not None and not isinstance(other, Outside))
+        return list(dict.fromkeys([*([] if symbol is None else [symbol]), *own]))
 
     def dotted(self, tree: Tree, expression: cst.BaseExpression) -> str | None:
         """The library name behind an expression: `nn.Linear` is `torch.nn.Linear`."""

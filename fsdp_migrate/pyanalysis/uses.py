@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from .definitions import last_name
 from .flow import reaching
 from .scopes import Binding
 from .tree import Tree
@@ -52,13 +51,6 @@ def same_meaning(tree: Tree, expression: cst.BaseExpression, at: cst.CSTNode) ->
         if here != set(reaching(tree, at, name.value)):
             return False
     return True
-
-
-def aliases(tree: Tree, name: str) -> Iterator[str]:
-    """What a file calls a name that it imports: `S` for `from sharding import Sharded as S`."""
-    for alias in tree.nodes(cst.ImportAlias):
-        if alias.asname is not None and last_name(alias.name) == name:
-            yield cst.ensure_type(alias.asname.name, cst.Name).value
 
 
 def _bound_by(tree: Tree, node: cst.CSTNode) -> Iterator[Binding]:

@@ -113,28 +113,47 @@ class Values:
 
     def functions(self, tree: Tree, callee: cst.BaseExpression) -> list[tuple[Tree, cst.FunctionDef]]:
         """The functions of the program that calling this expression can run."""
-        callees, found = {callee: tree}, []
+        found: list[tuple[Tree, cst.FunctionDef]] = []
+        for origin in self.callees(tree, callee):
+            if isinstance(origin.node, cst.Call):
+                found.extend(self.objects.methods_of(origin.tree, origin.node, "__call__"))
+            elif isinstance(origin.node, cst.FunctionDef):
+                found.append((origin.tree, origin.node))
+        return found
+
+    def callees(self, tree: Tree, callee: cst.BaseExpression) -> Iterator[Origin]:
+        """What calling this expression can run: of `partial(f, a)` and `staticmethod(f)`, f."""
+        callees = {callee: tree}
         for expression, where in (growing := list(callees.items())):
             for origin in self.origins(where, expression):
                 node = origin.node
-                if isinstance(node, cst.Call) and self.is_partial(origin.tree, node):
-                    if node.args[0].value not in callees:
-                        callees[node.args[0].value] = origin.tree
-                        growing.append((node.args[0].value, origin.tree))
-                elif isinstance(node, cst.Call):
-                    found.extend(self.objects.methods_of(origin.tree, node, "__call__"))
-                elif isinstance(node, cst.FunctionDef):
-                    found.append((origin.tree, node))
-        return found
+                if not isinstance(node, cst.Call) or not self._hands_on(origin.tree, node):
+                    yield origin
+                elif node.args[0].value not in callees:
+                    callees[node.args[0].value] = origin.tree
+                    growing.append((node.args[0].value, origin.tree))
 
     def results(self, tree: Tree, callee: cst.BaseExpression) -> Iterator[tuple[Tree, cst.BaseExpression]]:
         """What calling this expression returns."""
-        for origin in self.origins(tree, callee):
+        for origin in self.callees(tree, callee):
             if isinstance(origin.node, cst.Lambda):
                 yield origin.tree, origin.node.body
         for where, function in self.functions(tree, callee):
             for returned in returns(where, function):
                 yield where, returned
+
+    def _hands_on(self, tree: Tree, call: cst.Call) -> bool:
+        is_method = isinstance(call.func, cst.Name) and call.func.value in {"staticmethod", "classmethod"}
+        return (is_method and len(call.args) == 1) or self.is_partial(tree, call)
+
+    def shifts(self, tree: Tree, callee: cst.BaseExpression) -> bool:
+        """Whether calling this may give what is first to another parameter than the first: `partial(f, a)`."""
+        for origin in self.origins(tree, callee):
+            call = origin.node
+            if isinstance(call, cst.Call) and self.is_partial(origin.tree, call):
+                if any(a.keyword is None for a in call.args[1:]) or self.shifts(origin.tree, call.args[0].value):
+                    return True
+        return False
 
     def is_partial(self, tree: Tree, call: cst.Call) -> bool:
         if not call.args or last_name(call.func) != "partial":

@@ -25,7 +25,7 @@ from .flow import comprehension
 from .origin import Origin
 from .scopes import ANY, EACH, REST, Binding, Binds, Path
 from .stores import table_owner
-from .symbols import Defined, Outside, OwnModule
+from .symbols import Defined, Outside
 from .tests_around import texts_at
 from .tree import Tree
 
@@ -122,20 +122,22 @@ class Ways:
         if own is not None:
             yield from self._of_binding(tree, own)
             return
-        symbol = self._program.symbols.of(tree, name)
-        if symbol is None or isinstance(symbol, Outside):
+        symbols = self._program.symbols.every(tree, name)
+        if not symbols:
             yield Origin(tree, name)
-        elif isinstance(symbol, Defined):
-            bindings = self._values.bindings(tree, name, symbol)
-            for binding in bindings:
-                taken = _taken_by_name(binding) if symbol.tree is tree else None
-                if taken is None:
-                    yield from self._of_binding(symbol.tree, binding)
-                else:
-                    yield from self._named(tree, taken.args[0].value, taken.args[1].value, taken, name)
-                    yield Origin(tree, taken)
-        else:
-            yield Origin(tree, None, f"`{name.value}` is a module")
+        for symbol in symbols:
+            if isinstance(symbol, Outside):
+                yield Origin(tree, name)
+            elif isinstance(symbol, Defined):
+                for binding in self._values.bindings(tree, name, symbol):
+                    taken = _taken_by_name(binding) if symbol.tree is tree else None
+                    if taken is None:
+                        yield from self._of_binding(symbol.tree, binding)
+                    else:
+                        yield from self._named(tree, taken.args[0].value, taken.args[1].value, taken, name)
+                        yield Origin(tree, taken)
+            else:
+                yield Origin(tree, None, f"`{name.value}` is a module")
 
     def _of_binding(self, tree: Tree, binding: Binding) -> Iterator[Origin]:
         if binding.how is Binds.VALUE and binding.value is not None:
@@ -307,16 +309,16 @@ class Ways:
                 yield from self._values.of_part(part)
 
     def _of_attribute(self, tree: Tree, expression: cst.Attribute) -> Iterator[Origin]:
-        symbol = self._program.symbols.of(tree, expression)
-        if isinstance(symbol, Outside):
-            yield Origin(tree, expression)
-            return
-        if isinstance(symbol, Defined):
-            for binding in symbol.scope.bindings[symbol.name]:
-                yield from self._of_binding(symbol.tree, binding)
-            return
-        if isinstance(symbol, OwnModule):
-            yield Origin(tree, None, "a module")
+        symbols = self._program.symbols.every(tree, expression)
+        for symbol in symbols:
+            if isinstance(symbol, Outside):
+                yield Origin(tree, expression)
+            elif isinstance(symbol, Defined):
+                for binding in symbol.scope.bindings[symbol.name]:
+                    yield from self._of_binding(symbol.tree, binding)
+            else:
+                yield Origin(tree, None, "a module")
+        if symbols:
             return
         name = expression.attr.value
         if name == "__dict__":

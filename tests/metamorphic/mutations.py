@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 from string import ascii_lowercase
+from typing import cast
 
 Files = dict[str, str]
 WRAPPER = "FullyShardedDataParallel"
@@ -32,7 +33,9 @@ class Mutant:
     back: dict[str, str]
 
     def undone(self, text: str) -> str:
-        text = text.replace(_DOTTED, "FSDP")
+        text = text.replace(_DOTTED, "FSDP").replace("moved_helper.", "")
+        for new, old in self.back.items():
+            text = text.replace(f"{old} as {new}", old)
         return re.sub(r"\b\w+\b", lambda found: self.back.get(found[0], found[0]), text)
 
 
@@ -244,6 +247,82 @@ def _moved(name: str, files: Files, random: Random) -> Files | None:
     return {**files, name: "\n".join(lines), beside: "\n".join([*head, "", "", *body, ""])}
 
 
+def helper_of_a_module(files: Files, random: Random) -> Mutant:
+    """The same, and it is called by way of its module."""
+    moved = helper_in_another_file(files, random).files
+    changed = {}
+    for name, text in moved.items():
+        found = re.search(r"^from moved_helper import (\w+)$", text, re.MULTILINE)
+        tree = ast.parse(text)
+        others = [other for other in moved if other not in {name, "moved_helper.py"}]
+        if found is None or any(found[1] in moved[other] for other in others):  # they import it from here
+            changed[name] = text
+            continue
+        uses = sorted((n.lineno, n.col_offset) for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == found[1])
+        lines = text.split("\n")
+        for line, column in reversed(uses):
+            lines[line - 1] = f"{lines[line - 1][:column]}moved_helper.{lines[line - 1][column:]}"
+        changed[name] = "\n".join(lines).replace(found[0], "import moved_helper")
+    return Mutant(changed, {})
+
+
+def alias_of_a_helper(files: Files, random: Random) -> Mutant:
+    """The same, and what is imported from the program's own files has another name where it is imported."""
+    moved = helper_in_another_file(files, random).files
+    taken = {word for text in moved.values() for word in re.findall(r"\w+", text)}
+    back: dict[str, str] = {}
+    changed = {}
+    for name, text in moved.items():
+        tree = ast.parse(text)
+        aliases = [alias for node in tree.body if _is_of(moved, node) for alias in cast(ast.ImportFrom, node).names]
+        bound = [known for node in tree.body if not _is_of(moved, node) for known in _bound(node)]
+        strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        places: dict[tuple[int, int], str] = {}
+        for alias in aliases:
+            shadowed = any(alias.name in _anywhere(node) for node in ast.walk(tree) if isinstance(node, _SCOPES))
+            used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+            if alias.asname or alias.name not in used or alias.name in bound or shadowed or "__all__" in bound:
+                continue
+            if any(alias.name in value for value in strings):
+                continue
+            new = _same_length(alias.name, taken, random)
+            if new is not None:
+                taken.add(new)
+                back[new] = alias.name
+                places[alias.lineno, alias.col_offset] = new
+                for node in ast.walk(tree):
+                    if isinstance(node, ast.Name) and node.id == alias.name:
+                        places[node.lineno, node.col_offset] = new
+        changed[name] = text if not places else _aliased(text, places, back)
+    return Mutant(changed, back)
+
+
+def _is_of(files: Files, node: ast.AST) -> bool:
+    """Whether a statement imports from a file of the program, which has no star import of it."""
+    if not isinstance(node, ast.ImportFrom) or node.names[0].name == "*":
+        return False
+    last = (node.module or "").rpartition(".")[2]
+    return any(f"/{name}".endswith(f"/{last}.py") for name in files)
+
+
+def _anywhere(scope: ast.AST) -> set[str]:
+    """What a scope binds, its parameters and what it imports too."""
+    inner = [each for each in ast.walk(scope) if isinstance(each, (ast.Import, ast.ImportFrom))]
+    imported = {(alias.asname or alias.name).partition(".")[0] for each in inner for alias in each.names}
+    return _stored(scope) | imported | {node.arg for node in ast.walk(scope) if isinstance(node, ast.arg)}
+
+
+def _aliased(text: str, places: dict[tuple[int, int], str], back: dict[str, str]) -> str:
+    """The uses have the new name, of the same length; the imports have both."""
+    imports = {(n.lineno, n.col_offset) for n in ast.walk(ast.parse(text)) if isinstance(n, ast.alias)}
+    used = _replaced(text, {place: new for place, new in places.items() if place not in imports})
+    lines = used.split("\n")
+    for line, column in sorted(imports & places.keys(), reverse=True):
+        end = column + len(new := places[line, column])
+        lines[line - 1] = f"{lines[line - 1][:end]} as {new}{lines[line - 1][end:]}"
+    return "\n".join(lines)
+
+
 def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return {node.name}
@@ -264,4 +343,6 @@ MUTATIONS: tuple[Mutation, ...] = (
     alias_of_the_class,
     module_of_the_class,
     helper_in_another_file,
+    helper_of_a_module,
+    alias_of_a_helper,
 )

@@ -167,6 +167,12 @@ _SIMPLE: dict[str, tuple[str, str, str]] = {
         "box_N = Box_N($)",
         "box_N()",
     ),
+    "called object": (
+        "class Keep_N:\n    def __call__(self, net):\n        self.net = net\n        return self\n\n\n"
+        "def given_N(keep, net):\n    return keep(net)",
+        "box_N = given_N(Keep_N(), $)",
+        "box_N.net",
+    ),
     "__getitem__": (
         "class Box_N:\n    def __init__(self, net):\n        self.net = net\n\n"
         "    def __getitem__(self, key):\n        return self.net",

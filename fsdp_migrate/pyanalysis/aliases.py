@@ -1,0 +1,178 @@
+"""What a function, or what an object of a class, is called on its way through a program: by the names alone.
+
+Too many names cost time, and nothing else: whoever looks for callers asks of each call what it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, cast
+
+import libcst as cst
+
+from .definitions import class_of, first_parameter, last_name
+from .program import Program
+from .scopes import Binds, Scope
+from .tree import Tree
+
+Targets = Callable[[Tree, cst.BaseExpression], Iterable[tuple[Tree, cst.FunctionDef | cst.Lambda]]]
+_WHOLE = (cst.IfExp, cst.BooleanOperation, cst.Await, cst.StarredElement, cst.Lambda)
+"""What has the value of one of its parts."""
+_HANDING_ON = frozenset({"partial", "staticmethod", "classmethod"})
+_FILLING = frozenset({"add", "append", "extend", "insert"})
+_OF_CONTAINERS = frozenset({"get", "values", "items", "pop", "setdefault", "copy"})
+_FAR = 2
+"""How many attributes lie between a function and a call of it, at most: their names are those of other things, too."""
+
+
+class Place(NamedTuple):
+    """An expression that can be the value."""
+
+    tree: Tree
+    node: cst.BaseExpression
+    attributes: int = 0
+    """How many attributes the value went through."""
+
+
+class Aliases:
+    """The names that values get from some places on."""
+
+    def __init__(self, program: Program, targets: Targets) -> None:
+        """`targets`: the functions of the program that an expression stands for."""
+        self._program = program
+        self._targets = targets
+        self.names: set[str] = set()
+        """Everywhere in the program."""
+        self.locals: dict[Tree, set[str]] = {}
+        """In functions of these files."""
+        self.nameless: dict[Tree, None] = {}
+        """The files that call one of the values by no name at all: `table[key](…)`, `Step()(…)`."""
+        self._known: set[object] = set()
+        self._growing: list[Place] = []
+
+    def follow(self, places: Iterable[Place]) -> None:
+        """Find what is called otherwise behind these expressions."""
+        self._growing += places
+        for place in self._growing:
+            if self._is_new(place.node):
+                self._go_on(place)
+
+    def _is_new(self, key: object) -> bool:
+        if key in self._known:
+            return False
+        self._known.add(key)
+        return True
+
+    def _go_on(self, place: Place) -> None:
+        tree, node, _ = place
+        holder = tree.parents[node]
+        if isinstance(holder, cst.Call):
+            if last_name(node) is None:
+                self.nameless[tree] = None
+        elif isinstance(holder, (cst.Element, cst.DictElement)):
+            self._growing.append(place._replace(node=cast(cst.BaseExpression, tree.parents[holder])))
+        elif isinstance(holder, _WHOLE) or (isinstance(holder, cst.Subscript) and holder.value is node):
+            self._growing.append(place._replace(node=holder))
+        elif isinstance(holder, cst.Attribute) and holder.value is node and holder.attr.value in _OF_CONTAINERS:
+            call = tree.parents[holder]
+            self._growing += [place._replace(node=call)] if isinstance(call, cst.Call) and call.func is holder else []
+        elif isinstance(holder, (cst.For, cst.CompFor, cst.NamedExpr, cst.AnnAssign)):
+            self._name(place, holder.target)
+        elif isinstance(holder, cst.Assign):
+            for target in holder.targets:
+                self._name(place, target.target)
+        elif isinstance(holder, cst.Return):
+            self._make(place, next(each for each in tree.ancestors(holder) if isinstance(each, cst.FunctionDef)))
+        elif isinstance(holder, cst.Param) and holder.default is node:
+            self._name_locally(place, tree, tree.scope_of[holder], holder.name.value)
+        elif isinstance(holder, cst.Arg):
+            self._pass(place, holder)
+
+    def _name(self, place: Place, target: cst.BaseExpression) -> None:
+        if isinstance(target, (cst.Tuple, cst.List)):
+            for element in target.elements:
+                self._name(place, element.value)
+        elif isinstance(target, cst.Subscript):
+            self._name(place, target.value)
+        elif isinstance(target, cst.Attribute):
+            self._name_attribute(place, target.attr.value)
+        elif isinstance(target, cst.Name):
+            scope = place.tree.scope_of[target].lookup(target.value)
+            if scope is None or isinstance(scope.node, cst.Module):
+                self._name_in_file(place, target.value)
+            elif isinstance(scope.node, cst.ClassDef):
+                self._name_attribute(place, target.value)
+            else:
+                self._name_locally(place, place.tree, scope, target.value)
+
+    def _name_in_file(self, place: Place, name: str) -> None:
+        known = {each for each in self._program.known_as(name) if self._is_new(("in a file", each))}
+        self.names |= known
+        found = uses_of_definition(self._program, known)
+        self._growing += (place._replace(tree=tree, node=use) for tree, use in found)
+
+    def _name_attribute(self, place: Place, name: str) -> None:
+        if place.attributes < _FAR and self._is_new(name):
+            self.names.add(name)
+            found = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
+            self._growing += (Place(tree, use, place.attributes + 1) for tree, use in found)
+
+    def _name_locally(self, place: Place, tree: Tree, scope: Scope, name: str) -> None:
+        if self._is_new((scope, name)):
+            self.locals.setdefault(tree, set()).add(name)
+            uses = (use for use in tree.names(name) if tree.scope_of[use].lookup(name) is scope)
+            self._growing += (place._replace(tree=tree, node=use) for use in uses)
+
+    def _make(self, place: Place, function: cst.FunctionDef) -> None:
+        """A function returns the value."""
+        if class_of(place.tree, function) is not None:
+            place = place._replace(attributes=place.attributes + 1)
+        name = function.name.value
+        if place.attributes > _FAR or not self._is_new(("made by", name)):
+            return
+        for tree, use in uses_of_definition(self._program, self._program.known_as(name)):
+            call = tree.parents[use]
+            if isinstance(call, cst.Call) and call.func is use:
+                self._growing.append(place._replace(tree=tree, node=call))
+
+    def _pass(self, place: Place, argument: cst.Arg) -> None:
+        call = place.tree.parents[argument]
+        if not isinstance(call, cst.Call):
+            return
+        if last_name(call.func) in _HANDING_ON:
+            self._growing.append(place._replace(node=call))
+            return
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _FILLING:
+            self._name(place, call.func.value)
+            return
+        for tree, called in self._targets(place.tree, call.func):
+            filled = _filled(tree, called, call.args.index(argument), argument)
+            if filled is not None:
+                self._name_locally(place, tree, tree.scope_of[filled], filled.name.value)
+
+
+def uses_of_definition(program: Program, names: set[str]) -> Iterator[tuple[Tree, cst.BaseExpression]]:
+    """What can stand for something with one of these names at the top of a file, there or imported."""
+    for tree in program.mentioning(*sorted(names)):
+        for use in tree.named(*sorted(names)):
+            if isinstance(use, cst.Attribute) or _is_of_file(tree, use):
+                yield tree, use
+
+
+def _is_of_file(tree: Tree, use: cst.Name) -> bool:
+    """Not a variable of a function that happens to have the name."""
+    scope = tree.scope_of[use].lookup(use.value)
+    if scope is None or not isinstance(scope.node, (cst.FunctionDef, cst.Lambda)):
+        return True
+    return any(binding.how in {Binds.IMPORT, Binds.DEFINITION} for binding in scope.bindings[use.value])
+
+
+def _filled(tree: Tree, function: cst.FunctionDef | cst.Lambda, place: int, argument: cst.Arg) -> cst.Param | None:
+    """The parameter that gets an argument."""
+    params = [*function.params.posonly_params, *function.params.params]
+    if argument.keyword is not None:
+        every = (*params, *function.params.kwonly_params)
+        return next((each for each in every if each.name.value == argument.keyword.value), None)
+    is_method = isinstance(function, cst.FunctionDef) and class_of(tree, function) is not None
+    given = params[1:] if is_method and first_parameter(function) in {"self", "cls"} else params
+    return given[place] if place < len(given) and not argument.star else None
