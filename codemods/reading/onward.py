@@ -49,7 +49,7 @@ class Way:
     """The functions that a way leaves, and nobody is seen to call."""
     last_turns: frozenset[cst.CSTNode] = frozenset()
     """The loops that are not left by their last turn: what it does ends the way."""
-    _falls: dict[cst.CSTNode, bool] = field(default_factory=dict)
+    _falls: dict[cst.CSTNode, Facts | None] = field(default_factory=dict)
     _left: set[tuple[cst.CSTNode, Facts]] = field(default_factory=set)
 
     def behind(self, node: cst.CSTNode, ctx: Context, facts: Facts = NOTHING) -> None:
@@ -64,7 +64,9 @@ class Way:
                 exits = self._then(exits, body[list(body).index(inner) + 1 :], ctx)
             elif isinstance(outer, (cst.For, cst.While)) and inner is outer.body:
                 exits = self._next_turns(outer, exits, ctx)
-            elif isinstance(outer, (cst.For, cst.While, cst.If, cst.With)) and inner is not outer.body:
+            elif isinstance(outer, cst.If) or (
+                isinstance(outer, (cst.For, cst.While, cst.With)) and inner is not outer.body
+            ):
                 exits = self._headed(outer, inner, exits, ctx)
             elif isinstance(outer, cst.Try) and outer.finalbody is not None and inner is not outer.finalbody:
                 exits = self._then(exits, outer.finalbody.body.body, ctx)
@@ -84,9 +86,12 @@ class Way:
     def _headed(
         self, outer: cst.For | cst.While | cst.If | cst.With, inner: cst.CSTNode, exits: Exits, ctx: Context
     ) -> Exits:
-        """Behind the head of a statement comes what it holds; behind an `else`, nothing of it."""
+        """Behind the head of a statement comes what it holds; behind a branch, nothing of it but what it asked."""
         if isinstance(outer, cst.With):
             return self._then(exits, [outer.body], ctx)
+        if isinstance(outer, cst.If) and inner is not outer.test:
+            asked = without(facts_of(outer.test, inner is outer.body, ctx), set_in(inner))
+            return {each: facts | asked for each, facts in exits.items()}
         if inner is outer.orelse or Exit.BEHIND not in exits:
             return exits
         if isinstance(outer, cst.If):
@@ -141,12 +146,13 @@ class Way:
         if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             return {Exit.BEHIND: facts}
         if isinstance(node, cst.If):
-            return self._if(node, facts, ctx) if self._runs(node.test, ctx) else {}
+            learned = self._runs(node.test, ctx)
+            return {} if learned is None else self._if(node, facts | learned, ctx)
         if isinstance(node, (cst.For, cst.While)):
-            head = node.iter if isinstance(node, cst.For) else node.test
-            return self._loop(node, facts, ctx) if self._runs(head, ctx) else {}
+            learned = self._runs(node.iter if isinstance(node, cst.For) else node.test, ctx)
+            return {} if learned is None else self._loop(node, facts | learned, ctx)
         if isinstance(node, cst.With):
-            runs = all(self._runs(item, ctx) for item in node.items)
+            runs = all(self._runs(item, ctx) is not None for item in node.items)
             return self._statement(node.body, facts, ctx) if runs else {}
         if isinstance(node, cst.Try):
             return self._try(node, facts, ctx)
@@ -184,8 +190,10 @@ class Way:
         return self._then(exits, node.finalbody.body.body, ctx) if node.finalbody is not None else exits
 
     def _small(self, node: cst.CSTNode, facts: Facts, ctx: Context) -> Exits:
-        if not self._runs(node, ctx):
+        learned = self._runs(node, ctx)
+        if learned is None:
             return {}
+        facts |= learned
         if isinstance(node, cst.Return):
             return {Exit.RETURN: facts}
         if isinstance(node, cst.Break):
@@ -194,32 +202,41 @@ class Way:
             return {Exit.AGAIN: facts}
         return {} if isinstance(node, cst.Raise) else {Exit.BEHIND: without(facts, set_in(node))}
 
-    def _runs(self, node: cst.CSTNode, ctx: Context) -> bool:
-        """Whether a way leads through all that an expression calls."""
+    def _runs(self, node: cst.CSTNode, ctx: Context) -> Facts | None:
+        """What is known when a way leads through all that an expression calls; None when no way does."""
         inside = ctx.inside(node)
         perhaps = {each for inner in inside for part in _perhaps(inner) for each in ctx.inside(part)}
+        known = NOTHING
         for inner in inside:
             if not isinstance(inner, (cst.Call, cst.AssignTarget)):
                 continue
+            learned: Facts | None = None
             if self.looks_for(inner, ctx):
                 self.found.append((ctx, inner))
-            elif not self.ends(inner, ctx) and (not isinstance(inner, cst.Call) or self._returns(inner, ctx)):
+            elif not self.ends(inner, ctx):
+                learned = self._returns(inner, ctx) if isinstance(inner, cst.Call) else NOTHING
+            if inner in perhaps:
                 continue
-            if inner not in perhaps:
-                return False
-        return True
+            if learned is None:
+                return None
+            known |= learned
+        return known
 
-    def _returns(self, call: cst.Call, ctx: Context) -> bool:
-        """Whether a way leads through some function of the program that a call can run."""
+    def _returns(self, call: cst.Call, ctx: Context) -> Facts | None:
+        """What is known of the arguments of a call when it returns; None when no function does that it can run."""
         functions = ctx.runs(call)
-        passed = [self._passes(function, where) for where, function in functions]
-        return not passed or any(passed)
+        passed = [(function, self._passes(function, where)) for where, function in functions]
+        told = [_told(function, call, facts, ctx) for function, facts in passed if facts is not None]
+        if told:
+            return frozenset.intersection(*told)
+        return None if functions else NOTHING
 
-    def _passes(self, function: cst.FunctionDef, ctx: Context) -> bool:
+    def _passes(self, function: cst.FunctionDef, ctx: Context) -> Facts | None:
         if function not in self._falls:
-            self._falls[function] = True  # while it is asked, for one that calls itself
+            self._falls[function] = NOTHING  # while it is asked, for one that calls itself
             exits = self._statement(function.body, NOTHING, ctx)
-            self._falls[function] = Exit.BEHIND in exits or Exit.RETURN in exits
+            known = [exits[each] for each in (Exit.BEHIND, Exit.RETURN) if each in exits]
+            self._falls[function] = frozenset.intersection(*known) if known else None
         return self._falls[function]
 
 
@@ -261,6 +278,9 @@ def _last_names(target: cst.CSTNode) -> set[str]:
 
 def _told(function: cst.FunctionDef, call: cst.Call, facts: Facts, where: Context) -> Facts:
     """What a caller knows of its own arguments, by what was found out about the parameters."""
+    if not facts:
+        return NOTHING
+    facts = without(facts, set_in(function.body))
     parameters = [parameter.name.value for parameter in function.params.params]
     if parameters[:1] == ["self"]:
         parameters = parameters[1:]

@@ -429,31 +429,32 @@ def test_a_batch_without_a_step_leaves_gradients() -> None:
 
 
 def test_what_a_caller_asks_is_what_the_function_was_told() -> None:
-    """The step and the zero_grad behind it stand in different functions, under one condition.
-
-    What the callee was told is not followed into it, so that a line is written that never has anything to drop.
-    """
+    """The step and the zero_grad behind it stand in different functions, under one condition or under two."""
     text = """
-        def go(model, loss, optimizer, update):
-            if update:
-                loss.backward()
-                optimizer.step()
-            else:
-                with model.no_sync():
+        class Go:
+            def __call__(self, model, loss, optimizer, update):
+                if update:
                     loss.backward()
+                    optimizer.step()
+                else:
+                    with model.no_sync():
+                        loss.backward()
 
 
-        def train(net, batches, optimizer):
+        def train(net, batches, optimizer, go):
             model = FSDP(net)
             for i, x in enumerate(batches):
                 update = i % 4 == 3
                 go(model, model(x).sum(), optimizer, update={update})
                 if update:
                     optimizer.zero_grad()
+
+
+        train(make(), load(), adam(), Go())
         """
-    for update in ("update", "i % 2"):
-        result = rewrite(HEAD + code(text.format(update=update)))
-        assert f"            optimizer.zero_grad()\n            {DISCARD}\n" in result.text
+    for update, ending in (("update", "\n\n\ntrain("), ("i % 2", f"\n            {DISCARD}\n")):
+        result = rewrite(HEAD + code(text.replace("{update}", update)))
+        assert f"            optimizer.zero_grad(){ending}" in result.text
         assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 

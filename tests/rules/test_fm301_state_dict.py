@@ -642,6 +642,38 @@ def test_code_that_reads_state_dicts_itself_is_called_from_a_body() -> None:
     assert "        return model_state_dict(self.model)\n" in result.text
 
 
+def test_class_that_gathers_by_itself_needs_no_setting() -> None:
+    """A whole state dict is what its own `state_dict` reads without a context, too; only where it lies can differ."""
+    text = code(
+        """
+        from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+        class Pair:
+            def __init__(self, encoder, decoder):
+                self.encoder = FSDP(encoder)
+                self.decoder = FSDP(decoder)
+
+            def state_dict(self):
+                return {**self.encoder.state_dict(), **self.decoder.state_dict()}
+
+
+        def save(model, path):
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(offload_to_cpu=True)):
+                torch.save(model.state_dict(), path)
+
+
+        def main(encoder, decoder, path):
+            save(Pair(encoder, decoder), path)
+        """
+    )
+    result = rewrite(text)
+    assert "state_dict_type" not in "".join(result.after.values())
+    (found,) = (each for each in result.findings if each.rule == "FM301")
+    assert found.level is Level.REVIEW
+    assert "gathers by itself" in found.message
+
+
 def test_other_objects_have_state_dicts_too() -> None:
     text = code(
         """

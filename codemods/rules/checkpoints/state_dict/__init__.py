@@ -76,7 +76,7 @@ from codemods.tables.state_dicts import CONTEXT, SETTINGS
 from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
 from .local import block_of, is_local, local
-from .onward import check_own, is_handed_on
+from .onward import calls_in, check_own, is_handed_on, is_state_of, reads_below
 
 CODE = "FM301"
 
@@ -138,13 +138,17 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     block = block_of(call, ctx)
     chosen = settings(call, ctx)
     written = rewrite_calls(block, chosen, ctx)
-    check_own(block, ctx)
+    check_own(block, ctx, chosen.model if chosen.is_full else None)
     if chosen.is_full and is_handed_on(block, chosen.model, written.edits, ctx):
         return _kept_full(call, chosen, written, ctx)
     message = "state_dict_type context becomes torch.distributed.checkpoint.state_dict calls"
     level = Level.REVIEW if written.reads_part else Level.REWRITTEN
     if written.reads_part:
-        message = f"{message}; {UNITS_ONLY}"
+        message += f"; {UNITS_ONLY}"
+    reads = [each for each in calls_in(block.body) if is_state_of(each, chosen.model, ctx)]
+    if any(reads_below(each, ctx) for each in reads):
+        level = Level.REVIEW
+        message += "; a class of the program gathers by itself, and what that returns is not moved to the CPU"
     return Fix(
         edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
         findings=[finding(CODE, level, ctx, call, message)],

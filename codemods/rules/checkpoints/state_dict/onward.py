@@ -31,12 +31,24 @@ def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
         yield from calls_in(child)
 
 
-def check_own(block: cst.With, ctx: Context) -> None:
-    """Raises NotStatic where functions of the program that the body runs read state dicts themselves."""
+def check_own(block: cst.With, ctx: Context, gathered: cst.BaseExpression | None = None) -> None:
+    """Raises NotStatic where functions of the program that the body runs read state dicts themselves.
+
+    `gathered` is a model that the context wants whole: so does its class's own `state_dict` without a context.
+    """
     own = _functions_of(block, ctx)
     for call in calls_in(block.body):
+        if gathered is not None and is_state_of(call, gathered, ctx):
+            continue
         if reads_below(call, ctx, own):
             raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
+
+
+def is_state_of(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+    """`model.state_dict()`."""
+    func = call.func
+    is_read = isinstance(func, cst.Attribute) and func.attr.value == "state_dict"
+    return is_read and isinstance(func, cst.Attribute) and ctx.code(func.value) == ctx.code(model)
 
 
 def reads_below(call: cst.Call, ctx: Context, known: Collection[cst.CSTNode] = ()) -> bool:
