@@ -23,7 +23,7 @@ _LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance
 _MAKES_A_VALUE = frozenset(
     {
         *("dict", "list", "set", "tuple", "frozenset", "functools.partial"),
-        *("torch.cuda.current_device", "torch.cuda.device_count", "torch.load"),
+        *("torch.cuda.current_device", "torch.cuda.device_count", "torch.device", "torch.load"),
     }
 )
 """`torch.load` reads a file: nobody reads one for nothing."""
@@ -33,6 +33,9 @@ _PLAIN = (
     cst.Float,
     cst.SimpleString,
     cst.ConcatenatedString,
+    cst.FormattedString,
+    cst.FormattedStringExpression,
+    cst.FormattedStringText,
     cst.IfExp,
     cst.BooleanOperation,
     cst.UnaryOperation,

@@ -791,6 +791,10 @@ def test_what_units_and_root_share_is_computed_once_where_a_call_is_long() -> No
     assert f"    offload_policy = {offload}\n    for module in " in text
     assert text.count(offload) == 1
     assert "fully_shard(module, mp_policy=block_mp_policy, offload_policy=offload_policy)\n" in text
+    long = arguments.replace("config.offload", "config.of_what_is_left_of_the_memory_of_this_machine.offload")
+    text = rewrite(f"{head}def wrap(net, config):\n    return FSDP({long})\n").text
+    offload = offload.replace("config.offload", "config.of_what_is_left_of_the_memory_of_this_machine.offload")
+    assert f"    offload_policy = (\n        {offload}\n    )\n    for module in " in text
 
 
 def test_value_of_several_lines_keeps_them() -> None:

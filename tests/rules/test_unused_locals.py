@@ -63,6 +63,12 @@ def test_goes(body: str) -> None:
     )
 
 
+def test_a_device_goes() -> None:
+    body = "torch.cuda.set_device(cfg.rank)\nkeep = torch.device(f'cuda:{cfg.rank}')\nmodel = FSDP(net, device_id=keep)"
+    text = rewrite("import torch\n" + HEAD + function(body)).text
+    assert text.endswith(function("torch.cuda.set_device(cfg.rank)\nmodel = fully_shard(net)"))
+
+
 RUNS = {
     "a call": ("keep = cfg.peft()\nmodel = FSDP(net, use_orig_params=keep)", "cfg.peft()\nmodel = fully_shard(net)"),
     "one of its values is a call's": (

@@ -172,13 +172,23 @@ def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
         if "\n" in text or not {"(", " "} & set(text):
             continue
         common[name] = made.fresh("fsdp_kwargs", "shard_kwargs") if name == "**" else made.fresh(name, f"fsdp_{name}")
-        function, bracket, arguments = value.partition("(") if value.endswith(")") else ("", "", "")
-        is_call = function.isidentifier() and bracket
+        function, _, arguments = value.partition("(")
+        is_call = function.isidentifier() and _closes_at_the_end(arguments)
         line = f"{common[name]} = {value}"
         if not made.fits(line):
             line = f"{common[name]} = {function if is_call else ''}(\n    {arguments[:-1] if is_call else value}\n)"
         lines.extend(line.split("\n"))
     return lines, common
+
+
+def _closes_at_the_end(arguments: str) -> bool:
+    """Whether the bracket in front of a text is closed by its last character: not in `) if cond else other()`."""
+    depth = 1
+    for index, character in enumerate(arguments):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if not depth:
+            return index == len(arguments) - 1
+    return False
 
 
 def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: int) -> list[str]:
