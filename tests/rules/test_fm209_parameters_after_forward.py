@@ -35,6 +35,8 @@ def test_noop(text: str) -> None:
 
 
 QUIET = [
+    "    with torch.no_grad():\n        model(xs)\n    print(next(model.parameters()).device)\n",
+    "    with torch.no_grad():\n        model(xs)\n    print([p.device for p in model.parameters()])\n",
     "    with torch.no_grad():\n        model(xs)\n    model(xs).sum().backward()\n    model.named_parameters()\n",
     "    with torch.no_grad():\n        model(xs)\n    optimizer.zero_grad()\n",
     "    with torch.no_grad():\n        net.zero_grad()\n",
@@ -293,3 +295,20 @@ def test_an_iterator_that_is_read_behind_a_backward_needs_nothing() -> None:
     before = "parameters = list(parameters)\n                self.inner.scale(loss).backward()"
     assert "reshard_all" not in rewrite(code(text.replace("BODY", behind))).text
     assert "model.reshard()" in rewrite(code(text.replace("BODY", before))).text
+
+
+@pytest.mark.parametrize(
+    ("read", "offloads"),
+    [
+        ("next(model.parameters()).dtype", False),
+        ("{(p.device, p) for p in model.parameters()}", False),
+        ("next(model.parameters()).device", True),
+    ],
+)
+def test_more_than_devices_is_asked_of_the_shards(read: str, offloads: bool) -> None:
+    head = HEAD
+    if offloads:
+        head = head.replace("as FSDP", "as FSDP, CPUOffload")
+        head = head.replace("FSDP(net)", "FSDP(net, cpu_offload=CPUOffload(True))")
+    text = rewrite(f"{head}    with torch.no_grad():\n        model(xs)\n    x = {read}\n").text
+    assert f"{RESHARD}    x = {read}\n" in text

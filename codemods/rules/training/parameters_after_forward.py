@@ -87,7 +87,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     if not trained and not evaluates:
         return None
     after = reads_after_forward(node, model, ctx, trained) or _is_averaged(node, model, ctx)
-    if _is_read_behind_backward(node, ctx):
+    if _is_read_behind_backward(node, ctx) or _is_asked_for_devices(node, ctx):
         return None
     is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
     return node if after and not is_clipped else None
@@ -108,6 +108,28 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
         hint = "compare the losses of its evaluations with those of new runs only"
     return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
+
+
+def _is_asked_for_devices(call: cst.Call, ctx: Context) -> bool:
+    """`next(model.parameters()).device`, `[p.device for p in model.parameters()]`: copies lie where the shards do.
+
+    Not those of a model that is offloaded.
+    """
+    if ctx.mentions("CPUOffload"):
+        return False
+    loop = ctx.parent(call)
+    if isinstance(loop, cst.CompFor) and loop.iter is call and isinstance(loop.target, cst.Name):
+        around = ctx.parent(loop)
+        named = [node for node in ctx.inside(around or loop) if isinstance(node, cst.Name) and node is not loop.target]
+        return all(_is_device(node, ctx) for node in named if node.value == loop.target.value)
+    taken = ctx.parent(loop) if isinstance(loop, cst.Arg) else None
+    is_next = isinstance(taken, cst.Call) and isinstance(taken.func, cst.Name) and taken.func.value == "next"
+    return is_next and isinstance(taken, cst.Call) and _is_device(taken, ctx)
+
+
+def _is_device(value: cst.CSTNode, ctx: Context) -> bool:
+    holder = ctx.parent(value)
+    return isinstance(holder, cst.Attribute) and holder.value is value and holder.attr.value == "device"
 
 
 def _is_read_behind_backward(call: cst.Call, ctx: Context) -> bool:
