@@ -150,11 +150,13 @@ def _named_after(function: str, node: cst.CSTNode, ctx: PlannedContext) -> list[
     named = [each for each in ctx.inside(scope) if isinstance(each, cst.Name) and each.value == name]
     value = next(each for each in ctx.inside(node) if isinstance(each, cst.Name) and each.value == said)
     bound = cst.ensure_type(line.body[0], cst.Assign).targets[0].target
-    if {*uses, bound} != set(named) or _comments(node, ctx) or lost_comments(ctx, line):
+    lines = ctx.whole_lines(line)
+    if {*uses, bound} != set(named) or _comments(node, ctx) or comments_in(ctx.text[slice(*lines)]):
         return []
     if not all(ctx.scope(use) is scope and ctx.same_meaning(value, use) for use in uses):
         return []
-    return [removal(ctx, line), *(Edit(*ctx.span(use), said) for use in uses)]
+    gone = Edit(*lines, "") if lost_comments(ctx, line) else removal(ctx, line)  # what is said above it stays
+    return [gone, *(Edit(*ctx.span(use), said) for use in uses)]
 
 
 def _comments(node: cst.CSTNode, ctx: PlannedContext) -> list[str]:
