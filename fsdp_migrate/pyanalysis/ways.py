@@ -288,7 +288,7 @@ class Ways:
             return
         owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
         if owner is not None and is_class_method(function) and parameter.name.value == first_parameter(function):
-            yield Origin(tree, owner)  # or an heir, where one is seen to be passed
+            yield from (Origin(*klass) for klass in [(tree, owner), *self._values.objects.heirs(tree, owner)])
         passed, decisive = self._values.solver.both(
             lambda: list(self._values.callers.passed(tree, function, parameter))
         )
