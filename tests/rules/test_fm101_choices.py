@@ -567,7 +567,6 @@ def test_splat_that_is_spelled_out(before: str, after: str) -> None:
 UNSEEN = {
     "passed in": "def wrap(model, **settings):\n",
     "changed elsewhere": "def wrap(model):\n    settings = {}\n    configure(settings)\n",
-    "ignores modules": 'def wrap(model):\n    settings = {"ignored_modules": [model.head]}\n',
     "handed to something else": "def wrap(model):\n    settings = {}\n    other = settings\n    fill(other)\n",
 }
 
@@ -867,6 +866,10 @@ DOES_NOT_GO_ON = {
     "the calls stand in two branches": (
         "    model = FSDP(model, **kwargs)\n",
         "    if mode:\n        model = FSDP(model, **kwargs)\n",
+    ),
+    "a caller may have made it": (
+        "mode):\n    kwargs = settings_of(mode)\n",
+        "mode, kwargs=None):\n    if kwargs is None:\n        kwargs = settings_of(mode)\n",
     ),
     "a function remembers the dict": None,
 }

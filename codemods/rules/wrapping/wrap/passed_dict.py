@@ -136,6 +136,8 @@ def _may_be_emptied(draft: Draft, whole: str, taken: Collection[Entry]) -> bool:
     displays = {node: where for value in taken for where, element in _elements(value) for node in value.displays}
     if not isinstance(name, cst.Name) or not isinstance(scope, cst.FunctionDef) or not displays:
         return False
+    if any(isinstance(node, cst.Param) and node.name.value == name.value for node in ctx.inside(scope)):
+        return False  # a caller may go on with it
     for node, where in displays.items():
         home = where.scope(node)
         if not isinstance(home, cst.FunctionDef) or home.decorators:
