@@ -12,14 +12,14 @@ _IGNORED = ("ignored_modules", "ignored_parameters", "ignored_states")
 
 
 def ignores_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | None = None) -> bool:
-    """Whether the constructor call of a model names what it ignores; with a plan, also by `**` where that is spelled
-    out.
-    """
+    """Whether the constructor call of a model names what it ignores; a plan knows it of those that become native."""
     calls = _wraps(ctx, model)
-    if plan is not None and any(_is_left_out(call, plan) for _, call in calls):
+    drafts = [plan.wraps[call].draft for _, call in calls if plan is not None and plan.is_native(call)]
+    if any(draft is not None and draft.ignores for draft in drafts):
         return True
+    open_calls = [(where, call) for where, call in calls if plan is None or not plan.is_native(call)]
     return any(
-        not origin.is_none for name, origins in _given(calls) if name.startswith("ignored_") for origin in origins
+        not origin.is_none for name, origins in _given(open_calls) if name.startswith("ignored_") for origin in origins
     )
 
 
@@ -32,11 +32,6 @@ def may_ignore_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | 
     unseen = [call for call in calls if plan is None or not plan.is_native(call)]
     is_open = any(a.star == "**" for call in unseen for a in call.args)
     return (is_open and ctx.mentions(*_IGNORED)) or ignores_parameters(ctx, model, plan)
-
-
-def _is_left_out(call: cst.Call, plan: Plan) -> bool:
-    draft = plan.wraps[call].draft if plan.is_native(call) else None
-    return draft is not None and draft.ignores
 
 
 def may_offload_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:

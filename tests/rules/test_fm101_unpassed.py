@@ -79,3 +79,38 @@ def test_a_parameter_that_something_else_reads_stays() -> None:
     read = DEFINITION.replace("    return FSDP", "    print(sharding_strategy)\n    return FSDP")
     text = rewrite(HEAD + read + "def main(net):\n    return shard_model(net, 0)\n").text
     assert "sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):" in text
+
+
+IGNORED = """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    def shard(model, ignored_modules=None):
+        if ignored_modules is None:
+            ignored_modules = []
+        return FSDP(model, ignored_modules=ignored_modules)
+
+
+    def train(model):
+        model = shard(model)
+        model.clip_grad_norm_(1.0)
+    """
+
+
+def test_modules_that_nobody_passes_to_be_ignored() -> None:
+    result = rewrite(code(IGNORED))
+    assert "def shard(model):\n    return fully_shard(model)\n" in result.text
+    assert "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in result.text
+    assert not result.support
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("shard(model)\n", "shard(model, [model.head])\n"),
+        ("ignored_modules = []", "ignored_modules = [model.head]"),
+        ("        return FSDP", "        ignored_modules.append(model.head)\n        return FSDP"),
+    ],
+)
+def test_modules_that_may_be_ignored(old: str, new: str) -> None:
+    assert "ignored_params=" in rewrite(code(IGNORED.replace(old, new))).text
