@@ -499,6 +499,34 @@ def test_values_that_fsdp1_filled_in(above: str) -> None:
     assert body(f"{above}    return FSDP(model)\n") == f"{above}{RESET}{PLAIN}"
 
 
+FILLED = "    with init_empty_weights():\n        model = model()\n    {0}\n"
+FILLING = [
+    "if args.new:\n        load_model_dict_into_meta(model)\n    else:\n        load_model_dict_into_meta(model, x)",
+    "load_model_dict_into_meta(model, args.state)",
+    "model.load_state_dict(args.state, assign=True)",
+]
+
+
+@pytest.mark.parametrize("fill", FILLING)
+def test_model_that_is_given_its_values_is_on_meta_no_more(fill: str) -> None:
+    above = FILLED.format(fill)
+    assert body(f"{above}    return FSDP(model)\n") == f"{above}{PLAIN}"
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        f"if args.fill:\n        {FILLING[1]}",
+        f"if rank == 0:\n        {FILLING[1]}",
+        "model.load_state_dict(args.state)",
+        "fill(net, model)",
+    ],
+)
+def test_model_that_is_not_given_them_by_every_rank(fill: str) -> None:
+    above = FILLED.format(fill)
+    assert body(f"{above}    return FSDP(model)\n") == f"{above}{RESET}{PLAIN}"
+
+
 def test_function_that_gives_values() -> None:
     written = body("    return FSDP(model, param_init_fn=args.init, sync_module_states=True, device_id=rank)\n")
     assert written == (

@@ -9,7 +9,9 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic
+from codemods.reading.enclosing import contains
 from codemods.reading.makeup import Makeup
+from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import base
 from codemods.reading.program import others
 
@@ -22,6 +24,14 @@ _CALLS = 3
 _DEVICES = frozenset({"device", "to", "to_empty", "set_default_device"})
 _EMPTY = "init_empty_weights"
 """The context of accelerate and others that makes a model on the meta device."""
+
+_FILLING = frozenset(
+    {
+        *("load_checkpoint_and_dispatch", "load_checkpoint_in_model", "load_model_dict_into_meta"),
+        "set_module_tensor_to_device",
+    }
+)
+"""Functions of accelerate and diffusers that give values to a model on the meta device, their first argument."""
 
 
 def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> dict[str, cst.BaseExpression]:
@@ -155,10 +165,45 @@ def _is_made_on_meta(ctx: Context, call: cst.Call, wrapping: cst.CSTNode, depth:
         return True
     for node in ctx.ancestors(call):
         if isinstance(node, cst.With) and any(_says_meta(ctx, item.item) for item in node.items):
-            return True
+            return not _is_filled(ctx, call, node)
     callers = [(where, caller) for where, caller in ctx.callers(call) if caller is not call] if depth > 0 else []
     own = [(where, caller) for where, caller in callers if where.scope(caller) is wrapping]
     return any(_is_made_on_meta(where, caller, wrapping, depth - 1) for where, caller in own or callers)
+
+
+def _is_filled(ctx: Context, made: cst.Call, block: cst.With) -> bool:
+    """Whether every rank gives the model its values behind the `with` that makes it: `from_pretrained` does."""
+    holder = ctx.parent(made)
+    targets = [each.target for each in holder.targets] if isinstance(holder, cst.Assign) else []
+    if len(targets) != 1:
+        return False
+    name, end = ctx.code(targets[0]), ctx.span(block)[1]
+    behind = [call for call in ctx.calls(ctx.scope(block)) if ctx.span(call)[0] >= end and _fills(ctx, call, name)]
+    return any(not is_on_one_rank(call, ctx) and _is_on_every_way(ctx, call, block, behind) for call in behind)
+
+
+def _is_on_every_way(ctx: Context, call: cst.Call, block: cst.With, others: list[cst.Call]) -> bool:
+    """Whether the other branch of each condition around a call has one of the others, too."""
+    inner: cst.CSTNode = call
+    for outer in ctx.ancestors(call):
+        if contains(ctx, outer, block):
+            return True
+        if isinstance(outer, cst.If):
+            other = outer.orelse if inner is outer.body else outer.body
+            if other is None or not any(contains(ctx, other, each) for each in others):
+                return False
+        inner = outer
+    return True
+
+
+def _fills(ctx: Context, call: cst.Call, model: str) -> bool:
+    if _last(call.func) in _FILLING:
+        return any(ctx.code(argument.value) == model for argument in call.args[:1])
+    if not isinstance(call.func, cst.Attribute) or ctx.code(call.func.value) != model:
+        return False
+    named = (argument for argument in call.args if argument.keyword is not None)
+    assigns = any(each.keyword.value == "assign" and is_name(each.value, "True") for each in named if each.keyword)
+    return call.func.attr.value == "load_state_dict" and assigns
 
 
 def _says_meta(ctx: Context, node: cst.BaseExpression) -> bool:
