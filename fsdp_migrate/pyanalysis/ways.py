@@ -46,6 +46,8 @@ _GIVES_BACK = {
     "copy.copy": 0,
     "functools.reduce": 2,
     "torch.compile": 0,
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper": 0,
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.offload_wrapper": 0,
     "typing.assert_type": 0,
     "typing.cast": 1,
     "typing_extensions.assert_type": 0,

@@ -282,6 +282,15 @@ def test_what_a_named_class_test_does_not_say(test: str) -> None:
     assert "    else:\n        state = model.state_dict()\n" not in text
 
 
+@pytest.mark.parametrize("wrapper", ["offload_wrapper", "checkpoint_wrapper"])
+def test_a_model_in_what_saves_activations_is_still_one(wrapper: str) -> None:
+    head = f"from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import {wrapper}\n"
+    text = f"model = {wrapper}(FSDP(Net()))\nmodel.clip_grad_norm_(1.0)\ntorch.save(model.state_dict(), 'x.pt')\n"
+    after = rewrite(head + HEAD + text).text
+    assert "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)" in after
+    assert "get_model_state_dict(model, " in after
+
+
 _TWO_CALLS = """
 def main(args, net, ema):
     net = shard(net) if args.fsdp else DDP(net)
