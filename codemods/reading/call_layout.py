@@ -17,6 +17,18 @@ from .block_layout import extra_indent
 from .layout import comments_on_top, insertion, line_end, statement_start
 
 
+def is_in_a_string(ctx: Context, node: cst.CSTNode) -> bool:
+    """Whether it is a value of an f-string, which has to stay on its line before Python 3.12."""
+    return any(isinstance(outer, cst.FormattedString) for outer in ctx.ancestors(node))
+
+
+def text_literal(ctx: Context, node: cst.CSTNode, text: str) -> str:
+    """A string to be written in the place of a node: in the other quotes than those of an f-string around it."""
+    around = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.FormattedString)]
+    quote = "'" if any('"' in outer.start for outer in around) else '"'
+    return f"{quote}{text}{quote}"
+
+
 def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
     """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
     long, and each on its own where that is still too long.
@@ -31,7 +43,7 @@ def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: s
     # What stands in a block that is taken away is written where it comes to stand.
     gone = sum(extra_indent(ctx, block) for block in _contexts_around(old, ctx))
     fits = len(line) - gone + len(written) + len(rest) <= ctx.width
-    if fits or not arguments or "\n" in written or not _is_outermost(ctx, old):
+    if fits or not arguments or "\n" in written or not _is_outermost(ctx, old) or is_in_a_string(ctx, old):
         return text
     indent = indent[: len(indent) - gone]
     inner = f"{ctx.newline}{indent}{ctx.indent}"
@@ -45,7 +57,7 @@ def broken_text(ctx: PlannedContext, old: cst.CSTNode, parts: Sequence[str]) -> 
     start = ctx.span(old)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
     text = " ".join(parts)
-    if len(line) + len(ctx.plain(text)) <= ctx.width:
+    if len(line) + len(ctx.plain(text)) <= ctx.width or is_in_a_string(ctx, old):
         return text
     margin = ctx.newline + line[: len(line) - len(line.lstrip())]
     return f"({''.join(f'{margin}{ctx.indent}{part}' for part in parts)}{margin})"
@@ -157,7 +169,7 @@ def call_of(ctx: Context, call: cst.Call, function: str, arguments: Sequence[str
     start, end = ctx.span(call)
     joined = ", ".join(arguments)
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    if len(line) + len(ctx.plain(f"{function}({joined})")) <= ctx.width:
+    if len(line) + len(ctx.plain(f"{function}({joined})")) <= ctx.width or is_in_a_string(ctx, call):
         return Edit(start, end, f"{function}({joined})")
     indent = ctx.newline + line[: len(line) - len(line.lstrip())]
     inner = f"{indent}{ctx.indent}"

@@ -483,6 +483,17 @@ TRAINER = code(
 )
 
 
+@pytest.mark.parametrize(("quote", "other"), [('"', "'"), ("'", '"')])
+def test_a_value_of_an_f_string_stays_on_its_line(quote: str, other: str) -> None:
+    """Before Python 3.12 it can neither be broken nor hold the quotes around it."""
+    head = HEAD.replace("FSDP(net)", "args.wrap(FSDP(net))")
+    text = rewrite(f"{head}    print(f{quote}{{model.clip_grad_norm_(1.0).item():.5f}}{quote})\n").text
+    (line,) = [line for line in text.splitlines() if "print" in line]
+    assert f"if hasattr(model, {other}clip_grad_norm_{other}) else torch.nn.utils.clip_grad_norm_(" in line
+    text = body(f"    print(f{quote}{'the state that is saved ' * 4}{{model.state_dict()}}{quote})\n")
+    assert "{get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))}" in text
+
+
 GATHERED = [
     ("get_total_norm([p.grad for p in parameters])", "each rank's own norm"),
     ("clip_grad_norm_([p for p in parameters if p.requires_grad], limit)", "global norm"),

@@ -52,7 +52,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import broken_text, call_text, quoted_argument
+from codemods.reading.call_layout import broken_text, call_text, quoted_argument, text_literal
 from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, any_clipper, clipper
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
@@ -159,7 +159,7 @@ def _but_for_others(found: Match, call: cst.Call, text: str, ctx: PlannedContext
     """The new call for an FSDP2 model, which has no such method; XLA's and fairscale's wrappers clip as before."""
     model = ctx.quote(found.model)
     own = f"{model}.{_FUNCTION}({', '.join(quoted_argument(ctx, argument) for argument in call.args)})"
-    parts = [own, f'if hasattr({model}, "{_FUNCTION}")', f"else {text}"]
+    parts = [own, f"if hasattr({model}, {text_literal(ctx, call, _FUNCTION)})", f"else {text}"]
     written = broken_text(ctx, call, parts)
     is_alone = isinstance(ctx.parent(call), (cst.Expr, cst.Assign, cst.Return)) or written.startswith("(")
     return written if is_alone else f"({written})"

@@ -63,6 +63,7 @@ from codemods.api import (
     finding,
 )
 from codemods.plan import PlannedContext
+from codemods.reading.call_layout import is_in_a_string
 from codemods.reading.clipping import any_clipper
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
@@ -206,7 +207,7 @@ def _either(parts: list[str], call: cst.Call, ctx: Context) -> str:
     """A conditional expression in the place of a call: on one line, or a line for each part where that is too long."""
     first, last = ctx.whole_lines(call)
     line, text = ctx.text[first:last].rstrip(), " ".join(parts)
-    if len(line) - len(ctx.code(call)) + len(ctx.plain(text)) > ctx.width:
+    if len(line) - len(ctx.code(call)) + len(ctx.plain(text)) > ctx.width and not is_in_a_string(ctx, call):
         indent = ctx.newline + line[: len(line) - len(line.lstrip())]
         return f"({''.join(f'{indent}{ctx.indent}{part}' for part in parts)}{indent})"
     return text if isinstance(ctx.parent(call), (cst.Assign, cst.Arg, cst.Return)) else f"({text})"
