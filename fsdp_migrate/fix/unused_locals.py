@@ -20,6 +20,7 @@ from .collect import Collected, is_left
 _READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
 _LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance", "len", "str", "type"})
+_LOAD = "torch.load"
 _MAKES_A_VALUE = frozenset(
     {
         *("dict", "list", "set", "tuple", "frozenset", "functools.partial"),
@@ -171,7 +172,16 @@ def _makes(file: Context, node: cst.CSTNode) -> bool:
     if isinstance(node.func, cst.Name) and node.func.value in _MAKES_A_VALUE:
         return True
     made = file.dotted(node.func) or ""
+    if made == _LOAD and _reads_on(file, node):
+        return False
     return made in _MAKES_A_VALUE or (made.startswith(_FSDP) and made.rpartition(".")[2] in _SETTINGS)
+
+
+def _reads_on(file: Context, load: cst.Call) -> bool:
+    """Whether another load may go on where this one ended, in one open file."""
+    read = [file.code(argument.value) for argument in load.args[:1]]
+    calls = (each for each in file.inside(file.scope(load)) if isinstance(each, cst.Call) and each is not load)
+    return any(file.code(argument.value) in read for call in calls for argument in call.args[:1])
 
 
 def _is_setting(file: Context, value: cst.BaseExpression | None) -> bool:

@@ -511,6 +511,8 @@ def test_result_that_nothing_uses() -> None:
     assert result.text.endswith("    fully_shard(net)\n    print(rank)\n")
     asks = rewrite(HEAD + text.replace("torch.load(", "ask("))
     assert asks.text.endswith("    fully_shard(net)\n    ask(saved)\n    print(rank)\n")
+    reads_on = rewrite(HEAD + text + "    print(torch.load(saved))\n")
+    assert reads_on.text.endswith("    torch.load(saved)\n    print(rank)\n    print(torch.load(saved))\n")
     assert result.support == set()
     (found,) = [f for f in result.findings if f.level is Level.REVIEW]
     assert "never loaded" in found.message
