@@ -85,7 +85,9 @@ from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
 from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
+from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
+from codemods.reading.layout import insertion
 from codemods.reading.model_loading import loading
 from codemods.reading.model_parts import UNITS_ONLY, model_around, unwrapped
 from codemods.reading.one_process import may_run_alone
@@ -93,6 +95,7 @@ from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.plain_objects import but_for_others, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
+from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_setting import is_gathered, is_kept_at_run_time, set_above
 from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
@@ -284,7 +287,16 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
         return _through_support(found, ctx, "load_full_state_dict")
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
         state = f", dict({ctx.quote(load.state)})"
-    return _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
+    fix = _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
+    return _behind_evaluation(fix, found, ctx)
+
+
+def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
+    """A forward without a backward leaves the root whole, and torch would load into those copies, and raise."""
+    if not isinstance(found.model, (cst.Name, cst.Attribute)) or not reads_after_forward(found.call, found.model, ctx):
+        return fix
+    lines, imports = reshards(ctx, [found.model], found.call)
+    return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])
 
 
 def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
