@@ -60,7 +60,7 @@ def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
 def policy_units(
     model: nn.Module, policy: Callable[..., bool], look_inside: bool = True, kept: Any = ()
 ) -> list[nn.Module]:
-    """The submodules that an FSDP1 policy picks, or that are of the `kept` classes, children first."""
+    """The submodules that an FSDP1 policy picks, children first. Those of the `kept` classes are units anyway."""
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
