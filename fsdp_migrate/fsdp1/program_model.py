@@ -381,11 +381,10 @@ class FileContext(ParsedSource):
         function = self.scope(node)
         if not isinstance(function, cst.FunctionDef):
             return ()
-        callers = self._facts.values.callers
-        found = []
-        for tree, call, run, bound in callers.of(self.tree, function):
+        values, found = self._facts.values, []
+        for tree, call, run, bound, by_alias in values.callers.of(self.tree, function):
             argument = argument_for(run.arguments, parameters(function, bound), name)
-            if argument is not None:
+            if argument is not None and not (by_alias and values.shifts(tree, call.func)):
                 found.append((self._file(tree), call, argument))
         return found
 

@@ -155,7 +155,7 @@ def uses_of_definition(program: Program, names: set[str]) -> Iterator[tuple[Tree
     """What can stand for something with one of these names at the top of a file, there or imported."""
     for tree in program.mentioning(*sorted(names)):
         for use in tree.named(*sorted(names)):
-            if isinstance(use, cst.Attribute) or _is_of_file(tree, use):
+            if program.symbols.of(tree, use) is not None if isinstance(use, cst.Attribute) else _is_of_file(tree, use):
                 yield tree, use
 
 

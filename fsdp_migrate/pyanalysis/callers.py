@@ -37,6 +37,8 @@ class CallSite(NamedTuple):
     """What it runs the function as, with which arguments."""
     bound: bool
     """Whether it binds the first parameter (a method)."""
+    by_alias: bool
+    """Whether it calls the function by another name than its own, or by none."""
 
 
 class Callers:
@@ -48,6 +50,7 @@ class Callers:
         self._called: dict[Tree, dict[str | None, list[_Numbered]]] = {}
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
+        self._aliases: dict[Function, Aliases] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
     def of(self, tree: Tree, function: Function) -> Sequence[CallSite]:
@@ -59,11 +62,11 @@ class Callers:
         name = parameter.name.value
         if isinstance(function, cst.FunctionDef) and is_setter(function) and name != first_parameter(function):
             yield from self._values.objects.stored_through(tree, function)
-        for where, call, run, bound in self.of(tree, function):
+        for where, call, run, bound, by_alias in self.of(tree, function):
             if bound and name == first_parameter(function):
                 yield from self._receiver(where, call, run.target, function)
                 continue
-            if run.target is call.func and self._values.shifts(where, call.func):
+            if by_alias and run.target is call.func and self._values.shifts(where, call.func):
                 yield None
                 continue
             positional = parameters(function, bound)
@@ -86,7 +89,7 @@ class Callers:
         if not isinstance(function, Function):
             return
         by_keyword = function.params.star_kwarg is parameter
-        for where, _, run, bound in self.of(tree, function):
+        for where, _, run, bound, _ in self.of(tree, function):
             named = {known.name.value for known in (*function.params.params, *function.params.kwonly_params)}
             skipped = len(parameters(function, bound))
             for index, argument in enumerate(run.arguments):
@@ -127,8 +130,7 @@ class Callers:
         names = self._own_names(tree, function, owner)
         # Nobody knows what `super()` is: such a call leads somewhere only where one method alone has the name.
         through_super = any(self.only_method(name) for name in names)
-        aliases = Aliases(self._program, self._targets)
-        aliases.follow(self._as_values(tree, function, owner, names))
+        aliases = self._aliases_of(tree, function, owner, names)
         known = names | aliases.names
         makes = owner is not None and isinstance(function, cst.FunctionDef) and function.name.value in _MAKERS
         heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
@@ -138,7 +140,8 @@ class Callers:
             if where in aliases.nameless:
                 run_by.add(None)
             for _, call, run in self._calls_of(where, run_by, function):
-                yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner))
+                by_alias = last_name(run.target) not in names
+                yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner), by_alias)
 
     def _own_names(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> set[str]:
         if isinstance(function, cst.Lambda):
@@ -161,6 +164,17 @@ class Callers:
         made = self._values.origins(tree, receiver)
         return bool(made) and all(isinstance(origin.node, cst.ClassDef) for origin in made)
 
+    def _aliases_of(self, tree: Tree, function: Function, owner: cst.ClassDef | None, names: set[str]) -> Aliases:
+        """By names alone, so that what calls run is only looked at from near."""
+        if function not in self._aliases:
+            found = Aliases(self._program, self._targets)
+            places = self._as_values(tree, function, owner, names)
+            _, is_whole = self._values.solver.is_whole(lambda: self._values.plainly(lambda: found.follow(places)))
+            if not is_whole:
+                return found
+            self._aliases[function] = found
+        return self._aliases[function]
+
     def _as_values(
         self, tree: Tree, function: Function, owner: cst.ClassDef | None, names: set[str]
     ) -> Iterator[Place]:
@@ -179,8 +193,10 @@ class Callers:
         elif is_property(function):
             found = []
         else:
-            name = function.name.value
-            found = ((where, use) for where in self._program.mentioning(name) for use in where.attributes(name))
+            # Others have methods of the name, too: who hands one on makes the object as a rule, or names its class.
+            makers = sorted(self._program.known_as(owner.name.value))
+            trees = dict.fromkeys([tree, *self._program.mentioning(*makers)])
+            found = ((where, use) for where in trees for use in where.attributes(function.name.value))
         for where, use in found:
             call = where.parents[use]
             if not isinstance(call, cst.Call) or call.func is not use:
