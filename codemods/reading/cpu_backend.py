@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import libcst as cst
 
 from codemods.api import Context, Edit
@@ -23,6 +25,9 @@ def backend_edits(ctx: Context) -> list[tuple[Context, Edit]] | None:
     """
     inits = [where for where in ctx.files(_INIT) if ctx.wrapping.runs_with(ctx.path, where.path)]
     found = [(where, call) for where in inits for call in where.nodes(cst.Call) if _is(where, call, _INIT)]
+    files = dict.fromkeys(where.path for where, _ in found)
+    if any(ctx.wrapping.runs_with(one, other) for one, other in combinations(files, 2)):
+        return None  # two groups of one program: of other processes, perhaps, which all have to name one backend
     edits = [_edits(where, call) for where, call in found]
     known = [each for each in edits if each is not None]
     if not found or len(known) < len(edits) or (any(known) and _asks_for_backend(ctx)):

@@ -323,6 +323,16 @@ def test_groups_that_may_not_take_cpu_tensors(start: str) -> None:
     assert rewrite(offloading(start)).support == {"clip_offloaded_grad_norm_"}
 
 
+def test_group_that_another_file_of_the_program_joins() -> None:
+    """Whoever is in it outside of this program goes on to name NCCL alone."""
+    sync = 'import torch.distributed as dist\n\n\ndef join(rank):\n    dist.init_process_group("nccl", rank=rank)\n'
+    train = "import sync\n" + offloading('dist.init_process_group("nccl")')
+    result = rewrite_files({"train.py": train, "sync.py": sync})
+    assert result.after["sync.py"] == sync
+    assert 'init_process_group("nccl")' in result.after["train.py"]
+    assert result.support == {"clip_offloaded_grad_norm_"}
+
+
 @pytest.mark.parametrize(("use", "plain"), [("", True), ("    print(backend)\n", False)])
 def test_a_backend_that_is_the_default_of_a_function(use: str, plain: bool) -> None:
     start = f'def start(backend: str = "nccl"):\n    dist.init_process_group(backend=backend)\n{use}\n\ndef step('
