@@ -38,6 +38,8 @@ from .sites import WrapFacts
 from .source import ParsedSource
 
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
+_NO_MODELS = ("torch.optim.", "torch.utils.data.", "torch.Tensor", "torch.amp.", "torch.cuda.amp.")
+"""Classes whose objects are no modules."""
 
 
 class ProgramModel:
@@ -176,6 +178,8 @@ class FileContext(ParsedSource):
         return None if found is None else [(self._facts.file(tree), value) for tree, value in found]
 
     def kinds(self, node: cst.BaseExpression) -> frozenset[ModelKind]:
+        if isinstance(node, cst.Name) and self._is_annotated_otherwise(node):
+            return frozenset({ModelKind.OTHER})
         tested = class_test(self, node)
         if isinstance(node, cst.Attribute) and node.attr.value == "module":
             if is_asked_for(node, self):
@@ -198,6 +202,15 @@ class FileContext(ParsedSource):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
         return _but_fsdp(held) if tested is not None else held
+
+    def _is_annotated_otherwise(self, name: cst.Name) -> bool:
+        """Whether it is a parameter that is said to be no model: `optimizer: Optional[torch.optim.Optimizer]`."""
+        scope = self.tree.scope_of[name].lookup(name.value)
+        bindings = scope.bindings[name.value] if scope is not None else []
+        if len(bindings) != 1 or not isinstance(bindings[0].node, cst.Param):
+            return False
+        classes = self.annotated(bindings[0].node)
+        return bool(classes) and all(each.startswith(_NO_MODELS) for each in classes)
 
     def holds_parts(self, node: cst.BaseExpression) -> bool:
         return holds_parts(self, node)

@@ -496,3 +496,36 @@ def test_trainers_of_one_base_that_pass_it_models_of_several_kinds() -> None:
     base = result.after["base.py"]
     assert "self.name = unwrap(self.model).name if kind else self.model.name" in base
     assert "torch.save(whole_state_dict(unwrap(self.model)), path)" in base
+
+
+def test_parameter_that_is_said_to_be_an_optimizer_is_no_model() -> None:
+    """A getter for everything mixes what it gets; what the function says of its own parameter is more."""
+    text = code(
+        """
+        from typing import Optional
+
+        from torch.optim import Optimizer
+
+
+        def chosen(value, config, name):
+            if value is not None:
+                return value
+            return getattr(config, name, None)
+
+
+        def step(model, optimizer: Optional[Optimizer]):
+            with torch.no_grad():
+                model(torch.ones(4))
+            optimizer.zero_grad()
+            torch.save(optimizer.state_dict(), "x.pt")
+
+
+        def main(net, config, optimizer=None):
+            model = shard(net)
+            step(chosen(model, config, "model"), chosen(optimizer, config, "optimizer"))
+        """
+    )
+    result = rewrite(HEAD + text)
+    assert "reshard_all(optimizer)" not in result.text
+    assert "optimizer.reshard()" not in result.text
+    assert '    torch.save(optimizer.state_dict(), "x.pt")\n' in result.text
