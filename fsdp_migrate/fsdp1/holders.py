@@ -32,9 +32,17 @@ def parts_wrapped(files: Iterable[Context]) -> list[tuple[Context, cst.CSTNode, 
                     found += [(file, call, owner) for owner in _prefixes(call.args[0].value)]
         for store in file.nodes(cst.Assign):
             parts = [t.target for t in store.targets if isinstance(t.target, (cst.Attribute, cst.Subscript))]
+            parts = [part for part in parts if not _is_the_same(file, part, store.value)]
             if parts and _is_wrapped(file, store.value):
                 found += [(file, store, owner) for part in parts for owner in _prefixes(part.value)]
     return found
+
+
+def _is_the_same(file: Context, part: cst.BaseExpression, value: cst.BaseExpression) -> bool:
+    """`model.net = torch.compile(model.net)`: wrapped before, or not at all."""
+    if not isinstance(value, cst.Call) or not value.args or file.fsdp1(value.func) is not None:
+        return False
+    return file.dotted(value.func) is not None and file.code(value.args[0].value) == file.code(part)
 
 
 def _is_wrapped(file: Context, value: cst.BaseExpression) -> bool:
