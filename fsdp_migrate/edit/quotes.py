@@ -20,7 +20,7 @@ _EVIDENCE = 6
 
 def in_quotes_of(tree: Tree, edit: Edit) -> Edit:
     """The edit as the file would have it. Inside of an f-string, whose quotes its literals cannot be in, it stays."""
-    if '"' not in edit.text or not are_single(tree) or _is_in_f_string(tree, edit):
+    if '"' not in edit.text or not are_single(tree) or _is_in_f_string(tree, edit) or _is_double_here(tree, edit):
         return edit
     return Edit(edit.start, edit.end, in_single_quotes(edit.text))
 
@@ -60,6 +60,13 @@ def _plain_literals(code: str) -> Iterator[tuple[int, int, int]]:
                 yield token.start[0] - 2, token.start[1], token.end[1]
     except (tokenize.TokenError, SyntaxError):
         return  # the bracket is never closed
+
+
+def _is_double_here(tree: Tree, edit: Edit) -> bool:
+    """Whether the user has double quotes in all that is replaced, some of which the new text may say again."""
+    spans = ((tree.span(literal), literal.quote) for literal in tree.nodes(cst.SimpleString))
+    quotes = {quote for (start, end), quote in spans if edit.start <= start and end <= edit.end}
+    return quotes == {'"'}
 
 
 def _is_in_f_string(tree: Tree, edit: Edit) -> bool:

@@ -41,6 +41,13 @@ def test_a_literal_of_the_user_inside_of_what_is_written_anew() -> None:
     assert "'" not in text.partition("def shard")[2]
 
 
+def test_a_statement_of_double_quotes_in_a_file_of_single_ones() -> None:
+    kinds = '{"full": ShardingStrategy.FULL_SHARD, "late": ShardingStrategy.SHARD_GRAD_OP}[args.strategy]'
+    written = rewrite(HEAD + USE.replace("KINDS[args.strategy]", kinds)).text.partition("def shard")[2]
+    assert '"late": {"reshard_after_forward": False}' in written
+    assert "'" not in written
+
+
 def test_inside_of_an_f_string() -> None:
     text = rewrite(HEAD + "    model = FSDP(net)\n    print(f'{model._fsdp_wrapped_module.name} {model.world_size}')\n")
     assert "print(f'{model.name} {" in text.text
