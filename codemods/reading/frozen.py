@@ -13,13 +13,19 @@ from codemods.reading.wrapped import wrapped_module
 def ignores_only_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether all that the constructor calls of a model ignore is frozen, in each function that makes one."""
     calls = [(origin.file, origin.node) for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
-    ignored = [
-        (where, call, argument.value)
-        for where, call in calls
-        for argument in call.args
-        if argument.keyword is not None and argument.keyword.value.startswith("ignored_")
-    ]
-    return bool(ignored) and all(_is_frozen(where, call, value) for where, call, value in ignored)
+    ignoring = [(where, call) for where, call in calls if _ignored(call)]
+    return bool(ignoring) and all(ignores_frozen(where, call) for where, call in ignoring)
+
+
+def ignores_frozen(ctx: Context, call: cst.Call) -> bool:
+    """Whether a constructor call ignores something, and nothing but what is frozen."""
+    ignored = _ignored(call)
+    return bool(ignored) and all(_is_frozen(ctx, call, value) for value in ignored)
+
+
+def _ignored(call: cst.Call) -> list[cst.BaseExpression]:
+    named = (argument for argument in call.args if argument.keyword is not None)
+    return [each.value for each in named if each.keyword is not None and each.keyword.value.startswith("ignored_")]
 
 
 def is_frozen(ctx: Context, model: cst.BaseExpression) -> bool:
@@ -44,9 +50,19 @@ def _wraps_frozen(ctx: Context, call: cst.Call) -> bool:
 
 
 def _is_frozen(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> bool:
+    if all(origin.node is not None and _takes_frozen(origin.file, origin.node) for origin in ctx.origins(value)):
+        return True
     modules = _modules(ctx, value)
     frozen = {ctx.code(module) for module in _frozen_in(ctx, call)}
     return bool(modules) and all(ctx.code(module) in frozen for module in modules)
+
+
+def _takes_frozen(ctx: Context, node: cst.CSTNode) -> bool:
+    """`[p for p in model.parameters() if not p.requires_grad]`."""
+    if not isinstance(node, (cst.ListComp, cst.SetComp, cst.GeneratorExp)) or not isinstance(node.elt, cst.Name):
+        return False
+    wanted = f"not {node.elt.value}.requires_grad"
+    return node.for_in.inner_for_in is None and wanted in [ctx.code(each.test) for each in node.for_in.ifs]
 
 
 def _modules(ctx: Context, value: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -708,6 +708,12 @@ FREEZING = [
         "ignored_states=net.head.parameters()",
         Level.REVIEW,
     ),
+    (
+        "idle = [p for p in net.parameters() if not p.requires_grad]",
+        "ignored_states=idle",
+        Level.REVIEW,
+    ),
+    ("idle = [p for p in net.parameters() if p.requires_grad]", "ignored_states=idle", Level.MANUAL),
     ("net.head.requires_grad_(False)", "ignored_modules=[net.head, net.tail]", Level.MANUAL),
     ("if args:\n        net.head.requires_grad_(False)", "ignored_modules=[net.head]", Level.MANUAL),
     ("net.head.requires_grad_(args)", "ignored_modules=[net.head]", Level.MANUAL),

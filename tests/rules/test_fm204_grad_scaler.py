@@ -79,11 +79,17 @@ def test_marked(text: str) -> None:
     check_marked(HEAD + f"    return model, {text}\n", "FM204", Level.MANUAL, "ShardedGradScaler")
 
 
-@pytest.mark.parametrize(("ignored", "level"), [("[net.head]", Level.MANUAL), ("args.x", Level.MANUAL), ("None", None)])
+@pytest.mark.parametrize(
+    ("ignored", "level"),
+    [
+        ("ignored_modules=[net.head]", Level.MANUAL),
+        ("ignored_modules=args.x", Level.MANUAL),
+        ("ignored_modules=None", None),
+        ("ignored_states=[p for p in net.parameters() if not p.requires_grad]", None),
+    ],
+)
 def test_ignored_parameters_have_plain_gradients(ignored: str, level: Level | None) -> None:
-    text = (
-        HEAD.replace("FSDP(net)", f"FSDP(net, ignored_modules={ignored})") + "    return model, ShardedGradScaler()\n"
-    )
+    text = HEAD.replace("FSDP(net)", f"FSDP(net, {ignored})") + "    return model, ShardedGradScaler()\n"
     result = rewrite(text)
     found = [finding for finding in result.findings if finding.rule == "FM204"]
     assert [finding.level for finding in found] == [level or Level.REWRITTEN]

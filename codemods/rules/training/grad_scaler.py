@@ -42,6 +42,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
+from codemods.reading.frozen import ignores_frozen
 from codemods.reading.manual import is_constructor
 from codemods.reading.process_groups import is_default
 
@@ -123,8 +124,9 @@ def _is_asked_freely(test: cst.BaseExpression) -> bool:
 
 
 def _ignores_parameters(ctx: PlannedContext) -> bool:
-    """Whether a constructor call of the program names what it ignores."""
-    if any(wrap.draft is not None and wrap.draft.ignores for wrap in ctx.plan.wraps.values()):
+    """Whether a constructor call of the program names what it ignores, and that is not seen to be frozen."""
+    drafts = [wrap.draft for wrap in ctx.plan.wraps.values() if wrap.draft is not None]
+    if any(draft.ignores and not ignores_frozen(draft.file, draft.call) for draft in drafts):
         return True
     given = [(where, call, name) for name in _IGNORED for where, call in ctx.passing(name)]
     values = [
@@ -132,6 +134,7 @@ def _ignores_parameters(ctx: PlannedContext) -> bool:
         for where, call, name in given
         for argument in call.args
         if is_constructor(where, call) and argument.keyword is not None and argument.keyword.value == name
+        if not ignores_frozen(where, call)
     ]
     return any(not origin.is_none for where, value in values for origin in where.origins(value))
 
