@@ -28,14 +28,14 @@ class Makeup:
     classes: list[tuple[Context, cst.ClassDef]] = field(default_factory=list)
     made: list[tuple[Context, cst.Call]] = field(default_factory=list)
     """The calls that make the model itself."""
-    library: set[str] = field(default_factory=set)
+    from_libraries: set[str] = field(default_factory=set)
     """What it takes from libraries: `torch.nn.BatchNorm2d`, `timm.create_model`."""
     is_whole: bool = True
     """Whether all its classes are seen."""
 
     def is_from(self, *libraries: str) -> bool:
         """Whether something in it comes from one of these libraries."""
-        return any(name.split(".")[0] in libraries for name in self.library)
+        return any(name.split(".")[0] in libraries for name in self.from_libraries)
 
 
 def makeup(ctx: Context, call: cst.Call) -> Makeup:
@@ -52,7 +52,7 @@ def makeup(ctx: Context, call: cst.Call) -> Makeup:
         if isinstance(origin.node, cst.Call):
             found.made.append((origin.file, origin.node))
             _read_call(origin.file, origin.node, found, seen)
-            if not found.library and not found.classes:
+            if not found.from_libraries and not found.classes:
                 found.is_whole = False
         elif not origin.is_none:
             found.is_whole = False
@@ -93,7 +93,7 @@ def _read_name(
 ) -> None:
     dotted = ctx.dotted(node)
     if dotted is not None:
-        found.library.add(dotted)
+        found.from_libraries.add(dotted)
         if is_called and not dotted.startswith(_KNOWN) and _makes_modules(dotted):
             found.is_whole = False
         return
@@ -111,7 +111,7 @@ def _read_name(
             _read_inside(origin.file, origin.node, found, seen)
         elif isinstance(origin.node, (cst.Name, cst.Attribute)):
             made = origin.file.dotted(origin.node)
-            found.library.update([made] if made is not None else [])
+            found.from_libraries.update([made] if made is not None else [])
 
 
 def _read_bases(ctx: Context, node: cst.ClassDef, found: Makeup, seen: set[cst.CSTNode]) -> None:

@@ -39,8 +39,8 @@ def find_batch_norm(precision: cst.BaseExpression | None, draft: Draft) -> None:
         draft.before.append(f"{draft.float32_class} = {named}")
         return
     made = draft.built
-    classes = {name for name in made.library if name in _CLASSES}
-    others = {name for name in made.library if name.endswith(_OTHERS)}
+    classes = {name for name in made.from_libraries if name in _CLASSES}
+    others = {name for name in made.from_libraries if name.endswith(_OTHERS)}
     converted = draft.file.mentions("convert_sync_batchnorm")
     if made.is_from(*_LIBRARIES) or others or (classes and converted) or len(classes) > 1:
         draft.float32_class = draft.imported("torch.nn.modules.batchnorm", _BASE)

@@ -41,7 +41,7 @@ def has_no_buffers(draft: Draft) -> bool:
     """Whether the model is seen to hold no buffer."""
     made = draft.built
     files = {where.path: where for where, _ in (*made.made, *made.classes)} | {draft.file.path: draft.file}
-    is_seen = made.is_whole and all(map(_holds_none, made.library)) and not _registers_any(draft.file)
+    is_seen = made.is_whole and all(map(_holds_none, made.from_libraries)) and not _registers_any(draft.file)
     return is_seen and not any(map(_puts_in_later, files.values()))
 
 

@@ -331,7 +331,7 @@ def _test_of_classes(origin: Origin, draft: Draft) -> str:
 def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> UnitSelector:
     """`size_based_auto_wrap_policy` with its defaults; what it excludes by other classes is asked at run time."""
     named = {argument.keyword.value if argument.keyword is not None else "": argument.value for argument in arguments}
-    may_hold_attention = any(name.startswith(_ATTENTION) for name in draft.built.library)
+    may_hold_attention = any(name.startswith(_ATTENTION) for name in draft.built.from_libraries)
     if named.keys() - {"min_num_params"} or (may_hold_attention and "mixed_precision" not in draft.present):
         raise NotStatic(f"auto_wrap_policy: {origin.text}")
     if draft.ignores or draft.float32_class:
