@@ -236,7 +236,9 @@ def test_evaluation_before() -> None:
     evaluated = "    with torch.no_grad():\n        model(rank)\n"
     read = "    state = FSDP.full_optim_state_dict(model, optimizer)\n"
     assert "    model.reshard()\n    state = get_optimizer_state_dict(" in body(evaluated + read)
-    assert "reshard_all" not in body(evaluated + "    other = model.state_dict()\n" + read)
+    state = "    other = model.state_dict()\n"
+    assert "reshard" not in body(evaluated + state + read)
+    assert "    model.reshard()\n    state = get_optimizer_state_dict(" in body(evaluated + state + evaluated + read)
     load = "    " + LOADS[0].format(MADE_READY[0])
     assert "    model.reshard()\n    set_optimizer_state_dict(" in body(evaluated + load)
 

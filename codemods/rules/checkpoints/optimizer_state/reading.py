@@ -9,6 +9,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text, line_above, quoted_argument
 from codemods.reading.dead import states_made_for
 from codemods.reading.first_step import may_be_before_first_step
+from codemods.reading.forwards import runs
 from codemods.reading.layout import removal
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.optimizer_reading import config_of, options_in_context, options_of
@@ -100,8 +101,9 @@ def _reshards_before(call: cst.Call, given: Given, ctx: Context) -> bool:
     if not ctx.mentions("no_grad", "inference_mode"):
         return True
     start, model = ctx.span(call)[0], ctx.code(given["model"].value)
-    above = (each for each in ctx.calls(ctx.scope(call)) if ctx.span(each)[1] <= start)
-    return any(_reads_state(each, model, ctx) for each in above)
+    above = [each for each in ctx.calls(ctx.scope(call)) if ctx.span(each)[1] <= start]
+    read = max((ctx.span(each)[0] for each in above if _reads_state(each, model, ctx)), default=-1)
+    return read >= 0 and not any(ctx.span(each)[0] > read and runs(each, model, ctx) for each in above)
 
 
 def _reads_state(call: cst.Call, model: str, ctx: Context) -> bool:
