@@ -166,7 +166,9 @@ BY_FLAG = {
             mesh = None
             if mode == "no":
                 # Each rank holds the whole parameters, and gradients are all-reduced.
-                mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+                mesh = init_device_mesh(
+                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                )
             return fully_shard(model, mesh=mesh)
         """,
     ),
@@ -209,10 +211,9 @@ BY_FLAG = {
                 "SHARD_GRAD_OP": {"reshard_after_forward": False},
                 "HYBRID_SHARD": {},
             }[strategy]
-            mesh = None
             if strategy == "HYBRID_SHARD":
                 devices = torch.cuda.device_count()  # sharded inside a node, replicated across
-                mesh = init_device_mesh(
+                fsdp_kwargs["mesh"] = init_device_mesh(
                     "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
                 )
             if args.policy is not None:
@@ -222,8 +223,8 @@ BY_FLAG = {
                         and not isinstance(module, (nn.ModuleList, nn.ModuleDict))
                         and args.policy(module, recurse=False, nonwrapped_numel=0)
                     ):
-                        fully_shard(module, mesh=mesh, **fsdp_kwargs)
-            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+                        fully_shard(module, **fsdp_kwargs)
+            return fully_shard(model, **fsdp_kwargs)
         """,
     ),
     "name that only run time knows, over a group": (
@@ -680,13 +681,14 @@ def test_splat_of_a_dict_of_the_class_is_read_entry_by_entry() -> None:
                         "SHARD_GRAD_OP": {"reshard_after_forward": False},
                         "NO_SHARD": {},
                     }[strategy.name]
-                    mesh = None
                     if strategy.name == "NO_SHARD":
                         # Each rank holds the whole parameters, and gradients are all-reduced.
-                        MESH
-                    return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+                        fsdp_kwargs["mesh"] = init_device_mesh(
+                            "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                        )
+                    return fully_shard(model, **fsdp_kwargs)
             """
-        ).replace("MESH", f"mesh = {REPLICATED}")
+        )
         in result.after["train.py"]
     )
 
@@ -1382,3 +1384,53 @@ STAYS = {
 def test_field_that_something_else_may_read_stays(change: tuple[str, str]) -> None:
     assert change[0] in FIELD
     assert "    limit_all_gathers: bool = True\n" in rewrite(FIELD.replace(*change)).text
+
+
+SEVERAL = f"""
+def wrap(model, mode, bf16, offload):
+    return FSDP(
+        model,
+        auto_wrap_policy=ModuleWrapPolicy({{torch.nn.Linear}}),
+        sharding_strategy={{"zero2": ShardingStrategy.SHARD_GRAD_OP, "no": ShardingStrategy.NO_SHARD}}[mode],
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16 if bf16 else torch.float32, cast_forward_inputs=True),
+        cpu_offload=CPUOffload(offload_params=offload),
+        {DEVICE},
+    )
+"""
+SEVERAL_HEAD = HEAD.rstrip() + "\nfrom torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n"
+
+
+def test_what_a_call_says_beside_the_choice_is_put_into_the_dict_of_the_choice() -> None:
+    assert written(SEVERAL, SEVERAL_HEAD) == code(
+        """
+        def wrap(model, mode, bf16, offload):
+            fsdp_kwargs = {"zero2": {"reshard_after_forward": False}, "no": {}}[mode]
+            if mode == "no":
+                # Each rank holds the whole parameters, and gradients are all-reduced.
+                fsdp_kwargs["mesh"] = init_device_mesh(
+                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                )
+            fsdp_kwargs["mp_policy"] = MixedPrecisionPolicy(
+                param_dtype=torch.bfloat16 if bf16 else torch.float32
+            )
+            fsdp_kwargs["offload_policy"] = CPUOffloadPolicy() if offload else OffloadPolicy()
+            for module in model.modules():
+                if module is not model and isinstance(module, torch.nn.Linear):
+                    fully_shard(module, **fsdp_kwargs)
+            return fully_shard(model, **fsdp_kwargs)
+        """
+    )
+
+
+def test_dict_that_lasts_longer_than_the_call_is_not_added_to() -> None:
+    table = '{"zero2": ShardingStrategy.SHARD_GRAD_OP, "no": ShardingStrategy.NO_SHARD}'
+    assert table in SEVERAL
+    text = written(SEVERAL.replace(table, "TABLE"), SEVERAL_HEAD + f"TABLE = {table}\n\n")
+    assert 'fsdp_kwargs["' not in text
+    assert "fully_shard(model, mesh=mesh, mp_policy=mp_policy, offload_policy=offload_policy, **fsdp_kwargs)" in text
+
+
+def test_dict_that_another_call_may_read_is_not_added_to() -> None:
+    other = f"    teacher = FSDP(model.teacher, {DEVICE})\n"
+    text = written(SEVERAL.replace("    return FSDP", other + "    return FSDP"), SEVERAL_HEAD)
+    assert 'fsdp_kwargs["' not in text

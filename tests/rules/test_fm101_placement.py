@@ -387,7 +387,8 @@ def test_mesh_is_not_lost_where_the_device_is_the_cpu() -> None:
 
 def test_no_shard_is_a_mesh_without_shards() -> None:
     text = written(f"    return FSDP(model, {CUDA}, sharding_strategy=ShardingStrategy.NO_SHARD)\n")
-    make = 'init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))'
+    arguments = '"cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")'
+    make = f"init_device_mesh(\n    {arguments}\n)"
     comment = "# Each rank holds the whole parameters, and gradients are all-reduced.\n"
     assert text == f"{comment}fsdp_mesh = {make}\nreturn fully_shard(model, mesh=fsdp_mesh)\n"
 

@@ -13,6 +13,7 @@ from codemods.api import Context, Edit, Import, Level, Origin
 from codemods.reading.choices import Place
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
+from codemods.tables.names import WRAPPER
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class Draft:
     """Statements behind the root's `fully_shard`."""
     common_kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of every `fully_shard` call; under `**`, a dict of more of them."""
+    takes_more: bool = False
+    """Whether that dict is made for this call alone, each time, so that more can be put into it."""
     unit_kwargs: dict[str, str] = field(default_factory=dict)
     """Those of the inner units only."""
     root_kwargs: dict[str, str] = field(default_factory=dict)
@@ -188,6 +191,12 @@ class Draft:
     """The name of the local function that does for several models what is written for this one."""
     helper_body: Draft | None = None
     """What it does, at the first of them: the draft for its parameter."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other constructor call stands in the same function."""
+        calls = self.file.calls(self.file.scope(self.call))
+        return sum(self.file.fsdp1(call.func) == WRAPPER for call in calls) < 2
 
     def copy(self) -> Draft:
         """The same, to be written out."""

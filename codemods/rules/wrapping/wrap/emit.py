@@ -172,13 +172,18 @@ def _named_values(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
         if "\n" in text or not {"(", " "} & set(text):
             continue
         common[name] = made.fresh("fsdp_kwargs", "shard_kwargs") if name == "**" else made.fresh(name, f"fsdp_{name}")
-        function, _, arguments = value.partition("(")
-        is_call = function.isidentifier() and _closes_at_the_end(arguments)
-        line = f"{common[name]} = {value}"
-        if not made.fits(line):
-            line = f"{common[name]} = {function if is_call else ''}(\n    {arguments[:-1] if is_call else value}\n)"
-        lines.extend(line.split("\n"))
+        lines.extend(in_brackets(common[name], value, made).split("\n"))
     return lines, common
+
+
+def in_brackets(target: str, value: str, made: Draft) -> str:
+    """`target = value`, what is in the brackets on a line of its own where it would be too long for one line."""
+    line = f"{target} = {value}"
+    if "\n" in value or made.fits(line):
+        return line
+    function, _, arguments = value.partition("(")
+    is_call = function.isidentifier() and _closes_at_the_end(arguments)
+    return f"{target} = {function if is_call else ''}(\n    {arguments[:-1] if is_call else value}\n)"
 
 
 def _closes_at_the_end(arguments: str) -> bool:

@@ -67,14 +67,19 @@ def _for_strategy(strategy: Strategy, draft: Draft) -> None:
 
 
 def _by_key(strategy: Strategy, draft: Draft) -> None:
-    """The mesh of some of the strategies that a key stands for."""
-    draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
-    lines = [f"{name} = None"]
+    """The mesh of some of the strategies that a key stands for, in the dict that they stand for where that is made."""
+    if strategy.is_own and draft.is_alone:
+        name, lines = f'{strategy.kwargs}["mesh"]', []
+    else:
+        draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
+        lines = [f"{name} = None"]
     for kind in (HYBRID, strategy.names - HYBRID):
         keys = [key for key, meant in strategy.keys.items() if meant in kind]
         if not keys:
             continue
-        lines += under_keys(strategy, keys, own_meshes.statements(name, strategy.keys[keys[0]], draft).split("\n"))
+        lines += under_keys(
+            strategy, keys, own_meshes.statements(name, strategy.keys[keys[0]], draft, "    ").split("\n")
+        )
     draft.before.append("\n".join(lines))
 
 

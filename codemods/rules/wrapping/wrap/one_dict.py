@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 from codemods.reading.enclosing import names_around
-from codemods.tables.names import WRAPPER
 
 from .draft import Draft
-from .emit import call_lines
+from .emit import call_lines, in_brackets
 
 
 def gather_arguments(draft: Draft) -> None:
@@ -19,12 +19,15 @@ def gather_arguments(draft: Draft) -> None:
     """
     named = {name: value for name, value in draft.common_kwargs.items() if name != "**"}
     only_common = not (draft.unit_kwargs or draft.root_kwargs or draft.float32_class)
-    if draft.selector is None or len(named) < 2 or not only_common or len(_calls_here(draft)) > 1:
+    if draft.selector is None or len(named) < 2 or not only_common or not draft.is_alone:
         return
     held = draft.common_kwargs.get("**")
-    if held is not None and not held.isidentifier():
+    if held is not None and draft.takes_more:
+        _put_into(held, named, draft)
+    if held is not None and (draft.takes_more or not held.isidentifier()):
         return
     made = {name: index for name, value in named.items() if (index := _made_for(value, draft)) is not None}
+    made = {name: index for name, index in made.items() if "\n" not in draft.before[index]}
     own = dict(zip(made, (draft.before[index].partition(" = ")[2] for index in made.values()), strict=True))
     target = held or draft.fresh("fsdp_kwargs", "shard_kwargs")
     may_be_longer = len(named) + (held is not None) - 2
@@ -47,22 +50,34 @@ def gather_arguments(draft: Draft) -> None:
     draft.common_kwargs = {"**": target}
 
 
+def _put_into(held: str, named: Mapping[str, str], draft: Draft) -> None:
+    """What is computed for this call becomes an entry of the dict that it has; a variable of the user's stays one."""
+    for name, value in named.items():
+        index = _made_for(value, draft)
+        if index is None and draft.file.plain(value).isidentifier():
+            continue
+        text = value if index is None else draft.before[index].removeprefix(f"{value} = ")
+        entry = in_brackets(f'{held}["{name}"]', text, draft)
+        if index is None:
+            draft.before.append(entry)
+        else:
+            draft.before[index] = entry
+        del draft.common_kwargs[name]
+    about = [text for text in draft.before if says(draft.file.plain(text), held)]
+    draft.before = [*(text for text in draft.before if text not in about), *about]
+
+
 def _lines(text: str) -> int:
     """Those of the dict, and of the two calls that it is spread into."""
     return len(text.split("\n")) + 2
-
-
-def _calls_here(draft: Draft) -> list[object]:
-    calls = draft.file.calls(draft.file.scope(draft.call))
-    return [call for call in calls if draft.file.fsdp1(call.func) == WRAPPER]
 
 
 def _made_for(name: str, draft: Draft) -> int | None:
     """The statement that the new code has for a name alone: nothing else that is written reads it."""
     if not name.isidentifier() or name in names_around(draft.file, draft.call):
         return None
-    made = [index for index, text in enumerate(draft.before) if text.startswith(f"{name} = ") and "\n" not in text]
-    if len(made) != 1:
+    made = [index for index, text in enumerate(draft.before) if text.startswith(f"{name} = ")]
+    if len(made) != 1 or len(ast.parse(draft.file.plain(draft.before[made[0]])).body) != 1:
         return None
     others = [text for index, text in enumerate(draft.before) if index != made[0]]
     chosen = draft.selector

@@ -19,15 +19,13 @@ NAMES = '("replicate", "shard")'
 NO_SHARD = "# Each rank holds the whole parameters, and gradients are all-reduced."
 
 
-def statements(name: str, strategy: str, draft: Draft) -> str:
-    """The statements that bind the mesh of one strategy."""
-    if strategy not in HYBRID:
-        return f"{NO_SHARD}\n{name} = {make(draft)}({_replicas(draft)})"
-    counted, arguments = _node(draft)
+def statements(name: str, strategy: str, draft: Draft, indent: str = "") -> str:
+    """The statements that bind the mesh of one strategy, `indent` deeper than the call."""
+    above, arguments = _node(draft) if strategy in HYBRID else (NO_SHARD, _replicas(draft))
     line = f"{name} = {make(draft)}({arguments})"
-    if not draft.fits(f"    {line}"):
+    if not draft.fits(indent + line):
         line = f"{name} = {make(draft)}(\n    {arguments}\n)"
-    return f"{counted}\n{line}"
+    return f"{above}\n{line}"
 
 
 def expression(strategy: str, draft: Draft) -> str:

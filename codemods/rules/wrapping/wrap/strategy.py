@@ -54,6 +54,8 @@ class Strategy:
     """The expression that `name` or `kwargs` is made of: a strategy, or the name of one."""
     late: str = ""
     """The text of what says so where parameters stay gathered until the backward, if that is more than a literal."""
+    is_own: bool = False
+    """Whether `kwargs` names a dict that is made for this call alone, each time, so that more can be put into it."""
 
     @property
     def known(self) -> str | None:
@@ -163,7 +165,7 @@ def _switched(value: Switch, draft: Draft) -> Strategy:
             return Strategy(frozenset({found[0][1]}))
         kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
         draft.before.append(f"{kwargs} = {_chosen(texts)}")
-        return Strategy(names, kwargs)
+        return Strategy(names, kwargs, is_own=True)
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {_chosen([(test, chr(34) + each + chr(34)) for test, each in found])}")
     return _checked(Strategy(names, "**", name), draft)
@@ -294,8 +296,10 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
         kwargs = draft.fresh(*better)
         own: dict[cst.CSTNode, str] = {node: text for node, text in texts.items() if node in inside}
         draft.before.append(f"{kwargs} = {written(draft.file, value, own)}")
+    is_own = bool(kwargs) and all(option.file.scope(option.node) is draft.file.scope(draft.call) for option in found)
     mesh, kwargs = (kwargs, "{}") if is_mesh else ("", kwargs or "{}")
-    return Strategy(names, kwargs, "", chosen.keys, chosen.key, chosen.has_mesh, mesh, tuple(found), value)
+    known = Strategy(names, kwargs, "", chosen.keys, chosen.key, chosen.has_mesh, mesh, tuple(found), value)
+    return replace(known, is_own=is_own)
 
 
 def _has_type(option: Option) -> bool:
@@ -563,14 +567,14 @@ def _checked(strategy: Strategy, draft: Draft) -> Strategy:
             f'"{name}": {_kwargs(frozenset({name}))}' for name in sorted({*strategy.names, "FULL_SHARD"}, key=_order)
         ]
         draft.before.append(draft.looked_up(kwargs, entries, strategy.name))
-        return replace(strategy, kwargs=kwargs)
+        return replace(strategy, kwargs=kwargs, is_own=True)
     kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
     late = f"{strategy.name} in ({', '.join(f'{chr(34)}{name}{chr(34)}' for name in _late(strategy.names))})"
     line = f'{kwargs} = {{"reshard_after_forward": False}} if {late} else {{}}'
     if not draft.fits(line):
         line = f'{kwargs} = {{}}\nif {late}:\n    {kwargs}["reshard_after_forward"] = False'
     draft.before.append(line)
-    return replace(strategy, kwargs=kwargs)
+    return replace(strategy, kwargs=kwargs, is_own=True)
 
 
 def translate_strategy(strategy: Strategy, draft: Draft) -> None:
@@ -580,3 +584,4 @@ def translate_strategy(strategy: Strategy, draft: Draft) -> None:
             draft.common_kwargs["reshard_after_forward"] = strategy.late or "False"
     elif strategy.kwargs != "{}":
         draft.common_kwargs["**"] = strategy.kwargs
+        draft.takes_more = strategy.is_own and strategy.kwargs.isidentifier()
