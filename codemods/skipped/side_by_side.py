@@ -139,7 +139,12 @@ class Switches:
 
     def _reaches(self, ctx: Context, call: cst.Call) -> bool:
         """Whether a call is `fully_shard`, or leads to it through the program's own code."""
-        return is_fully_shard(ctx, call.func) or self._lead_to_fully_shard(_definitions(ctx, call.func))
+        followed = [found for found in _definitions(ctx, call.func) if not _is_stub(found[0])]
+        if is_fully_shard(ctx, call.func) or self._lead_to_fully_shard(followed):
+            return True
+        # The model's class is not seen, or is the base of what it is: every class that has the method decides.
+        heirs = [] if followed else _methods_of_the_name(ctx, call.func)
+        return bool(heirs) and all(self._lead_to_fully_shard([each]) for each in heirs)
 
     def _lead_to_fully_shard(self, found: Iterable[tuple[_Definition, Context]]) -> bool:
         nearer, seen = dict(found), set[_Definition]()
@@ -284,6 +289,29 @@ def _definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[_De
     for origin in ctx.origins(callee):
         if isinstance(origin.node, (cst.FunctionDef, cst.ClassDef)) and origin.file.path.stem != SUPPORT:
             yield origin.node, origin.file
+
+
+def _methods_of_the_name(ctx: Context, callee: cst.BaseExpression) -> list[tuple[_Definition, Context]]:
+    if not isinstance(callee, cst.Attribute):
+        return []
+    name = callee.attr.value
+    found = [
+        (node, file) for file in ctx.files(name) for node in file.nodes(cst.FunctionDef) if node.name.value == name
+    ]
+    return [(node, file) for node, file in found if isinstance(file.scope(node), cst.ClassDef) and not _is_stub(node)]
+
+
+def _is_stub(definition: _Definition) -> bool:
+    """A method that says no more than what it is for: its text, and `raise NotImplementedError` or `pass`."""
+    if not isinstance(definition, cst.FunctionDef) or not isinstance(definition.body, cst.IndentedBlock):
+        return False
+    lines = definition.body.body
+    return all(isinstance(line, cst.SimpleStatementLine) and all(map(_says_nothing, line.body)) for line in lines)
+
+
+def _says_nothing(statement: cst.BaseSmallStatement) -> bool:
+    is_text = isinstance(statement, cst.Expr) and isinstance(statement.value, (cst.BaseString, cst.Ellipsis))
+    return is_text or isinstance(statement, (cst.Raise, cst.Pass))
 
 
 def _roots(expression: cst.BaseExpression | None) -> set[str]:

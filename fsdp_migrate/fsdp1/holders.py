@@ -15,6 +15,8 @@ from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.plain_objects import is_plain_class, is_plain_object, may_be_plain
 from codemods.tables.names import WRAPPER
 
+from ..pyanalysis.ways import SAME_MODULE
+
 if TYPE_CHECKING:
     from .program_model import FileContext
 
@@ -39,10 +41,14 @@ def parts_wrapped(files: Iterable[Context]) -> list[tuple[Context, cst.CSTNode, 
 
 
 def _is_the_same(file: Context, part: cst.BaseExpression, value: cst.BaseExpression) -> bool:
-    """`model.net = torch.compile(model.net)`: wrapped before, or not at all."""
-    if not isinstance(value, cst.Call) or not value.args or file.fsdp1(value.func) is not None:
-        return False
-    return file.dotted(value.func) is not None and file.code(value.args[0].value) == file.code(part)
+    """`model.net = torch.compile(model.net)`, `vae.net = vae.net.to(device).eval()`: wrapped before, or not at all."""
+    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        if value.func.attr.value not in SAME_MODULE:
+            break
+        value = value.func.value
+    if isinstance(value, cst.Call) and value.args and file.fsdp1(value.func) is None and file.dotted(value.func):
+        value = value.args[0].value
+    return file.code(value) == file.code(part)
 
 
 def _is_wrapped(file: Context, value: cst.BaseExpression) -> bool:

@@ -32,7 +32,7 @@ from .tree import Tree
 if TYPE_CHECKING:
     from .values import Values
 
-_SAME_MODULE = frozenset(
+SAME_MODULE = frozenset(
     {"apply", "bfloat16", "cpu", "cuda", "double", "eval", "float", "half", "npu", "requires_grad_", "share_memory"}
     | {"to", "to_empty", "train", "type", "xpu"}
 )
@@ -203,7 +203,7 @@ class Ways:
         yield Origin(tree, expression)
 
     def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _SAME_MODULE:
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in SAME_MODULE:
             yield from self._values.origins(tree, call.func.value)
             return
         library = self._program.symbols.dotted(tree, call.func)

@@ -63,6 +63,25 @@ UNRELATED = {
                 fully_shard(teacher)
                 return model
         """,
+    "a method of the name that shards something else": """\
+        class Encoder:
+            def prepare(self, teacher):
+                fully_shard(teacher)
+
+
+        class Decoder:
+            def prepare(self, teacher):
+                self.teacher = teacher.cuda()
+
+
+        def shard(config):
+            model = config.build()
+            if config.fsdp:
+                model = FSDP(model)
+            else:
+                model.prepare(config.teacher)
+            return model
+        """,
     "a script with two commands": """\
         def train(config):
             model = FSDP(build(config))
@@ -187,6 +206,51 @@ SWITCHES = {
             else:
                 net = parallelize_v2(net, config.mesh)
             return net
+        """,
+    "a method of a model that a configuration makes": """\
+        class Model:
+            def apply_fsdp2(self, **kwargs):
+                'Shards this model.'
+                raise NotImplementedError()
+
+
+        class Molmo(Model):
+            def apply_fsdp2(self, **kwargs):
+                self.vision.apply_fsdp2(**kwargs)
+                fully_shard(self, **kwargs)
+
+
+        class Vision:
+            def apply_fsdp2(self, **kwargs):
+                fully_shard(self, **kwargs)
+
+
+        def shard(config):
+            model = config.build()
+            if not config.fsdp2:
+                sharded = FSDP(model, **config.fsdp())
+            elif config.fsdp2:
+                model.apply_fsdp2(**config.fsdp2())
+                sharded = model
+            return sharded
+        """,
+    "a method of a base class": """\
+        class Model:
+            def shard(self):
+                raise NotImplementedError
+
+
+        class Net(Model):
+            def shard(self):
+                fully_shard(self)
+
+
+        def main(model: Model, config):
+            if config.v1:
+                model = FSDP(model)
+            else:
+                model.shard()
+            return model
         """,
     "models that are made inside": """\
         def build_v1(config):

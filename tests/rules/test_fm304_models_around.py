@@ -99,6 +99,26 @@ def test_what_holds_no_wrapped_part_yet_stays(text: str) -> None:
     assert line in rewrite(HEAD + text).text
 
 
+def test_a_part_that_is_put_back_is_not_wrapped_by_it() -> None:
+    text = """\
+def train(build, config):
+    vae = build(config.vae)
+    vae.net = vae.net.to("cpu").eval()
+    text_encoder = Encoder()
+    text_encoder.net = FSDP(text_encoder.net)
+    model = build(config.model)
+    torch.save(model.state_dict(), "a.pt")
+    torch.save(vae.state_dict(), "b.pt")
+
+
+class Encoder:
+    net = None
+"""
+    result = rewrite(HEAD.replace("    def shard(self):\n        self.head = FSDP(self.head)\n", "") + text).text
+    assert 'torch.save(model.state_dict(), "a.pt")' in result
+    assert 'torch.save(vae.state_dict(), "b.pt")' in result
+
+
 def test_the_way_without_fsdp_stays() -> None:
     text = """\
 def main(args):
