@@ -90,7 +90,7 @@ class Way:
         if isinstance(outer, cst.With):
             return self._then(exits, [outer.body], ctx)
         if isinstance(outer, cst.If) and inner is not outer.test:
-            asked = without(facts_of(outer.test, inner is outer.body, ctx), set_in(inner))
+            asked = _behind(inner, facts_of(outer.test, inner is outer.body, ctx))
             return {each: facts | asked for each, facts in exits.items()}
         if inner is outer.orelse or Exit.BEHIND not in exits:
             return exits
@@ -171,7 +171,7 @@ class Way:
         return _joined(taken, self._statement(other, facts, ctx) if other is not None else {Exit.BEHIND: facts})
 
     def _loop(self, node: cst.For | cst.While, facts: Facts, ctx: Context) -> Exits:
-        facts = without(facts, set_in(node))
+        facts = _behind(node, facts)
         turn = self._statement(node.body, facts, ctx)
         left: Exits = {Exit.BEHIND: facts}
         if node.orelse is not None:
@@ -182,7 +182,7 @@ class Way:
 
     def _try(self, node: cst.Try, facts: Facts, ctx: Context) -> Exits:
         exits = self._statement(node.body, facts, ctx)
-        facts = without(facts, set_in(node.body))
+        facts = _behind(node.body, facts)
         handlers = [self._statement(handler.body, facts, ctx) for handler in node.handlers]
         exits = _joined(exits, *handlers)
         if node.orelse is not None:
@@ -200,7 +200,7 @@ class Way:
             return {Exit.BREAK: facts}
         if isinstance(node, cst.Continue):
             return {Exit.AGAIN: facts}
-        return {} if isinstance(node, cst.Raise) else {Exit.BEHIND: without(facts, set_in(node))}
+        return {} if isinstance(node, cst.Raise) else {Exit.BEHIND: _behind(node, facts)}
 
     def _runs(self, node: cst.CSTNode, ctx: Context) -> Facts | None:
         """What is known when a way leads through all that an expression calls; None when no way does."""
@@ -258,6 +258,11 @@ def _joined(*all_exits: Exits) -> Exits:
     return joined
 
 
+def _behind(node: cst.CSTNode, facts: Facts) -> Facts:
+    """What is still known when this has run."""
+    return without(facts, set_in(node)) if facts else facts
+
+
 def set_in(node: cst.CSTNode) -> set[str]:
     """The names and attributes that a statement sets, and what stands in it."""
     if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.NamedExpr, cst.For, cst.AsName)):
@@ -278,9 +283,9 @@ def _last_names(target: cst.CSTNode) -> set[str]:
 
 def _told(function: cst.FunctionDef, call: cst.Call, facts: Facts, where: Context) -> Facts:
     """What a caller knows of its own arguments, by what was found out about the parameters."""
+    facts = _behind(function.body, facts)
     if not facts:
         return NOTHING
-    facts = without(facts, set_in(function.body))
     parameters = [parameter.name.value for parameter in function.params.params]
     if parameters[:1] == ["self"]:
         parameters = parameters[1:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
@@ -15,13 +15,40 @@ from codemods.reading.facts import combined
 _EQUAL = {cst.Equal: True, cst.Is: True, cst.NotEqual: False, cst.IsNot: False}
 
 
-def can_come(ctx: Context, site: cst.CSTNode, call: cst.Call) -> bool:
-    """False where `wrap(model, use_fsdp=False)` calls a function that has left by then, or branches elsewhere.
+class ToldWays:
+    """The ways to one place, for all the calls that run the function around it."""
 
-    `call`, in whichever file, runs the function around `site`.
-    """
-    asked = ((combined(test, lambda part: _value(part, call, ctx)), holds) for test, holds in _on_the_way(ctx, site))
-    return not any(value is (not holds) for value, holds in asked)
+    def __init__(self, ctx: Context, site: cst.CSTNode) -> None:
+        self._ctx = ctx
+        self._asked = list(_on_the_way(ctx, site))
+        self._given: dict[cst.Name, Mapping[cst.Call, str]] = {}
+
+    def lead_from(self, call: cst.Call) -> bool:
+        """False where `wrap(model, use_fsdp=False)` calls a function that has left by then, or branches elsewhere."""
+        asked = ((combined(test, lambda part: self._value(part, call)), holds) for test, holds in self._asked)
+        return not any(value is (not holds) for value, holds in asked)
+
+    def _value(self, test: cst.BaseExpression, call: cst.Call) -> bool | None:
+        """What a part of a condition is in the run that a call starts; None where that is not seen."""
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            target = test.comparisons[0]
+            equal, wanted = _EQUAL.get(type(target.operator)), _literal(self._ctx.code(target.comparator))
+            given = self._told(test.left, call) if equal is not None and wanted is not None else None
+            return None if given is None else (given == wanted) is equal
+        told = self._told(test, call)
+        return None if told is None else bool(told[0])
+
+    def _told(self, node: cst.BaseExpression, call: cst.Call) -> tuple[object] | None:
+        """The constant that a call gives for a parameter, which the function does not bind anew."""
+        if not isinstance(node, cst.Name):
+            return None
+        if node not in self._given:
+            function = enclosing(self._ctx, node, cst.FunctionDef)
+            is_bound = function is None or any(_is_bound(each, node.value) for each in self._ctx.inside(function))
+            passed = () if is_bound else self._ctx.passed_to(node, node.value)
+            self._given[node] = {caller: where.code(argument) for where, caller, argument in reversed(passed)}
+        text = self._given[node].get(call)
+        return None if text is None else _literal(text)
 
 
 def _on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
@@ -45,28 +72,6 @@ def _leaves(body: cst.BaseSuite) -> bool:
     last = body.body[-1]
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
     return isinstance(small, LEAVES)
-
-
-def _value(test: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool | None:
-    """What a part of a condition is in the run that a call starts; None where that is not seen."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        target = test.comparisons[0]
-        equal, wanted = _EQUAL.get(type(target.operator)), _literal(ctx.code(target.comparator))
-        given = _told(test.left, call, ctx)
-        return None if equal is None or wanted is None or given is None else (given == wanted) is equal
-    told = _told(test, call, ctx)
-    return None if told is None else bool(told[0])
-
-
-def _told(node: cst.BaseExpression, call: cst.Call, ctx: Context) -> tuple[object] | None:
-    """The constant that a call gives for a parameter, which the function does not bind anew."""
-    function = enclosing(ctx, node, cst.FunctionDef)
-    if not isinstance(node, cst.Name) or function is None:
-        return None
-    if any(_is_bound(each, node.value) for each in ctx.inside(function)):
-        return None
-    given = [(where, argument) for where, caller, argument in ctx.passed_to(node, node.value) if caller is call]
-    return _literal(given[0][0].code(given[0][1])) if given else None
 
 
 def _is_bound(node: cst.CSTNode, name: str) -> bool:

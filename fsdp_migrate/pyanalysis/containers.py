@@ -6,7 +6,8 @@ that makes them, and what is in them is not told apart at all, but for constant 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,7 @@ import libcst as cst
 
 from .definitions import last_name, returns, yields
 from .program import ANY_KEY
-from .scopes import EACH, Path
+from .scopes import EACH, Path, Scope
 from .stores import table_owner
 from .tree import Tree
 
@@ -50,7 +51,7 @@ class _Adds(Enum):
     ITEMS = "the items of the value, under their keys"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Store:
     """`container[key] = value`, or `container.append(value)`."""
 
@@ -69,8 +70,11 @@ class Containers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self._program = values.program
-        self._stores: dict[tuple[str, object], list[_Store]] = {}
+        self._stores: dict[tuple[str | None, object], Mapping[cst.CSTNode, Sequence[_Store]]] = {}
         self._stores_of: dict[Tree, list[_Store]] = {}
+        self._by_scope: dict[Tree, dict[tuple[Scope | None, str], list[_Store]]] = {}
+        self._place: dict[_Store, tuple[int, int]] = {}
+        """Its file's in the program, and its own among the stores of the file."""
         self._nodes_of: dict[tuple[cst.BaseExpression, int], tuple[tuple[Origin, ...], frozenset[cst.CSTNode]]] = {}
 
     def items(self, tree: Tree, container: cst.BaseExpression, key: object = None, path: Path = ()) -> Iterator[Part]:
@@ -78,9 +82,8 @@ class Containers:
         rests = [o.node for o in self._values.origins(tree, container) if o.reason]  # the places in it are others
         for where, node in self._made(tree, container):
             yield from self._once(where, node, None if node in rests else key, path)
-        mine = self._nodes(tree, container)
-        for store in self._stores_named(_name(container), ANY_KEY if key is None else key):
-            if not _is_other(store.key, key) and self._is_same(tree, container, mine, store):
+        for store in self._stores_into(tree, container, ANY_KEY if key is None else key):
+            if not _is_other(store.key, key):
                 yield from self._stored(store, key, path)
 
     def turns(self, tree: Tree, iterable: cst.BaseExpression, path: Path = ()) -> Iterator[Part]:
@@ -88,9 +91,8 @@ class Containers:
         made = self._made(tree, iterable)
         for where, node in made:
             yield from self._once(where, node, EACH, path, turns=True)
-        mine = self._nodes(tree, iterable)
-        for store in self._stores_named(_name(iterable), None):
-            if not store.has_key and store.adds is not _Adds.ITEMS and self._is_same(tree, iterable, mine, store):
+        for store in self._stores_into(tree, iterable, None):
+            if not store.has_key and store.adds is not _Adds.ITEMS:
                 yield from self._stored(store, None, path)
 
     def has_items_as_attributes(self, tree: Tree, container: cst.BaseExpression) -> bool:
@@ -259,35 +261,59 @@ class Containers:
     def _library_name(self, tree: Tree, node: cst.CSTNode) -> str | None:
         return self._program.symbols.dotted(tree, node.func) if isinstance(node, cst.Call) else None
 
-    def _stores_named(self, name: str, key: object) -> list[_Store]:
-        """What is stored into anything of this name, or of any name where models are wrapped: a short search.
+    def _stores_into(self, tree: Tree, container: cst.BaseExpression, key: object) -> list[_Store]:
+        """What is stored into a container: under its name in its scope, or where it is seen to be the same.
 
-        `key` is what `Program.filling` takes; what is stored under other keys may be among it.
+        That is looked for in anything of its name, and of any name where models are wrapped. `key` is what
+        `Program.filling` takes; what is stored under other keys may be among it.
         """
+        found = set(self._in_scope(tree, container))
+        made = self._nodes(tree, container)
+        if made:
+            found |= self._values.test(lambda: self._stored_elsewhere(_name(container), key, made), set)
+        return sorted(found, key=self._place.__getitem__)
+
+    def _in_scope(self, tree: Tree, container: cst.BaseExpression) -> Sequence[_Store]:
+        if not isinstance(container, cst.Name):
+            return ()
+        if tree not in self._by_scope:
+            self._by_scope[tree] = defaultdict(list)
+            for store in self._stores_in(tree):
+                if isinstance(store.container, cst.Name):
+                    name = store.container.value
+                    self._by_scope[tree][tree.scope_of[store.container].lookup(name), name].append(store)
+        scope = tree.scope_of[container].lookup(container.value)
+        return self._by_scope[tree].get((scope, container.value), ()) if scope is not None else ()
+
+    def _stored_elsewhere(self, name: str, key: object, made: frozenset[cst.CSTNode]) -> set[_Store]:
+        indexes = self._by_node(name, key), self._by_node()
+        return {store for by_node in indexes for node in made for store in by_node.get(node, ())}
+
+    def _by_node(self, name: str | None = None, key: object = None) -> Mapping[cst.CSTNode, Sequence[_Store]]:
+        """The stores into anything of a name, by the places that make it; no name: those where models are wrapped."""
         if (name, key) not in self._stores:
-            wrapping = {tree.path for tree in self._program.mentioning(self._program.library.wrapper)}
-            self._stores[name, key] = [
-                store
-                for tree in self._program.parsed({*self._program.filling(name, key), *wrapping})
-                for store in self._stores_in(tree)
-                if tree.path in wrapping or _name(store.container) == name
-            ]
+            found, is_whole = self._values.solver.is_whole(lambda: self._find_by_node(name, key))
+            if not is_whole:
+                return found
+            self._stores[name, key] = found
         return self._stores[name, key]
+
+    def _find_by_node(self, name: str | None, key: object) -> Mapping[cst.CSTNode, Sequence[_Store]]:
+        found: dict[cst.CSTNode, list[_Store]] = defaultdict(list)
+        wrapping = self._program.mentioning(self._program.library.wrapper)
+        trees = wrapping if name is None else self._program.parsed(self._program.filling(name, key))
+        for tree in trees:
+            for store in self._stores_in(tree):
+                if name is None or _name(store.container) == name:
+                    for node in self._nodes(tree, store.container):
+                        found[node].append(store)
+        return found
 
     def _stores_in(self, tree: Tree) -> list[_Store]:
         if tree not in self._stores_of:
-            self._stores_of[tree] = list(_stores_in(tree))
+            stores = self._stores_of[tree] = list(_stores_in(tree))
+            self._place.update((store, (self._program.place(tree.path), at)) for at, store in enumerate(stores))
         return self._stores_of[tree]
-
-    def _is_same(self, tree: Tree, container: cst.BaseExpression, made: frozenset[cst.CSTNode], store: _Store) -> bool:
-        if isinstance(container, cst.Name) and isinstance(store.container, cst.Name) and store.tree is tree:
-            name = container.value
-            scope = tree.scope_of[container].lookup(name) if name == store.container.value else None
-            if scope is not None and scope is tree.scope_of[store.container].lookup(name):
-                return True
-        return bool(made) and self._values.test(
-            lambda: not made.isdisjoint(self._nodes(store.tree, store.container)), lambda: False
-        )
 
     def _nodes(self, tree: Tree, container: cst.BaseExpression) -> frozenset[cst.CSTNode]:
         """The places that make a container."""

@@ -84,7 +84,9 @@ class Objects:
         self._stores: dict[Tree, Mapping[str | None, list[AttributeStore]]] = {}
         self._seen: dict[tuple[cst.BaseExpression, int], tuple[tuple[Fact, ...], Seen]] = {}
         self._computed: dict[tuple[cst.BaseExpression, int], set[str] | None] = {}
-        self._setting: dict[tuple[str, bool, tuple[Class, ...]], list[AttributeStore]] = {}
+        self._unnamed: dict[tuple[Tree, int], list[tuple[AttributeStore, set[str] | None]]] = {}
+        self._setting: dict[tuple[str, int, bool, tuple[Class, ...]], list[AttributeStore]] = {}
+        self._related: dict[Class, frozenset[cst.ClassDef]] = {}
         self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
         self._members: dict[cst.ClassDef, Mapping[str, Sequence[cst.FunctionDef | cst.ClassDef]]] = {}
         self._fields_of: dict[cst.ClassDef, Sequence[tuple[str, Part | None]]] = {}
@@ -106,7 +108,7 @@ class Objects:
                     yield part, is_container or is_given
         yield from ((part, False) for part in self._replaced(seen, name))
         for store in self._candidates(seen, name):
-            certain = self._certainty(tree, seen, method, store, name)
+            certain = self._certainty(tree, seen, method, store)
             part = Part(store.tree, store.value, store.path)
             if certain or (certain is not None and self._holds_model(part)):
                 yield part, bool(seen.classes)
@@ -200,7 +202,7 @@ class Objects:
             return
         mine = _joined([(tree, owner, _Is.SELF)])
         for store in self._candidates(mine, name):
-            if self._certainty(tree, mine, None, store, name) is not None:
+            if self._certainty(tree, mine, None, store) is not None:
                 yield Part(store.tree, store.value, store.path)
 
     def methods(self, tree: Tree, owner: cst.ClassDef, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
@@ -297,7 +299,7 @@ class Objects:
 
     def _candidates(self, seen: Seen, name: str) -> list[AttributeStore]:
         """The stores that can be for an attribute of this name."""
-        key = (name, seen.is_unknown, seen.classes)
+        key = (name, self._values.level, seen.is_unknown, seen.classes)
         if key not in self._setting:
             found, is_whole = self._values.solver.is_whole(lambda: list(self._find_candidates(seen, name)))
             if not is_whole:
@@ -312,9 +314,24 @@ class Objects:
         if seen.is_unknown:
             trees += self._program.mentioning(self._program.library.wrapper)
         for tree in dict.fromkeys(trees):
-            stores = self._stores_of(tree)
-            yield from stores.get(name, ())
-            yield from stores.get(None, ())
+            yield from self._stores_of(tree).get(name, ())
+            yield from (store for store, names in self._computed_in(tree) if names is None or name in names)
+
+    def _computed_in(self, tree: Tree) -> list[tuple[AttributeStore, set[str] | None]]:
+        """The stores of a file under computed names, with these; None: any, and what is stored is a model."""
+        key = (tree, self._values.level)
+        if key not in self._unnamed:
+            found, is_whole = self._values.solver.is_whole(lambda: list(self._find_computed(tree)))
+            if not is_whole:
+                return found
+            self._unnamed[key] = found
+        return self._unnamed[key]
+
+    def _find_computed(self, tree: Tree) -> Iterator[tuple[AttributeStore, set[str] | None]]:
+        for store in self._stores_of(tree).get(None, ()):
+            names = {store.key} if isinstance(store.key, str) else self.names(store.tree, store.key)
+            if names or (names is None and self._holds_model(Part(tree, store.value, store.path))):
+                yield store, names
 
     def _stores_of(self, tree: Tree) -> Mapping[str | None, list[AttributeStore]]:
         if tree not in self._stores:
@@ -322,18 +339,15 @@ class Objects:
         return self._stores[tree]
 
     def _certainty(
-        self, tree: Tree, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore, name: str
+        self, tree: Tree, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore
     ) -> bool | None:
         """Whether a store sets the attribute of an object that is seen; None when it cannot."""
-        names = self._names(store)
-        if names is not None and name not in names:
-            return None
         other = self._values.test(lambda: self.seen(store.tree, store.owner), lambda: self._seen_plainly(store))
         if other.is_self and seen.is_self and method is not None and self._is_overridden(seen, other, method):
             return None
         if seen.sites & other.sites or ((seen.is_any or other.is_any) and self._are_related(seen, other)):
-            return names is not None
-        if names is None:
+            return self._is_named(store)
+        if not self._is_named(store):
             return None  # whose it is, and which: it would be every attribute of the program
         return False if seen.is_unknown or other.is_unknown else None
 
@@ -347,9 +361,8 @@ class Objects:
         is_heir = any(base is owner for _, base in self.bases(where, relative))
         return is_heir and overrides(where, relative, owner, method)
 
-    def _names(self, store: AttributeStore) -> set[str] | None:
-        """The names that a store can be for; None: any."""
-        return {store.key} if isinstance(store.key, str) else self.names(store.tree, store.key)
+    def _is_named(self, store: AttributeStore) -> bool:
+        return isinstance(store.key, str) or self.names(store.tree, store.key) is not None
 
     def names(self, tree: Tree, key: cst.BaseExpression) -> set[str] | None:
         """The texts that an expression can be; None: any."""
@@ -371,10 +384,17 @@ class Objects:
         return found if is_known else None
 
     def _are_related(self, seen: Seen, other: Seen) -> bool:
-        others = {owner for _, owner in other.classes}
-        if not others:
-            return False
-        return any(mine in others for klass in seen.classes for _, mine in (*self.family(*klass), *self.beside(*klass)))
+        owners = [owner for _, owner in other.classes]
+        return bool(owners) and any(not self._relatives(klass).isdisjoint(owners) for klass in seen.classes)
+
+    def _relatives(self, klass: Class) -> frozenset[cst.ClassDef]:
+        if klass not in self._related:
+            found, is_whole = self._values.solver.is_whole(lambda: (*self.family(*klass), *self.beside(*klass)))
+            relatives = frozenset(owner for _, owner in found)
+            if not is_whole:
+                return relatives
+            self._related[klass] = relatives
+        return self._related[klass]
 
     def _holds_model(self, part: Part) -> bool:
         return self._values.test(lambda: self._can_be_model(part), lambda: False)

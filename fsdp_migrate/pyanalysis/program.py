@@ -84,6 +84,10 @@ class Program:
         """Those of these files that are Python, in the program's order."""
         return self._parsed(map(self._order.__getitem__, paths))
 
+    def place(self, path: Path) -> int:
+        """Of a file among the others."""
+        return self._order[path]
+
     def defining(self, name: str) -> Iterator[Tree]:
         """The files in which a function or method of this name is defined, in the program's order."""
         return self._parsed(self._defined.get(name, ()))

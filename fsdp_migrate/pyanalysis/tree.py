@@ -288,14 +288,27 @@ class _Plain(ABCMeta):
     __instancecheck__ = type.__instancecheck__
 
 
+def _children(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """The nodes of syntax right within a node, in the order of the text."""
+    read, _ = _LAYOUTS[type(node)]
+    found: list[cst.CSTNode] = []
+    for value in read(node) if read is not None else ():
+        if type(value) in _SEQUENCES:
+            found += value
+        elif type(value) in _NODES:
+            found.append(value)
+    return found
+
+
 def _in_c(kind: Any) -> None:
     """LibCST's nodes are hashed, compared and asked for their classes as any object is, but in Python.
 
-    Each takes a tenth of the time of a run.
+    Each takes a tenth of the time of a run. What is in a node, LibCST finds by rebuilding it, layout and all.
     """
     kind.__hash__ = object.__hash__
     kind.__eq__ = object.__eq__
     kind.__class__ = _Plain
+    kind.children = property(_children)
     for more in kind.__subclasses__():
         _in_c(more)
 

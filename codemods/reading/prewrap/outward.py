@@ -11,7 +11,7 @@ from codemods.api import Context
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
 from codemods.reading.places import base, meets, place, reads
-from codemods.reading.told_ways import can_come
+from codemods.reading.told_ways import ToldWays
 from codemods.reading.wrapped import wrapped_place
 
 from .references import PrewrapReference, references_above
@@ -147,9 +147,10 @@ def _early(step: Step, inner: tuple[Step, ...], depth: int) -> Iterator[Early]:
 def _outside(ctx: Context, site: cst.Call, model: str) -> Iterator[tuple[Context, cst.Call, str]]:
     """The calls that lead here, with the place that the model has there."""
     name, _, rest = model.partition(".")
+    ways = ToldWays(ctx, site)
     for where, caller, argument in ctx.passed_to(site, name):
         outer = base(argument)
-        if outer is not None and can_come(ctx, site, caller):
+        if outer is not None and ways.lead_from(caller):
             yield where, caller, f"{outer}.{rest}" if rest else outer
     if rest and name == "self":
         for where, caller in ctx.callers(site):
