@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.words import last_name, words
 
 # Methods of a model that do not run it.
 QUIET = frozenset({"parameters", "named_parameters", "modules", "named_modules", "named_buffers", "buffers"})
@@ -24,6 +25,16 @@ QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_b
 QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
 QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}
 QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num_parameters", "get_num_params"}
+_KEEPS = frozenset(
+    {"save", "load", "checkpoint", "ckpt", "resume", "state", "dict", "copy", "deepcopy", "log", "print"}
+)
+_KEEPS |= {"ema", "average", "update", "params", "parameters", "requires", "grad", "num", "numel", "count", "len"}
+_KEEPS |= {"apply", "checkpointing", "compile", "freeze", "init", "initialize", "prepare", "register", "setup"}
+_KEEPS |= {"fsdp", "ddp", "shard", "parallelize", "wrap", "optimizer", "optim", "isinstance", "hasattr", "id"}
+"""Words of functions that take a model and do not run it."""
+_TRAINS = frozenset({"loss", "losses", "train", "training", "forward", "step"})
+_DEPTH = 3
+"""Callers that are followed up from where a model is a parameter."""
 _RUNS = re.compile(r"eval|valid|test|generate|sample|infer|predict|forward", re.IGNORECASE)
 _BACKWARD = re.compile(r"backward\w*$")
 _RESHARD = re.compile(r"\breshard(?!_after_\w+)\w*$")
@@ -58,6 +69,73 @@ def trains_before(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bo
     has_grad = any(runs(o, name, ctx) and not is_without_grad(ctx.ancestors(o), ctx) for o in above[: max(behind, 0)])
     behind = max(_last(above, _is_reshard, ctx), behind if has_grad else -1)
     return behind >= 0 and not any(_evaluates(other, name, ctx) for other in above[behind + 1 :])
+
+
+def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether a model may have run before this call, and not gone backward since: in this function, or in its callers.
+
+    Whatever takes the model may run it, but for what its name says does not. Of an attribute no order is known.
+    """
+    if isinstance(model, cst.Attribute):
+        return any(_may_run(use, where) for where, use in ctx.attributes(model.attr.value))
+    if not isinstance(model, cst.Name):
+        return False  # it was made right there
+    scope = ctx.scope(call)
+    elsewhere = [use for use in ctx.uses(model) if ctx.scope(use) is not scope]
+    if any(_is_whole(before, model, ctx) for before in (_straight(call, ctx), *_last_turns(call, ctx))):
+        return True
+    if any(_may_run(use, ctx) for use in elsewhere):
+        return True
+    kept = [(where, held) for where, held in ctx.bound(model) or () if isinstance(held, cst.Attribute)]
+    if any(may_be_left_whole(call, held, where) for where, held in kept):
+        return True
+    if not isinstance(scope, cst.FunctionDef) or not _is_parameter(model, scope):
+        return False
+    passed = ctx.passed_to(call, model.value)
+    return not passed or not depth or any(may_be_left_whole(at, given, where, depth - 1) for where, at, given in passed)
+
+
+def _is_parameter(name: cst.Name, function: cst.FunctionDef) -> bool:
+    params = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+    return any(each.name.value == name.value for each in params)
+
+
+def _is_whole(before: list[cst.Call], model: cst.Name, ctx: Context) -> bool:
+    """Whether the last that may run the model, of calls in order, is not followed by its own backward."""
+    whole = trains = False
+    for call in before:
+        if _is_reshard(call, ctx) or _makes(call, model.value, ctx) or (trains and _is_backward(call, ctx)):
+            whole = trains = False
+        parts = (call.func, *(argument.value for argument in call.args))
+        named = (node for part in parts for node in (part, *_owners(part)) if isinstance(node, cst.Name))
+        if any(node.value == model.value and _may_run(node, ctx) for node in named):
+            whole = True
+            is_its_own = ctx.code(call.func) == model.value or bool(words(last_name(call.func)) & _TRAINS)
+            trains = trains or (is_its_own and not is_without_grad(ctx.ancestors(call), ctx))
+    return whole
+
+
+def _owners(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    while isinstance(node, (cst.Attribute, cst.Subscript)):
+        node = node.value
+        yield node
+
+
+_QUIET_HOLDERS = (cst.AssignTarget, cst.Comparison, cst.ComparisonTarget, cst.UnaryOperation, cst.If, cst.Del, cst.Expr)
+
+
+def _may_run(use: cst.BaseExpression, ctx: Context) -> bool:
+    """`model(x)`, `model.module.generate(x)`, `losses(model, x)`; not `save(model)`, `model.state_dict()`."""
+    node: cst.CSTNode = use
+    while isinstance(ctx.parent(node), (cst.Attribute, cst.Subscript)):
+        node = ctx.parent(node) or node
+    holder = ctx.parent(node)
+    if isinstance(holder, cst.Call):  # called
+        return node is use or not isinstance(node, cst.Attribute) or node.attr.value not in QUIET
+    if not isinstance(holder, cst.Arg):
+        return node is use and not isinstance(holder, _QUIET_HOLDERS)
+    call = cst.ensure_type(ctx.parent(holder), cst.Call)
+    return ctx.fsdp1(call.func) is None and not words(last_name(call.func)) & _KEEPS
 
 
 def _straight(call: cst.Call, ctx: Context) -> list[cst.Call]:

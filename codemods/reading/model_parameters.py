@@ -107,7 +107,7 @@ def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
     variables of the same function that hold what it gives, or what such a loop made of it."""
     own = call if isinstance(call, Loop) else _loop(call, ctx)
     found = [own] if own is not None else []
-    waiting, scope = [_variable(call, ctx)], ctx.scope(call)
+    waiting, scope = [variable_of(call, ctx)], ctx.scope(call)
     loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind) if ctx.scope(loop) is scope]
     while waiting:
         name = waiting.pop()
@@ -115,11 +115,11 @@ def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
             over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
             if loop not in found and any(isinstance(n, cst.Name) and n.value == name for n in ctx.inside(over)):
                 found.append(loop)
-                waiting.append("" if isinstance(loop, cst.For) else _variable(loop, ctx))
+                waiting.append("" if isinstance(loop, cst.For) else variable_of(loop, ctx))
     return found
 
 
-def _variable(made: cst.CSTNode, ctx: Context) -> str:
+def variable_of(made: cst.CSTNode, ctx: Context) -> str:
     """The variable that an expression is assigned to, as it is or in a call: `list(model.named_parameters())`."""
     for outer in ctx.ancestors(made):
         if isinstance(outer, cst.Assign):

@@ -190,14 +190,65 @@ def test_average_that_is_evaluated(head: str, write: str) -> None:
     assert levels == [Level.REVIEW]
 
 
-def test_average_in_a_function_of_its_own() -> None:
-    text = (
-        "    update(model, FSDP(xs.net), torch.no_grad)\n\n\ndef update(model, average, no_grad):\n"
-        "    for p, q in zip(model.parameters(), average.parameters()):\n        q.lerp_(p, 0.1)\n"
-    )
-    result = rewrite(HEAD + text)
-    assert "    reshard_all(average)\n    reshard_all(model)\n    for p, q" in result.text
-    assert sorted(level for rule, level, _ in result.summary if rule == "FM209") == ["review", "rewritten"]
+UPDATES = {
+    "side by side": """
+    for p, q in zip(model.parameters(), average.parameters()):
+        q.lerp_(p, 0.1)
+""",
+    "by name": """
+    averages = OrderedDict(average.named_parameters())
+    for name, p in OrderedDict(model.named_parameters()).items():
+        averages[name].mul_(0.9).add_(p.data, alpha=0.1)
+""",
+    "both by name": """
+    averages = dict(average.named_parameters())
+    params = dict(model.named_parameters())
+    for name, p in params.items():
+        averages[name].lerp_(p.data, 0.1)
+""",
+    "one dict after the other": """
+    averages = {n: p for n, p in average.named_parameters()}
+    for name, p in averages.items():
+        p.lerp_(model.get_parameter(name), 0.1)
+""",
+}
+LOOP = """
+    ema = FSDP(xs.net)
+    for x in xs:
+        loss = losses.training_losses(model, x)
+        loss.backward()
+        optimizer.step()
+        update(model, ema)
+        {}
+    save(ema)
+
+
+@torch.no_grad()
+def update(model, average):"""
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_average_in_a_function_of_its_own(update: str) -> None:
+    result = rewrite(HEAD + LOOP.format("visualize(ema, x)") + update)
+    first = update.splitlines()[1]
+    assert f"def update(model, average):\n    average.reshard()\n{first}\n" in result.text
+    assert "    model.reshard()" not in result.text
+    assert [level for rule, level, _ in result.summary if rule == "FM209"] == ["review"]
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_average_that_nothing_runs(update: str) -> None:
+    result = rewrite(HEAD + LOOP.format("print(x)") + update)
+    assert "reshard" not in result.text
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_average_that_an_object_keeps(update: str) -> None:
+    text = LOOP.format("print(x)").replace("update(model, ema)", "xs.ema = ema\n        update(model, xs.ema)")
+    text += update + "\n\ndef show(trainer, x):\n    with torch.no_grad():\n        return trainer.ema(x)\n"
+    assert "    reshard_all(average)\n" in rewrite(HEAD + text).text
+    text = text.replace("update(model, xs.ema)", "average = xs.ema\n        update(model, average)")
+    assert "    reshard_all(average)\n" in rewrite(HEAD + text).text
 
 
 NOT_AVERAGED = [

@@ -41,7 +41,9 @@ The same parameters as under FSDP1, and for a loop that writes to them better on
 of its root in the next forward, so that is reported. An evaluation is seen in the same function only, and for
 `model.zero_grad()`, which mostly stands in a loop, supposed wherever the program has forwards without gradients.
 Between a forward and its backward `model.zero_grad()` needs the same, and in a program with evaluations so does a loop
-that writes to parameters of a model that is not seen to be trained just before, such as an average: FSDP2 raises there.
+that writes to parameters, or to a dict of them by name, of a model that may have run since its own last backward, such
+as an average: FSDP2 raises there. Whether it may is asked of the function and of its callers; what takes the model
+runs it, but for what is named after saving, loading, averaging or the like.
 
 ## References
 
@@ -56,9 +58,9 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.forwards import reads_after_forward, trains_before
+from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
-from codemods.reading.model_parameters import READERS, is_summoned, parameter_of
+from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.resharding import reshards
 from codemods.reading.summoned import is_summoned_no_more
@@ -153,17 +155,24 @@ def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> boo
     loop = _loop_over(call, ctx)
     if loop is None or not _writes(loop, ctx) or is_summoned(call, ctx):
         return False
-    return not trains_before(call, model, ctx)
+    return not trains_before(call, model, ctx) and may_be_left_whole(call, model, ctx)
 
 
 def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
-    """The loop over what the call returns."""
+    """The loop over what the call returns, or that takes it out of the dict that it was put into."""
     inner: cst.CSTNode = call
     for outer in ctx.ancestors(call):
         if isinstance(outer, cst.For):
             return outer if inner is outer.iter else None
         inner = outer
-    return None
+    variable = variable_of(call, ctx)
+    loops = [loop for loop in ctx.nodes(cst.For) if variable and ctx.scope(loop) is ctx.scope(call)]
+    named = (loop for loop in loops for node in ctx.inside(loop) if _is_named(node, variable))
+    return next(named, None)
+
+
+def _is_named(node: cst.CSTNode, variable: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == variable
 
 
 def _writes(loop: cst.For, ctx: Context) -> bool:
@@ -192,7 +201,9 @@ def _is_of_gradient(owner: cst.BaseExpression) -> bool:
 
 def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:
     """Whether the loop writes to the parameters of this very call, and not to those beside them."""
-    name = re.escape(ctx.code(parameter_of(call, loop)))
+    variable = variable_of(call, ctx)
+    is_looked_up = variable and not any(_is_named(node, variable) for node in ctx.inside(loop.iter))
+    name = rf"{variable}\[[^\]]*\]" if is_looked_up else re.escape(ctx.code(parameter_of(call, loop)))
     written = rf"(?<![\w.]){name}(\.data)?(\.[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
     return re.search(written, ctx.code(loop.body)) is not None
 
