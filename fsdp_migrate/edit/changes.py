@@ -24,7 +24,7 @@ from . import support_file
 from .apply import Overlap, Rendered, apply
 from .check import faults
 from .imports import Tidied, tidy
-from .in_file import is_annotated, own_text
+from .in_file import is_annotated, needed, own_text
 from .quotes import in_quotes_of
 from .search_path import SearchPath
 
@@ -114,14 +114,17 @@ def _of_group(
         for name, message in result.misfits():
             raise Fault(path, message, _writers(wanted[path], name))
     users = [path for path, result in tidied.items() if result.support]
-    if len(users) == 1 and not any(map(support.is_support_file, group)):
-        own = own_text(tidied[users[0]], is_shared)
-        if own is not None:
-            (path,), users = users, []
-            wanted_here = {item for item in touched[path].imports if item.module != SUPPORT} | own.imports
-            before = program.tree(path)
-            assert before is not None
-            tidied[path] = tidy(before, Tree(path, own.text, before.width), wanted_here)
+    if not any(map(support.is_support_file, group)):
+        parts = {path: needed(tidied[path].support) for path in users}
+        for path in users:
+            elsewhere = frozenset[str]().union(*(part for other, part in parts.items() if other is not path))
+            own = own_text(tidied[path], is_shared, elsewhere)
+            if own is not None:
+                wanted_here = {i for i in touched[path].imports if i.module != SUPPORT or i.name not in own.names}
+                before = program.tree(path)
+                assert before is not None
+                tidied[path] = tidy(before, Tree(path, own.text, before.width), wanted_here | own.imports)
+        users = [path for path in users if tidied[path].support]
     # Only now is it known who needs the support module, so where it lies, and how each file imports it.
     places = support_file.places(users, {path: texts[path] for path in group if path in texts}, search)
     for path, place in places.items():

@@ -20,7 +20,7 @@ from .quotes import are_single, in_single_quotes
 _LINES = 40
 """More than these are better kept in a file of their own."""
 
-_SHORT = 17
+_SHORT = 25
 """The same for what is not about the wrap: it is read past on the way to what the file is for."""
 
 _BESIDE_THE_WRAP = frozenset(
@@ -35,51 +35,83 @@ _BESIDE_THE_WRAP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class OwnText:
-    """A file's new text with the functions in it, and what they import."""
+    """A file's new text with the functions in it, what they import, and which of those that it calls they are."""
 
     text: str
     imports: frozenset[Import]
+    names: frozenset[str]
 
 
-def own_text(tidied: Tidied, is_shared: bool) -> OwnText | None:
-    """The functions put above what uses them, beside others; None where they need a file of their own.
+def own_text(tidied: Tidied, is_shared: bool, elsewhere: Collection[str]) -> OwnText | None:
+    """The functions that this file alone needs put above what uses them, beside others; None where there are none.
 
-    With `is_shared` there is such a file, for this program or another one of the run: it takes all but what belongs to
-    the wrap.
+    What is long has a file of its own, and so has what is needed `elsewhere`. With `is_shared` there is such a file for
+    another program of the run: it takes all but what belongs to the wrap.
     """
-    asked = tidied.support
-    names = asked.keys()
-    if not names or any(map(is_vocabulary, names)):
+    tree, asked = tidied.tree, _movable(tidied, elsewhere)
+    own = _short(asked, asked.keys(), _SHORT)
+    if not own:
+        own = {**_short(asked, _BESIDE_THE_WRAP, _LINES), **_short(asked, asked.keys() - _BESIDE_THE_WRAP, _SHORT)}
+    if is_shared:
+        own = {name: given for name, given in own.items() if name in _BESIDE_THE_WRAP}
+    definitions = support.cut(own)
+    if not is_annotated([tree]):
+        definitions = [support.unannotated(each) for each in definitions]
+    wanted = {item for each in definitions for item in support.imports_of(each)}
+    user = _first_user(tree, own.keys()) if own else None
+    if user is None or _binds_otherwise(tree, {each.name for each in definitions}, wanted):
         return None
-    needed = support.cut(asked)
-    length = sum(len(each.text.splitlines()) + 2 for each in needed) - 2
-    if not all(_is_function(each.text) for each in needed):
-        return None
-    if not is_annotated([tidied.tree]):
-        needed = [support.unannotated(each) for each in needed]
-    body = "\n\n\n".join(each.text for each in needed)
-    wanted = {item for each in needed for item in support.imports_of(each)}
-    renamed = any(item.alias for item in tidied.additions if item.module == SUPPORT)
-    limit = _LINES if names <= _BESIDE_THE_WRAP else 0 if is_shared else _SHORT
-    names_fsdp1 = any(item.module == PACKAGE and item.name in CONFIGS for item in wanted)
-    if (
-        renamed
-        or names_fsdp1
-        or length > limit
-        or _binds_otherwise(tidied.tree, {each.name for each in needed}, wanted)
-    ):
-        return None
-    tree = tidied.tree
-    user = _first_user(tree, names)
-    if user is None:
-        return None
+    body = "\n\n\n".join(each.text for each in definitions)
     body = in_single_quotes(body) if are_single(tree) else body
     indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
     text = (indented + "\n\n\n").replace("\n", tree.newline)
     at = _start(tree, _below_definitions(tree, user))
-    if not any(map(_is_definition, tree.module.body[: tree.module.body.index(user)])):
+    if at:
         text = tree.newline * (2 - _blank_lines(tree.text[:at].replace(tree.newline, "\n"))) + text
-    return OwnText(tree.text[:at] + text + tree.text[at:], frozenset(wanted))
+    return OwnText(tree.text[:at] + text + tree.text[at:], frozenset(wanted), frozenset(own))
+
+
+def needed(asked: support.Asked) -> frozenset[str]:
+    """The functions that calls need, with what those need themselves."""
+    return frozenset(each.name for each in support.cut(asked))
+
+
+def _movable(tidied: Tidied, elsewhere: Collection[str]) -> dict[str, frozenset[str]]:
+    """What the file calls that can stand in it: functions, under their own names, of which nothing else has a part."""
+    if any(map(is_vocabulary, tidied.support)):
+        return {}
+    renamed = {item.name for item in tidied.additions if item.module == SUPPORT and item.alias}
+    asked, parts = dict(tidied.support), {}
+    for name, given in tidied.support.items():
+        parts[name] = frozenset[str]() if name in support.TYPES else needed({name: given})
+    kept = frozenset(elsewhere)
+    while asked:
+        staying = {
+            name
+            for name, given in asked.items()
+            if name in renamed or parts[name] & kept or not _are_functions({name: given})
+        }
+        if not staying:
+            break
+        kept = kept.union(*(parts[name] for name in staying))
+        asked = {name: given for name, given in asked.items() if name not in staying}
+    return asked
+
+
+def _short(asked: support.Asked, names: Collection[str], limit: int) -> support.Asked:
+    """Those of the names, where together they are not too long, and nothing else that the file calls needs a part."""
+    chosen = {name: given for name, given in asked.items() if name in names}
+    others = {name: given for name, given in asked.items() if name not in names}
+    definitions = support.cut(chosen)
+    length = sum(len(each.text.splitlines()) + 2 for each in definitions) - 2
+    return chosen if length <= limit and needed(others).isdisjoint(each.name for each in definitions) else {}
+
+
+def _are_functions(asked: support.Asked) -> bool:
+    definitions = support.cut(asked)
+    wanted = [item for each in definitions for item in support.imports_of(each)]
+    names_fsdp1 = any(item.module == PACKAGE and item.name in CONFIGS for item in wanted)
+    return not names_fsdp1 and all(_is_function(each.text) for each in definitions)
 
 
 def is_annotated(trees: Iterable[Tree]) -> bool:

@@ -46,12 +46,6 @@ def test_two_files_share_one() -> None:
     assert SUPPORT in result.after
 
 
-def test_long_ones_have_a_file_of_their_own() -> None:
-    line = "    return FSDP(model, None, how, auto_wrap_policy=policy, param_init_fn=init, sync_module_states=True)\n"
-    result = rewrite(HEAD + "def wrap(model, how, policy, init):\n" + line)
-    assert result.own == set()
-
-
 ACCUMULATE = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -61,6 +55,44 @@ def step(model, batches, few):
     model = FSDP(model) if few else DDP(model)
     return model.module.config, model
 """
+
+
+DDP = "from torch.nn.parallel import DistributedDataParallel as DDP\n"
+MODULE = """\
+
+
+def config(model, few):
+    model = FSDP(model) if few else DDP(model)
+    return model.module.config
+"""
+
+
+def test_each_file_has_what_it_alone_needs() -> None:
+    other = ACCUMULATE.split("\n\n\n")[0] + MODULE
+    result = rewrite_files({"a.py": "import b\n" + HEAD + WRAP, "b.py": other})
+    assert not any(name.endswith(SUPPORT) for name in result.after)
+    assert "\n\n\ndef units_by_size(" in result.after["a.py"]
+    assert "\n\n\ndef unwrap(" in result.after["b.py"]
+
+
+def test_what_another_file_needs_too_stays_shared() -> None:
+    other = ACCUMULATE.split("\n\n\n")[0] + MODULE
+    result = rewrite_files({"a.py": f"import b\n{DDP}{HEAD}{WRAP}{MODULE}", "b.py": other})
+    assert "def unwrap(" in result.after[SUPPORT]
+    assert "def units_by_size(" not in result.after[SUPPORT]
+    assert "\n\n\ndef units_by_size(" in result.after["a.py"]
+    assert "import unwrap" in result.after["a.py"]
+
+
+def test_below_code_that_no_blank_line_ends() -> None:
+    result = rewrite(HEAD + "def init(module):\n    return module\n" + "nn.Module.init = init\n" + WRAP)
+    assert "= init\n\n\ndef units_by_size(" in result.text
+
+
+def test_long_ones_have_a_file_of_their_own() -> None:
+    line = "    return FSDP(model, None, how, auto_wrap_policy=policy, param_init_fn=init, sync_module_states=True)\n"
+    result = rewrite(HEAD + "def wrap(model, how, policy, init):\n" + line)
+    assert result.own == set()
 
 
 def test_short_ones_stand_in_the_file_that_uses_them() -> None:
