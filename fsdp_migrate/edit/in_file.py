@@ -20,7 +20,7 @@ from .quotes import are_single, in_single_quotes
 _LINES = 40
 """More than these are better kept in a file of their own."""
 
-_SHORT = 25
+_SHORT = 30
 """The same for what is not about the wrap: it is read past on the way to what the file is for."""
 
 _BESIDE_THE_WRAP = frozenset(
