@@ -98,7 +98,24 @@ class Result:
         texts = [text for name, text in self.after.items() if not name.endswith(SUPPORT)]
         nodes = [node for text in texts for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
         imported = {a.name for n in nodes if (n.module or "").endswith("fsdp2_support") for a in n.names}
-        return frozenset(imported | self.own)
+        return frozenset(imported | {name for name in self.own if self._is_used(name)})
+
+    def _is_used(self, name: str) -> bool:
+        """Whether more than the other support functions uses one of them."""
+        parts = [node for text in self.after.values() for node in ast.parse(text).body]
+        parts = [part for part in parts if getattr(part, "name", "") not in available()]
+        names = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
+        return any(node.id == name for node in names)
+
+    @property
+    def program(self) -> str:
+        """The only file, without the support functions that stand in it."""
+        lines = self.text.splitlines(keepends=True)
+        for node in reversed(ast.parse(self.text).body):
+            if isinstance(node, ast.FunctionDef) and node.name in self.own:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 1
+                del lines[first : (node.end_lineno or 0) + 2]
+        return "".join(lines)
 
     @property
     def own(self) -> set[str]:

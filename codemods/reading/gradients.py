@@ -222,8 +222,10 @@ def _bound(target: cst.CSTNode, ctx: Context) -> Iterator[str]:
 
 def _holds(node: cst.CSTNode, names: set[str], ctx: Context, follow: bool = True) -> bool:
     """Whether an expression reads `.grad`, one of these names, or what a function of the program made of gradients; a
-    plain tensor of a gradient is none.
+    plain tensor of a gradient is none, and `p.grad is not None` no value of one.
     """
+    if isinstance(node, cst.Comparison) and isinstance(node.comparisons[0].operator, (cst.Is, cst.IsNot)):
+        return False
     if isinstance(node, cst.Attribute):
         if node.attr.value in _PLAIN:
             return False

@@ -98,10 +98,12 @@ def test_what_is_read_is_gathered_there(before: str, after: str, options: str) -
 def test_two_models_of_one_block() -> None:
     text = HEAD_OF_TORCH + "    other = FSDP(x)\n"
     text += "    with FSDP.summon_full_params(model), FSDP.summon_full_params(other):\n"
-    result = rewrite(text + "        torch.testing.assert_close(model.weight, other.weight)\n")
-    after = "    torch.testing.assert_close(full_tensor(model.weight), full_tensor(other.weight))\n"
-    assert result.text.endswith(f"    other = fully_shard(x)\n{after}")
-    assert result.support == {"full_tensor"}
+    for name, after in {
+        "weight": "model.weight.full_tensor(), other.weight.full_tensor()",
+        "table": "full_tensor(model.table), full_tensor(other.table)",  # it may be a buffer
+    }.items():
+        result = rewrite(text + f"        torch.testing.assert_close(model.{name}, other.{name})\n")
+        assert result.text.endswith(f"    other = fully_shard(x)\n    torch.testing.assert_close({after})\n")
 
 
 def test_after_an_evaluation_the_model_is_resharded() -> None:

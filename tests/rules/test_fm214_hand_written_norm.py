@@ -30,6 +30,8 @@ QUIET = [
     "dist.all_reduce(total)",
     "for p in model.parameters():\n    p.grad = None\nloss = model(x)\ndist.all_reduce(loss)",
     "for p in model.parameters():\n    print(p.grad)",
+    "own = [p for p in model.parameters() if p.grad is not None]\n"
+    "total = torch.stack([p.grad.to_local().norm() for p in own]).sum()\ndist.all_reduce(total)",
     "print(model.out.weight.grad)\nmetrics = torch.tensor([x.item()])\ndist.all_reduce(metrics)",
 ]
 

@@ -81,3 +81,17 @@ def test_in_another_statement_needs_a_person(statement: str) -> None:
 
 def test_a_new_wrap_in_the_receiver_needs_a_person() -> None:
     check_marked(HEAD + "def build(net):\n    FSDP(net).apply(init)\n", "FM403")
+
+
+@pytest.mark.parametrize("function", ["disable_fake_quant", "quant.enable_observer"])
+def test_what_is_named_for_a_switch_is_called_as_it_stands(function: str) -> None:
+    imports = "import quant\nfrom quant import disable_fake_quant\n"
+    result = rewrite(f"{imports}{HEAD}def build(net):\n    model = FSDP(net)\n    model.apply({function})\n")
+    assert result.text.endswith(f"    model = fully_shard(net)\n    model.apply({function})\n")
+    assert Level.REVIEW in {finding.level for finding in result.findings if finding.rule == "FM403"}
+
+
+def test_a_switch_that_is_seen_to_write_is_run_on_whole_parameters() -> None:
+    switch = "def enable_scale(module):\n    module.weight.data.fill_(1.0)\n\n\n"
+    result = rewrite(f"{HEAD}{switch}def build(net):\n    model = FSDP(net)\n    model.apply(enable_scale)\n")
+    assert "with summon_full_params(model):" in result.text

@@ -713,7 +713,7 @@ REBOUND = [
 @pytest.mark.parametrize(("before", "after"), REBOUND)
 def test_what_cannot_is_rebound(before: str, after: str) -> None:
     result = rewrite(HEAD + "\n" + code(before))
-    assert body(result.text) == code(after)
+    assert body(result.program) == code(after)
     assert result.support == {"rebind_optimizer"}
     assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
@@ -916,7 +916,7 @@ def test_optimizer_that_comes_to_the_wrap_on_two_ways_is_rebound_once() -> None:
             print(optimizer.param_groups)
             return shard(net, optimizer), optimizer
         """
-    result = rewrite(HEAD + "\n" + code(text)).text
+    result = rewrite(HEAD + "\n" + code(text)).program
     assert result.count("rebind_optimizer(") == 1
     assert "if optimizer is not None:\n        rebind_optimizer(optimizer, unsharded, net)" in result
 

@@ -66,12 +66,15 @@ from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
 from codemods.reading.summoned import Body, body_of
+from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 
 CODE = "FM203"
 
 _METHOD = SUMMON.rsplit(".")[-1]
 _UNSHARDED = "unsharded"
+_PARAMETERS = frozenset({"weight", "bias"})
+"""What is no buffer in any module of torch."""
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
@@ -120,7 +123,7 @@ def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: 
     edits = replace_head(ctx, block, _lines(lines, block, ctx))
     for read in body.reads:
         start, end = ctx.bare_span(read)
-        if is_sharded and isinstance(read, cst.Name):
+        if is_sharded and (isinstance(read, cst.Name) or last_name(read) in _PARAMETERS):
             edits.append(Edit(end, end, ".full_tensor()"))
         else:
             edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, ")")]

@@ -1,5 +1,5 @@
 """**What it does.** Puts `model.apply(...)` of a wrapped model inside of `summon_full_params` of the support module,
-unless the function is seen to write to no parameter.
+unless the function is seen to write to no parameter, or is called for what it switches (`disable_fake_quant`).
 
 **Why.** FSDP1's `apply` gathers the parameters, calls the function with whole tensors and keeps what it writes. On an
 FSDP2 model the function sees shards: a random initialisation gives other values (a loss of 4.40 in place of 3.23,
@@ -47,7 +47,8 @@ def build(net):
 ## Fix safety
 
 The same values as before, on every rank. `apply` before the model is sharded needs no gathering, and draws the same
-random numbers where nothing else does in between.
+random numbers where nothing else does in between. A function that is not seen, and is named `enable_…` or `disable_…`,
+is taken to set flags of modules alone, which a finding says.
 
 ## References
 
@@ -65,10 +66,14 @@ from codemods.reading.block_layout import indented
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
+from codemods.reading.words import last_name
 
 CODE = "FM403"
 
 _WRITES = re.compile(r"init|\.data\b|weight|bias|_\(|param|buffer|no_grad|copy|\bto\(")
+
+
+_SWITCHES = ("disable_", "enable_")
 
 
 def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
@@ -83,6 +88,9 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 def edit(call: cst.Call, ctx: Context) -> Fix:
     assert isinstance(call.func, cst.Attribute)
+    if _switches(ctx, call.args[0].value):
+        message = f"{ctx.code(call)} stays: `{ctx.code(call.args[0].value)}` is taken to write to no parameter"
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call.func, message, "check proves it")])
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     text = ctx.code(line.body[0]) if line is not None and len(line.body) == 1 else ""
     if not _is_whole(ctx, call) or place(call.func.value) is None or not text:
@@ -115,6 +123,13 @@ def _writes_nothing(ctx: Context, function: cst.BaseExpression) -> bool:
         isinstance(origin.node, (cst.FunctionDef, cst.Lambda)) and not _WRITES.search(origin.file.code(origin.node))
         for origin in made
     )
+
+
+def _switches(ctx: Context, function: cst.BaseExpression) -> bool:
+    """Whether a function's name says that it sets flags, and none is seen that it could be instead."""
+    if any(isinstance(origin.node, (cst.FunctionDef, cst.Lambda)) for origin in ctx.origins(function)):
+        return False
+    return last_name(function).startswith(_SWITCHES)
 
 
 RULE: Rule[cst.Call] = Rule(CODE, "init-after-sharding", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
