@@ -167,7 +167,7 @@ def _ends(statement: cst.BaseStatement) -> bool:
 
 
 def _constant_locals(function: cst.FunctionDef, gone: Collection[str]) -> dict[str, str]:
-    """The local names that are bound once, to a number, to None or to an empty tuple."""
+    """The local names that are bound once, to a number, a string, to None or to an empty tuple."""
     tree = ast.parse(code(function))
     stores = _stores(tree) - Counter([*gone])  # the parameters that are replaced are bound no more
     found = {}
@@ -176,12 +176,12 @@ def _constant_locals(function: cst.FunctionDef, gone: Collection[str]) -> dict[s
         target = node.target if isinstance(node, ast.AnnAssign) else target
         given = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
         if isinstance(target, ast.Name) and stores[target.id] == 1 and given is not None and _is_plain(given):
-            found[target.id] = ast.unparse(given)
+            found[target.id] = ast.unparse(given).replace("'", '"')
     return found
 
 
 def _is_plain(node: ast.expr) -> bool:
-    return is_literal(node) and isinstance(ast.literal_eval(node) or None, (bool, int, float, type(None)))
+    return is_literal(node) and isinstance(ast.literal_eval(node) or None, (bool, int, float, str, type(None)))
 
 
 def _stores(tree: ast.AST) -> Counter[str]:

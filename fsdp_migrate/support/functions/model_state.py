@@ -20,10 +20,12 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
     if sharded is None:
         return state  # DDP, or not distributed at all
     is_kept = not rank0_only or sharded.device_mesh.get_local_rank(sharded.device_mesh.ndim - 1) == 0
-    full, device = {}, "cpu" if offload_to_cpu else None
+    device = "cpu" if offload_to_cpu else None
+    full = {}
     for name, value in state.items():
         whole = value.full_tensor() if isinstance(value, DTensor) else value
-        if is_kept:  # a copy, since gathering over one rank gives the parameter itself, and so do buffers
+        if is_kept:
+            # A copy, since gathering over one rank gives the parameter itself, and so do buffers.
             full[name] = whole.to(device, copy=True) if isinstance(whole, torch.Tensor) else whole
     return full
 
@@ -36,7 +38,8 @@ def full_state_dicts(
 
     With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
     """
-    device, is_kept = "cpu" if offload_to_cpu else None, not rank0_only or is_first_rank(model)
+    is_kept = not rank0_only or is_first_rank(model)
+    device = "cpu" if offload_to_cpu else None
 
     def gather(_module: nn.Module, state: dict[str, Any], prefix: str, _metadata: object) -> None:
         for name in [name for name in state if name.startswith(prefix)]:

@@ -44,11 +44,13 @@ def full_optim_state_dict(
 
     With `rank0_only`, all but the first of the model's ranks get an empty dict.
     """
-    is_kept, device = not rank0_only or is_first_rank(model), "cpu" if offload_to_cpu else None
+    is_kept = not rank0_only or is_first_rank(model)
+    device = "cpu" if offload_to_cpu else None
     full: Any = get_optimizer_state_dict(model, optim) if has_stepped else read_optimizer_state(model, optim)
     for name, values in full["state"].items():
         whole = {key: full_tensor(value) for key, value in values.items()}
-        if is_kept:  # copies, since gathering over one rank gives the tensor itself
+        if is_kept:
+            # Copies, since gathering over one rank gives the tensor itself.
             tensors = {key: value.to(device, copy=True) for key, value in whole.items() if torch.is_tensor(value)}
             full["state"][name] = {**whole, **tensors}
     return full if is_kept else {}
