@@ -21,6 +21,8 @@ ACCUMULATE = (
     "    with model.no_sync(): model(batch).sum().backward()\n"
 )
 
+SUMMON = "\n\ndef run(net):\n    model = wrap(net)\n    with FSDP.summon_full_params(model):\n        net.run(model)\n"
+
 
 def run(script: Path) -> dict[str, str]:
     """Migrate a program on disk; what was written, by name."""
@@ -45,10 +47,10 @@ def test_nothing_is_written_when_nothing_needs_it(tmp_path: Path) -> None:
 
 
 def test_second_program_of_a_folder_adds_to_the_first_ones(tmp_path: Path) -> None:
-    tree(tmp_path, {"app/a.py": WRAP, "app/b.py": WRAP + ACCUMULATE.removeprefix(IMPORT)})
+    tree(tmp_path, {"app/a.py": WRAP, "app/b.py": WRAP + SUMMON})
     run(tmp_path / "app/a.py")
     written = run(tmp_path / "app/b.py")["app/fsdp2_support.py"]
-    assert {"shard_model", "no_sync"} <= support.parse(written)
+    assert {"shard_model", "summon_full_params"} <= support.parse(written)
 
 
 def test_functions_have_no_types_where_the_program_has_none(tmp_path: Path) -> None:
@@ -60,10 +62,10 @@ def test_functions_have_no_types_where_the_program_has_none(tmp_path: Path) -> N
     assert "from typing" not in text
     assert "annotations" not in text
     typed = WRAP.replace("def wrap(net, **kw)", "def wrap(net: object, **kw: object) -> object")
-    more = typed + "\n\ndef accumulate(net: object) -> None:\n    with wrap(net).no_sync():\n        pass\n"
+    more = typed + SUMMON.replace("(net)", "(net: object) -> None", 1)
     script = tree(tmp_path / "wide", {"more.py": more}) / "more.py"
     text = next(text for name, text in run(script).items() if name.endswith("fsdp2_support.py"))
-    assert "def no_sync(model):" in text
+    assert "def summon_full_params(module):" in text
 
 
 def test_what_the_user_edited_is_kept(tmp_path: Path) -> None:
