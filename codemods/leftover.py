@@ -73,9 +73,9 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
     if migrated and name.endswith("_is_fsdp_flattened") and isinstance(call, cst.Call) and call.func is node:
         return _sharded_parameter(call, ctx)
     row = _row(node, name, ctx)
-    if row is PRIVATE and _is_harmless(name):
-        message = f"`{name.rpartition('.')[2]}` deals in names alone, and finds nothing to take away from FSDP2's"
-        return Fix(findings=[finding(row.code, Level.REVIEW, ctx, node, message)])
+    stays = _stays(node, name, ctx) if row is PRIVATE else ""
+    if stays:
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, stays)])
     if row is PRIVATE:
         row = _internals_of(ctx)
     if row is OTHER:
@@ -208,7 +208,31 @@ def _internals_of(ctx: Context) -> Leftover:
 
 
 def _is_private(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
-    return _row(node, name, ctx) is PRIVATE and not is_plain_data(name) and not _is_harmless(name)
+    return _row(node, name, ctx) is PRIVATE and not is_plain_data(name) and not _stays(node, name, ctx)
+
+
+def _stays(node: cst.BaseExpression, name: str, ctx: Context) -> str:
+    """What is said of a private name that does as much with FSDP2's models."""
+    if _is_harmless(name):
+        return f"`{name.rpartition('.')[2]}` deals in names alone, and finds nothing to take away from FSDP2's"
+    if _wraps_otherwise(node, name, ctx):
+        return "`_recursive_wrap` wraps in something else than FSDP1 here, and finds the same modules in FSDP2's"
+    return ""
+
+
+def _wraps_otherwise(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
+    """`_recursive_wrap(model, policy, checkpoint_wrapper, …)`, as torch's own activation checkpointing calls it."""
+    call = ctx.parent(node)
+    if not name.endswith("_recursive_wrap") or not isinstance(call, cst.Call) or call.func is not node:
+        return False
+    named = [each.value for each in call.args if each.keyword is not None and each.keyword.value == "wrapper_cls"]
+    given = named or [each.value for each in call.args[2:3] if each.keyword is None]
+    made = [origin for wrapper in given for origin in ctx.origins(wrapper)]
+    return bool(made) and not any(_is_wrapper(origin.file, origin.node) for origin in made)
+
+
+def _is_wrapper(ctx: Context, node: cst.CSTNode | None) -> bool:
+    return isinstance(node, (cst.Name, cst.Attribute)) and ctx.fsdp1(node) == WRAPPER
 
 
 def _is_harmless(name: str) -> bool:
@@ -251,8 +275,10 @@ def _is_asked_for(attribute: cst.Attribute, ctx: Context) -> bool:
 def _can_only_be_fsdp1(attribute: cst.Attribute, ctx: Context) -> bool:
     """Of what is not seen: a method of FSDP1's own, or a setting that nothing in the program reads."""
     name = attribute.attr.value
-    if name in STATIC:
-        return not defines_method(ctx, name)
+    if name in STATIC:  # which take the model first
+        call = ctx.parent(attribute)
+        first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
+        return not defines_method(ctx, name) and not isinstance(first, cst.BaseString)
     return isinstance(ctx.parent(attribute), cst.AssignTarget) and name in SETTINGS and not reads_attribute(ctx, name)
 
 

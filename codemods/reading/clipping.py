@@ -9,6 +9,8 @@ from codemods.plan import Plan
 from codemods.reading.cpu_backend import reaches_cpu
 from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
+_TORCHS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
+
 STALE = (
     "the model can run between the backward and this clipping: FSDP1 went on with stale weights of its root there,"
     " FSDP2 does not, and the losses differ for it"
@@ -34,6 +36,36 @@ def clipper(call: cst.Call, first: int, model: cst.BaseExpression, ctx: Context,
     if not is_plain:
         return "clip_grad_norm_"
     return "clip_offloaded_grad_norm_" if is_offloaded else ""
+
+
+def is_asked_for(node: cst.CSTNode, model: str, ctx: Context) -> bool:
+    """Whether a model comes here only if it has a method of its own: `if hasattr(model, "clip_grad_norm_"):`."""
+    inner = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asked(outer.test, ctx) == model:
+            return True
+        inner = outer
+    return False
+
+
+def is_clipped_otherwise(test: cst.Call, ctx: Context) -> bool:
+    """Whether what has no such method is clipped by torch, which is right for an FSDP2 model."""
+    branch, model = ctx.parent(test), _asked(test, ctx)
+    other = branch.orelse if isinstance(branch, (cst.If, cst.IfExp)) and branch.test is test else None
+    if other is None or isinstance(other, cst.If):
+        return False
+    calls = (node for node in (other, *ctx.inside(other)) if isinstance(node, cst.Call) and node.args)
+    clips = (call for call in calls if ctx.dotted(call.func) in _TORCHS)
+    return any(ctx.code(call.args[0].value) == f"{model}.parameters()" for call in clips)
+
+
+def _asked(test: cst.BaseExpression, ctx: Context) -> str:
+    """The `model` of `hasattr(model, "clip_grad_norm_")`."""
+    if not isinstance(test, cst.Call) or ctx.code(test.func) != "hasattr" or len(test.args) != 2:
+        return ""
+    name = test.args[1].value
+    is_method = isinstance(name, cst.SimpleString) and name.evaluated_value == "clip_grad_norm_"
+    return ctx.code(test.args[0].value) if is_method else ""
 
 
 def _is_clipped_by_device(ctx: Context, model: cst.BaseExpression, plan: Plan) -> bool:

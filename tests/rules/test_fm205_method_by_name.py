@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, one_line, rewrite
+from ..helpers import check_marked, check_noop, code, one_line, rewrite
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -113,3 +113,48 @@ def test_model_that_is_not_known() -> None:
     text = HEAD + "    return model\n\n\ndef step(m):\n    return hasattr(m, 'no_sync')\n"
     result = check_marked(text, "FM205", Level.MANUAL, "by its name")
     assert "raise" not in result.text
+
+
+UNSEEN = {
+    "both ways clip": """
+        def step(trainer):
+            if hasattr(trainer.model, "clip_grad_norm_"):
+                trainer.model.clip_grad_norm_(1.0)
+            else:
+                torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
+        """,
+    "in one expression": """
+        def step(model):
+            has_own = hasattr(model, "clip")
+            return (
+                model.clip_grad_norm_(1.0)
+                if hasattr(model, "clip_grad_norm_")
+                else torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            )
+        """,
+}
+
+
+@pytest.mark.parametrize("text", UNSEEN.values(), ids=UNSEEN)
+def test_what_has_no_method_of_its_own_is_clipped_by_torch_already(text: str) -> None:
+    text = "import torch\n" + HEAD + "    return model\n\n" + code(text)
+    result = rewrite(text)
+    assert result.text.endswith(text.partition("    return model\n")[2])
+    assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+OTHERWISE = [
+    "    else:\n        torch.nn.utils.clip_grad_norm_(trainer.head.parameters(), 1.0)\n",
+    "    else:\n        print(trainer)\n",
+    "    elif trainer.clips:\n        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)\n",
+    "",
+]
+
+
+@pytest.mark.parametrize("other", OTHERWISE)
+def test_what_has_no_method_of_its_own_is_not_clipped(other: str) -> None:
+    head = "import torch\n" + HEAD + "    return model\n\n\ndef step(trainer):\n"
+    asked = '    if hasattr(trainer.model, "clip_grad_norm_"):\n        trainer.model.clip_grad_norm_(1.0)\n'
+    result = rewrite(head + asked + other)
+    assert asked.splitlines()[1] in result.text
+    assert "manual" in {level for rule, level, _ in result.summary if rule == "FM205"}

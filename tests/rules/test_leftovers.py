@@ -119,6 +119,7 @@ STAYS = [
     "getattr(x.meter, 'no_sync_')",
     "getattr(model, 'config')",
     "x.apply(model)",
+    "x.plugin.set_state_dict_type('FULL_STATE_DICT')",
     "'_fsdp_wrapped_module.' in x",
     "x.replace('_fsdp_wrapped_module.', '')",
     "model.named_parameters()",
@@ -193,3 +194,33 @@ def test_attribute_that_a_program_may_have_too(name: str) -> None:
         }
         own = text.replace("return", f"net.{name} = 1\n    return")
         assert {level for _, level, _ in rewrite(own).summary} == {"rewritten"}
+
+
+RECURSIVE = """\
+from functools import partial
+
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import _recursive_wrap, lambda_auto_wrap_policy
+
+
+def apply_checkpointing(model, wrapper=checkpoint_wrapper, check_fn=bool):
+    policy = partial(lambda_auto_wrap_policy, lambda_fn=check_fn)
+    return _recursive_wrap(model, policy, wrapper_cls=wrapper, ignored_modules=set(), ignored_params=set())
+
+
+def main(net):
+    apply_checkpointing(FSDP(net))
+"""
+
+
+def test_what_wraps_in_something_else_than_fsdp1_goes_on() -> None:
+    result = rewrite(RECURSIVE)
+    assert "raise" not in result.text
+    assert "    return _recursive_wrap(model, policy, wrapper_cls=wrapper, " in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten", "review"}
+
+
+def test_what_wraps_in_fsdp1_stops() -> None:
+    text = RECURSIVE.replace("wrapper=checkpoint_wrapper", "wrapper=FSDP")
+    assert "raise NotImplementedError" in rewrite(text).text

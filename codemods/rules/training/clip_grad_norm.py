@@ -53,7 +53,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import broken_text, call_text, quoted_argument, text_literal
-from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, any_clipper, clipper
+from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, any_clipper, clipper, is_asked_for
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.layout import insertion
@@ -94,6 +94,8 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
         return None  # a function of the program's own becomes an attribute
     if ModelKind.FSDP not in held and _is_given_parameters(ctx.parent(node), ctx):
         return None  # FSDP1's takes none: this is torch's function, or accelerate's method
+    if ModelKind.FSDP not in held and is_asked_for(node, ctx.code(node.value), ctx):
+        return None  # an FSDP2 model has no such method, and does not come here
     return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 

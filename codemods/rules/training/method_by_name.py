@@ -64,7 +64,7 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import is_in_a_string
-from codemods.reading.clipping import any_clipper
+from codemods.reading.clipping import any_clipper, is_clipped_otherwise
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
@@ -106,6 +106,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if name.evaluated_value == "no_sync" and unused:
         return None  # nothing is accumulated: whatever it finds is right
     held = ctx.kinds(node.args[0].value)
+    if ModelKind.FSDP not in held and is_clipped_otherwise(node, ctx):
+        return None
     asked = {ModelKind.FSDP, ModelKind.UNKNOWN} if name.evaluated_value in BY_NAME else {ModelKind.FSDP}
     return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None
 
