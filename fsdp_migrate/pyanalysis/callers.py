@@ -75,7 +75,8 @@ class Callers:
                 yield Part(where, value)
             elif any(argument.star for argument in run.arguments) or self._values.is_partial(where, call):
                 yield from self._unpacked(where, run.arguments, positional, name)
-                yield None
+                if any(argument.star for argument in run.arguments) or not _is_only_called(where, call):
+                    yield None
             else:
                 yield Part(tree, parameter.default) if parameter.default is not None else None
         for where, call in self._maps(tree, function):
@@ -307,3 +308,18 @@ class Callers:
             for function in where.nodes(cst.FunctionDef):
                 if function.name.value == name and class_of(where, function) is not None:
                     yield where, function
+
+
+def _is_only_called(tree: Tree, call: cst.Call) -> bool:
+    """Whether what a call makes goes into a variable of a function that is called and nothing else: `f = partial(g)`.
+
+    Its calls are seen, so that nothing is passed unseen.
+    """
+    holder = tree.parents.get(call)
+    target = holder.targets[0].target if isinstance(holder, cst.Assign) and len(holder.targets) == 1 else None
+    scope = tree.scope_of[call]
+    if not isinstance(target, cst.Name) or not isinstance(scope.node, cst.FunctionDef):
+        return False
+    named = (node for node in tree.inside(scope.node) if isinstance(node, cst.Name) and node.value == target.value)
+    uses = [(node, tree.parents.get(node)) for node in named if node is not target]
+    return all(isinstance(use, cst.Call) and use.func is node for node, use in uses)

@@ -43,6 +43,11 @@ CASES = [
         ["2"],
         id="a subclass that overrides the method never runs it",
     ),
+    pytest.param(
+        "from functools import partial\ndef f(a, b):\n    ask(a)\ndef g():\n    h = partial(f, b=2)\n    h(1)\n",
+        ["1"],
+        id="partial that is called",
+    ),
     pytest.param("import torch\na = torch.compile(x)\nask(a)\n", ["x"], id="torch.compile"),
     pytest.param("from typing import cast\na = cast(int, x)\nask(a)\n", ["x"], id="typing.cast"),
     pytest.param("from other import cast\na = cast(int, x)\nask(a)\n", ["cast(int, x)"], id="another cast"),
@@ -68,6 +73,19 @@ UNKNOWN = [
 def test_only_run_time_knows(text: str) -> None:
     assert [found for found in origins(text) if not found.startswith("?")] == []
     assert origins(text)
+
+
+ESCAPES = {
+    "given on": "    h(1)\n    x.run(h)\n",
+    "kept": "    h(1)\n    x.h = h\n",
+    "returned": "    h(1)\n    return h\n",
+}
+
+
+@pytest.mark.parametrize("uses", ESCAPES.values(), ids=ESCAPES)
+def test_partial_that_others_may_call_is_given_more_than_is_seen(uses: str) -> None:
+    text = "from functools import partial\ndef f(a, b):\n    ask(a)\ndef g():\n    h = partial(f, b=2)\n" + uses
+    assert any(found.startswith("?") for found in origins(text))
 
 
 FILES = [

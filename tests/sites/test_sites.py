@@ -24,10 +24,6 @@ MISSES = {
         1.4,
         "each of the two models has a loop of its own, where a person makes a function of the model",
     ),
-    "lambda_over_blocks": (
-        1.55,
-        "the model is not seen through the partial: buffers are cast, and inputs at the root only",
-    ),
     "two_parts_two_groups": (
         1.8,
         "the strategy comes from the environment: a function takes any of them, and refuses what FSDP1 refused",
