@@ -823,15 +823,16 @@ def wrap(model, teacher, mode):
     return model, teacher
 """
 LOOPS = """\
-    unit_classes = kwargs.pop("unit_classes")
+    shard(model, **kwargs)
+    shard(teacher, **kwargs)
+    return model, teacher
+"""
+BESIDE_MAKER = """\
+def shard(model, unit_classes, **fsdp_kwargs):
     for module in model.modules():
         if module is not model and isinstance(module, unit_classes):
-            fully_shard(module, **kwargs)
-    fully_shard(model, **kwargs)
-    for module in teacher.modules():
-        if module is not teacher and isinstance(module, unit_classes):
-            fully_shard(module, **kwargs)
-    fully_shard(teacher, **kwargs)
+            fully_shard(module, **fsdp_kwargs)
+    fully_shard(model, **fsdp_kwargs)
 """
 
 
@@ -852,8 +853,47 @@ def test_dict_of_another_file_goes_on_without_its_policy() -> None:
                 return {"unit_classes": unit_classes, "mesh": mesh, "mp_policy": precision}
             """
         )
+        + "\n\n"
+        + BESIDE_MAKER
     )
+    assert "from settings import settings_of, shard\n" in result.after["train.py"]
     assert "import torch.distributed as dist\n" in result.after["settings.py"]
+
+
+ONE_EACH = WRAPS.replace("    teacher = FSDP(teacher, **kwargs)\n", "")
+
+
+def test_calls_of_several_files_share_a_function() -> None:
+    names = ONE_EACH.replace("model", "module").replace("kwargs", "given")
+    result = rewrite_files({"settings.py": SETTINGS, "train.py": ONE_EACH, "tune.py": names})
+    assert result.after["settings.py"].count("def shard(model, unit_classes, **fsdp_kwargs):\n") == 1
+    assert "    shard(model, **kwargs)\n    return model" in result.after["train.py"]
+    assert "    shard(module, **given)\n    return module" in result.after["tune.py"]
+    assert "fully_shard" not in result.after["train.py"]
+
+
+def test_shared_function_has_a_name_of_its_own() -> None:
+    named = WRAPS.replace("    kwargs =", "    shard = 1\n    kwargs =")
+    result = rewrite_files({"settings.py": SETTINGS, "train.py": named})
+    assert "def shard_module(model, unit_classes, **fsdp_kwargs):\n" in result.after["settings.py"]
+
+
+ALONE = {
+    "one call": ONE_EACH,
+    "a maker that is imported with its module": WRAPS.replace(
+        "from settings import settings_of", "import settings"
+    ).replace("settings_of(", "settings.settings_of("),
+    "a maker that is imported where it is used": WRAPS.replace("from settings import settings_of\n", "").replace(
+        "    kwargs", "    from settings import settings_of\n\n    kwargs"
+    ),
+}
+
+
+@pytest.mark.parametrize("wraps", ALONE.values(), ids=ALONE)
+def test_calls_that_share_no_function(wraps: str) -> None:
+    result = rewrite_files({"settings.py": SETTINGS, "train.py": wraps})
+    assert "def shard" not in result.after["settings.py"]
+    assert 'unit_classes = kwargs.pop("unit_classes")\n' in result.after["train.py"]
 
 
 DOES_NOT_GO_ON = {

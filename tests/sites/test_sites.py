@@ -20,10 +20,6 @@ LIMIT = 1.3
 """How many times a person's lines."""
 
 MISSES = {
-    "kwargs_from_function": (
-        1.4,
-        "each of the two models has a loop of its own, where a person makes a function of the model",
-    ),
     "two_parts_two_groups": (
         1.8,
         "the strategy comes from the environment: a function takes any of them, and refuses what FSDP1 refused",

@@ -187,8 +187,12 @@ class Draft:
     unit_comments: list[str] = field(default_factory=list)
     """What the user said of the policy, where its statement goes."""
     notes: list[Note] = field(default_factory=list)
+    display: tuple[Context, cst.CSTNode] | None = None
+    """Where a dict is made that goes on to `fully_shard`."""
     helper: str = ""
-    """The name of the local function that does for several models what is written for this one."""
+    """The name of the function that does for several models what is written for this one."""
+    helper_arguments: str = ""
+    """What it is given behind the model."""
     helper_body: Draft | None = None
     """What it does, at the first of them: the draft for its parameter."""
 

@@ -112,7 +112,7 @@ def body_of_function(made: Draft, indent: str) -> list[str]:
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     width = len(indent)
     if made.helper:
-        return [*_helper(made, width), f"{made.helper}({made.model})"]
+        return [*_helper(made, width), f"{made.helper}({made.model}{made.helper_arguments})"]
     lines, root = _above_root(made, width)
     final = _final(made, place, root, width)
     return [*lines, *(final.split("\n") if final else [])]
@@ -123,12 +123,21 @@ def _helper(made: Draft, width: int) -> list[str]:
     if made.helper_body is None:
         return []
     body = made.helper_body.copy()
-    lines, root = _above_root(body, width + 4)
-    lines += [*_call(body, root, "", width + 4).split("\n"), *"\n".join(body.after).split("\n")]
+    lines = body_of_root(body, width + 4)
     made.imports |= body.imports
     above = [line for block in made.before for line in block.split("\n")]
     definition = [f"def {made.helper}({body.model}):", *(f"    {line}" for line in lines if line)]
     return [*above, *([""] if above else []), *definition, ""]
+
+
+def body_of_root(made: Draft, width: int = 4) -> list[str]:
+    """The lines that shard the units, and the root, with nothing that is returned."""
+    lines, root = _above_root(made, width)
+    return [
+        *lines,
+        *_call(made, root, "", width).split("\n"),
+        *(each for text in made.after for each in text.split("\n")),
+    ]
 
 
 def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:

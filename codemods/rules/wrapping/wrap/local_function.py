@@ -22,7 +22,7 @@ def put_in_function(drafts: Sequence[Draft], is_below: Callable[[Draft, Draft], 
 
     `drafts` are those of one scope in the order of the text, without what an earlier one has computed.
     """
-    if not drafts or not _is_in_place(drafts[0]):
+    if not drafts or not is_in_place(drafts[0]):
         return
     first = drafts[0]
     own = [text for text in first.before if first.model in text]
@@ -30,7 +30,7 @@ def put_in_function(drafts: Sequence[Draft], is_below: Callable[[Draft, Draft], 
     named = {node.value for node in first.file.inside(first.file.scope(first.call)) if isinstance(node, cst.Name)}
     model = next((name for name in ("model", "net", "root") if name not in named), "")
     body = _body(first, own, model)
-    alike = [other for other in drafts[1:] if model and _is_in_place(other) and is_below(first, other)]
+    alike = [other for other in drafts[1:] if model and is_in_place(other) and is_below(first, other)]
     alike = [other for other in alike if _says(_body(other, other.before, model)) == _says(body)]
     lines = sum(len(text.split("\n")) for text in own) + 4 * (first.selector is not None)
     if not alike or lines < _LINES or _binds(own, first) & _reads(shared, first):
@@ -86,7 +86,7 @@ def _says(body: Draft) -> tuple[object, ...]:
     )
 
 
-def _is_in_place(draft: Draft) -> bool:
+def is_in_place(draft: Draft) -> bool:
     """`model = FSDP(model, …)`, with nothing else that the statement or the draft does."""
     ctx, line = draft.file, enclosing(draft.file, draft.call, cst.SimpleStatementLine)
     statement = line.body[0] if line is not None and len(line.body) == 1 else None

@@ -58,6 +58,8 @@ def pass_dict_on(entries: Mapping[str, Entry], said: Collection[str], draft: Dra
     draft.common_kwargs["**"] = whole
     displays = frozenset(node for value in entries.values() for node in value.displays)
     draft.agreed = Agreed(displays, frozenset(passed), frozenset(taken), frozenset(gone))
+    made = [(where, where.parent(element)) for value in entries.values() for where, element in _elements(value)]
+    draft.display = next(((where, node) for where, node in made if node in displays), None)
 
 
 def disagreed(drafts: Iterable[Draft]) -> set[cst.CSTNode]:

@@ -11,6 +11,7 @@ import libcst as cst
 
 from codemods.reading.enclosing import contains, enclosing
 
+from .beside_maker import put_beside_maker
 from .draft import Draft
 from .local_function import put_in_function
 
@@ -36,7 +37,11 @@ class _Block:
 def share(drafts: Iterable[Draft]) -> None:
     """Drop statements that the draft of an earlier call has as well, where nothing in between changes what they say."""
     by_function: dict[cst.CSTNode, list[Draft]] = {}
+    drafts = list(drafts)
+    put_beside_maker(drafts)
     for draft in drafts:
+        if draft.helper:
+            continue
         by_function.setdefault(draft.file.scope(draft.call), []).append(draft)
     for found in by_function.values():
         if len(found) > 1:
