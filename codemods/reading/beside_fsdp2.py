@@ -48,7 +48,7 @@ def answered(node: Reference, ctx: Context) -> Edit | None:
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
     if not isinstance(call, cst.Call) or ctx.code(call.func) != "isinstance" or len(call.args) != 2:
         return None
-    if not _is_of_fsdp2(call, ctx):
+    if not is_of_fsdp2(call.args[0].value, ctx):
         return None
     if element is not None:
         return _without(element, cst.ensure_type(ctx.parent(element), cst.Tuple), ctx)
@@ -58,9 +58,8 @@ def answered(node: Reference, ctx: Context) -> Edit | None:
     return Edit(*ctx.bare_span(call), "False")
 
 
-def _is_of_fsdp2(call: cst.Call, ctx: Context) -> bool:
-    """Whether no constructor call makes what a test asks, and the program's own `fully_shard` shards it."""
-    model = call.args[0].value
+def is_of_fsdp2(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether no constructor call makes a model, and the program's own `fully_shard` shards it."""
     if ModelKind.FSDP in ctx.kinds(model):
         return False
     made = (origin for origin in ctx.origins(model) if isinstance(origin.node, cst.Call))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import libcst as cst
@@ -58,10 +60,12 @@ def own_text(tidied: Tidied, is_shared: bool, elsewhere: Collection[str]) -> Own
     if not is_annotated([tree]):
         definitions = [support.unannotated(each) for each in definitions]
     wanted = {item for each in definitions for item in support.imports_of(each)}
-    user = _first_user(tree, own.keys()) if own else None
-    if user is None or _binds_otherwise(tree, {each.name for each in definitions}, wanted):
+    called = {item.name: item.local for item in tidied.additions if item.module == SUPPORT}
+    names = {called.get(each.name, each.name) for each in definitions}
+    user = _first_user(tree, {called[name] for name in own if name in called}) if own else None
+    if user is None or _binds_otherwise(tree, names, wanted):
         return None
-    body = "\n\n\n".join(each.text for each in definitions)
+    body = _renamed("\n\n\n".join(each.text for each in definitions), called)
     body = in_single_quotes(body) if are_single(tree) else body
     indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
     text = (indented + "\n\n\n").replace("\n", tree.newline)
@@ -77,10 +81,10 @@ def needed(asked: support.Asked) -> frozenset[str]:
 
 
 def _movable(tidied: Tidied, elsewhere: Collection[str]) -> dict[str, frozenset[str]]:
-    """What the file calls that can stand in it: functions, under their own names, of which nothing else has a part."""
+    """What the file calls that can stand in it: functions, under one name, of which nothing else has a part."""
     if any(map(is_vocabulary, tidied.support)):
         return {}
-    renamed = {item.name for item in tidied.additions if item.module == SUPPORT and item.alias}
+    named = Counter(item.name for item in tidied.additions if item.module == SUPPORT)
     asked, parts = dict(tidied.support), {}
     for name, given in tidied.support.items():
         parts[name] = frozenset[str]() if name in support.TYPES else needed({name: given})
@@ -89,13 +93,21 @@ def _movable(tidied: Tidied, elsewhere: Collection[str]) -> dict[str, frozenset[
         staying = {
             name
             for name, given in asked.items()
-            if name in renamed or parts[name] & kept or not _are_functions({name: given})
+            if named[name] > 1 or parts[name] & kept or not _are_functions({name: given})
         }
         if not staying:
             break
         kept = kept.union(*(parts[name] for name in staying))
         asked = {name: given for name, given in asked.items() if name not in staying}
     return asked
+
+
+def _renamed(text: str, called: Mapping[str, str]) -> str:
+    """Functions, and their calls of each other, by the names that the file has for them."""
+    for name, local in called.items():
+        if name != local:
+            text = re.sub(rf"(?<![\w.]){name}(?=\()", local, text)
+    return text
 
 
 def _short(asked: support.Asked, names: Collection[str], limit: int) -> support.Asked:

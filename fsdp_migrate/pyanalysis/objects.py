@@ -338,9 +338,7 @@ class Objects:
             self._stores[tree] = stores_in(tree)
         return self._stores[tree]
 
-    def _certainty(
-        self, tree: Tree, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore
-    ) -> bool | None:
+    def _certainty(self, tree: Tree, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore) -> bool | None:
         """Whether a store sets the attribute of an object that is seen; None when it cannot."""
         other = self._values.test(lambda: self.seen(store.tree, store.owner), lambda: self._seen_plainly(store))
         if other.is_self and seen.is_self and method is not None and self._is_overridden(seen, other, method):

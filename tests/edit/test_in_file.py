@@ -142,3 +142,10 @@ def test_functions_of_a_script_stand_beside_its_own_or_below_the_imports(before:
     text = rewrite(SCRIPT.format(before=before)).text
     above = "torch.manual_seed(seed)\n\n\n" if before else "import fully_shard\n\n\n"
     assert f"{above}def units_by_size(" in text
+
+
+def test_under_the_name_that_the_file_has_for_it() -> None:
+    result = rewrite(ACCUMULATE + "\n\ndef unwrap(box):\n    return box\n")
+    assert "\n\n\ndef fsdp2_unwrap(model):\n" in result.text
+    assert "return fsdp2_unwrap(model).config" in result.text
+    assert SUPPORT not in result.after

@@ -47,6 +47,28 @@ def test_what_shares_nothing_stays(text: str) -> None:
     assert body(text) == text
 
 
+TRAINER = """
+
+class Trainer:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+
+    def last(self):
+        if isinstance(self.model, {asked}):
+            self.model.set_is_last_backward(True)
+
+    def load(self, state):
+        set_optimizer_state_dict(self.model, self.optimizer, state, options=FULL)
+"""
+
+
+@pytest.mark.parametrize("asked", ["FSDPModule", "torch.nn.Linear"])
+def test_a_model_of_the_programs_own_fsdp2_shares_nothing(asked: str) -> None:
+    head = HEAD.replace("import FullySharded", "import FSDPModule, FullySharded")
+    text = rewrite(f"{head}    return model\n{TRAINER.format(asked=asked)}").text
+    assert ("with_own_steps(state)" in text) is (asked != "FSDPModule")
+
+
 def test_original_parameters_had_a_step_each() -> None:
     text = "    set_optimizer_state_dict(model, optimizer, state, options=FULL)\n"
     assert body(text, HEAD.replace("FSDP(net)", "FSDP(net, use_orig_params=True)")) == text

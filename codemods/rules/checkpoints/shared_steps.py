@@ -54,6 +54,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.beside_fsdp2 import is_of_fsdp2
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.tables.state_dicts import DCP
 
@@ -74,6 +75,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
         return None
     model, state = given["model"].value, given[_STATE].value
     if not ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} or had_original_parameters(model, ctx):
+        return None
+    if is_of_fsdp2(model, ctx):
         return None
     is_done = isinstance(state, cst.Call) and ctx.code(state.func).endswith("with_own_steps")
     return node if not is_done and _may_be_full(given["options"].value, ctx) else None
