@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
 from torch.distributed.tensor import DTensor
 
-from .summon import full_tensor, is_first_rank
+from .summon import is_first_rank
 from .training import reshard_all
 
 
@@ -48,7 +48,7 @@ def full_optim_state_dict(
     device = "cpu" if offload_to_cpu else None
     full: Any = get_optimizer_state_dict(model, optim) if has_stepped else read_optimizer_state(model, optim)
     for name, values in full["state"].items():
-        whole = {key: full_tensor(value) for key, value in values.items()}
+        whole = {key: each.full_tensor() if isinstance(each, DTensor) else each for key, each in values.items()}
         if is_kept:
             # Copies, since gathering over one rank gives the tensor itself.
             tensors = {key: value.to(device, copy=True) for key, value in whole.items() if torch.is_tensor(value)}
