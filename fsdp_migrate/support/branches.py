@@ -54,6 +54,18 @@ class _Substitute(cst.CSTTransformer):
         text = self.values.get(updated_node.value)
         return updated_node if text is None else cst.parse_expression(text)
 
+    def leave_FormattedStringExpression(
+        self, original_node: cst.FormattedStringExpression, updated_node: cst.FormattedStringExpression
+    ) -> cst.BaseFormattedStringContent:
+        """A string within another would need other quotes up to Python 3.11, and says itself."""
+        given = updated_node.expression
+        is_put_in = isinstance(given, cst.SimpleString) and not isinstance(original_node.expression, cst.SimpleString)
+        return (
+            cst.FormattedStringText(given.raw_value)
+            if is_put_in and isinstance(given, cst.SimpleString)
+            else updated_node
+        )
+
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
         return updated_node.with_changes(attr=original_node.attr)
 
