@@ -936,6 +936,18 @@ program(
 program(
     "classes kept in float32 beside the units of a policy", KEPT.replace("CALL", 'Plain(), "blocks", [nn.LayerNorm]')
 )
+program(
+    "classes kept in float32 inside of the blocks of a list",
+    f"""
+    def build():
+        model = Plain()
+        return FSDP(
+            model,
+            auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks),
+            mixed_precision=MixedPrecision({BF16}, _module_classes_to_ignore=(nn.LayerNorm,)),
+        )
+    """,
+)
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(

@@ -689,3 +689,28 @@ def test_classes_that_a_precision_names_stay_in_float32() -> None:
         """
     result = rewrite(HEAD + code(text))
     assert textwrap.indent(code(after), "    ").strip() in result.text
+
+
+def test_classes_that_stay_in_float32_are_looked_for_inside_of_the_units() -> None:
+    text = """
+        from functools import partial
+
+        from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+        def wrap(model, classes):
+            return FSDP(
+                model,
+                auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks),
+                mixed_precision=MixedPrecision(torch.bfloat16, _module_classes_to_ignore=classes),
+            )
+        """
+    loop = """
+        for module in reversed(list(model.modules())):
+            if isinstance(module, float32_classes):
+                fully_shard(module, mp_policy=float32_mp_policy)
+            elif module is not model and module in model.blocks:
+                fully_shard(module, mp_policy=block_mp_policy)
+        return fully_shard(model, mp_policy=mp_policy)
+        """
+    assert textwrap.indent(code(loop), "    ").strip() in rewrite(HEAD + code(text)).text

@@ -16,7 +16,7 @@ def function_targets(
     """The units that a function of one module chooses. Raises NotStatic for what is no lambda and has no name."""
     if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
         listed = own_list(origin.file, function, draft.file.plain(draft.model))
-        if listed is not None and not draft.ignores and not as_test:
+        if listed is not None and not (draft.ignores or draft.float32_class or as_test):
             return UnitSelector("", nested=False, may_be_root=False, units=origin.file.quote(listed), item="block")
         test, parameter = substituted(origin.file, function), function.params.params[0].name.value
         container = not _excludes_containers(origin.file, function.body, parameter)
