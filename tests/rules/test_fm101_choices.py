@@ -565,6 +565,55 @@ def test_splat_that_is_spelled_out(before: str, after: str) -> None:
     assert written(before) == code(after)
 
 
+UPDATED = """\
+def wrap(model, ema, mode, units):
+    net = model
+    if mode == "fsdp":
+        settings = dict(
+            auto_wrap_policy=ModuleWrapPolicy(units[0]),
+            sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,
+            param_init_fn=lambda m: net.fill(m),
+        )
+        settings.update(param_init_fn=None)
+        model = FSDP(net, **settings)
+    net = ema
+    print(net)
+    if mode == "fsdp":
+        settings.update(sharding_strategy=ShardingStrategy.FULL_SHARD)
+        settings.update(auto_wrap_policy=None, cpu_offload=CPUOffload(offload_params=True))
+        ema = FSDP(net, **settings)
+    return model, ema
+"""
+
+
+def test_splat_that_is_updated_for_the_next_call() -> None:
+    head = HEAD + "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+    result = rewrite(head + UPDATED)
+    assert result.support == frozenset()
+    assert "settings" not in result.text
+    assert "    ema = fully_shard(net, offload_policy=CPUOffloadPolicy())\n" in result.text
+    assert "    model = fully_shard(net, reshard_after_forward=False)\n" in result.text
+
+
+def test_splat_that_is_updated_under_another_condition() -> None:
+    text = UPDATED.replace("    print(net)\n    if mode", "    print(net)\n    mode = mode.lower()\n    if mode")
+    head = HEAD + "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+    assert "    ema = shard_model(net, **settings)\n" in rewrite(head + text).text
+
+
+def test_splat_that_is_updated_for_the_next_turn() -> None:
+    text = """\
+def wrap(models):
+    settings = dict(sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
+    for model in models:
+        FSDP(model, **settings)
+        settings.update(sharding_strategy=ShardingStrategy.FULL_SHARD)
+"""
+    assert "fully_shard(model, reshard_after_forward=False)" not in rewrite(HEAD + text).text
+    alone = text.replace("        settings.update(sharding_strategy=ShardingStrategy.FULL_SHARD)\n", "")
+    assert "fully_shard(model, reshard_after_forward=False)" in rewrite(HEAD + alone).text
+
+
 UNSEEN = {
     "passed in": "def wrap(model, **settings):\n",
     "changed elsewhere": "def wrap(model):\n    settings = {}\n    configure(settings)\n",

@@ -430,7 +430,10 @@ def test_states_are_synchronised_over_replicas_and_shards() -> None:
     text = written(f"    {line}\n    return FSDP(model, {HYBRID}device_mesh=mesh, sync_module_states=True)\n")
     assert "    dist.broadcast(tensor.detach(), src=0)\n" in text
     sliced = f'{HYBRID}device_mesh=mesh["a", "b"], sync_module_states=True'
-    assert written(f"    return FSDP(model, {sliced})\n") == f"return shard_model(model, {sliced})\n"
+    text = written(f"    return FSDP(model, {sliced})\n")
+    assert text.startswith('fsdp_mesh = mesh["a", "b"]\nfor tensor in (*model.parameters(), *model.buffers()):\n')
+    assert "    for mesh_group in fsdp_mesh.get_all_groups():\n" in text
+    assert "        dist.broadcast(tensor.detach(), group=mesh_group, group_src=0)\n" in text
 
 
 MOVED = [

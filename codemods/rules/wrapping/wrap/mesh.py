@@ -107,8 +107,11 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         draft.before.append(f"{text} = {ranks.text}")
     sliced = any(isinstance(origin.node, cst.Subscript) for origin in origins)
     if strategy.names <= HYBRID:
+        if sliced and not text.isidentifier() and "sync_module_states" in draft.given:  # it is said more than once
+            text = draft.fresh("mesh", "fsdp_mesh")
+            draft.before.append(f"{text} = {ranks.text}")
         # A mesh that is made covers all ranks, so that a broadcast to all covers both of its dimensions.
-        draft.group = None if sliced else ""
+        draft.group, draft.mesh = (None, text) if sliced else ("", "")
         return text
     if len(names) == 2:
         draft.notes.append(Note(f"device_mesh has two dimensions: FSDP1 sharded over the first, {names[0]}, alone"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.enclosing import contains
 from codemods.reading.manual import is_constructor, is_factory
 
 from .draft import Switch, Value
@@ -78,9 +79,10 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         raise unseen(ctx, name)
     found = Spread(made={display})
     target = statement.targets[0].target if isinstance(statement, cst.Assign) else statement.target
-    found.values = {key: _here(ctx, call, value) for key, value in _of_display(ctx, call, display).items()}
+    found.values = _of_display(ctx, call, display)
     line = ctx.parent(statement)
     stores: list[_Store] = []
+    loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
     only_for_calls = True
     for use in ctx.uses(statement):
         if _is_splat(ctx, use):
@@ -92,10 +94,14 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
                 raise unseen(ctx, name)
         elif ctx.span(use)[0] < ctx.span(call)[0]:
             stores.append(store)
+        elif any(contains(ctx, loop, use) and not contains(ctx, loop, statement) for loop in loops):
+            raise unseen(ctx, name)  # the next turn has it
         else:
             only_for_calls = False
     for store in stores:
         _put(found.values, store)
+    for last in found.values.values():  # what was replaced on the way can have meant something else
+        _check_meaning(ctx, call, last)
     if only_for_calls and line is not None:
         found.freed = {target.value} if isinstance(target, cst.Name) else set()
         found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores)])
@@ -152,12 +158,13 @@ def _store(ctx: Context, call: cst.Call, use: cst.Name) -> _Store | None:
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         raise unseen(ctx, use)
     tests = tuple(_tests(ctx, call, line))
-    return _Store(line, tests, {key: _here(ctx, call, value) for key, value in values.items()})
+    return _Store(line, tests, values)
 
 
 def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """The conditions under which a statement runs, when the call does; the outermost first."""
     around = set(ctx.ancestors(call))
+    asked = {ctx.code(each.test) for each in around if isinstance(each, cst.If) and each.body in around}
     found: list[tuple[cst.BaseExpression, bool]] = []
     inner: cst.CSTNode = line
     for outer in ctx.ancestors(line):
@@ -168,16 +175,19 @@ def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Itera
         if isinstance(outer, cst.If):
             if not ctx.same_meaning(outer.test, call):
                 raise NotStatic(f"`{ctx.code(outer.test)}` may be something else at the call")
-            found.append((outer.test, inner is outer.body))
+            if not (inner is outer.body and ctx.code(outer.test) in asked):
+                found.append((outer.test, inner is outer.body))
         inner = outer
     return reversed(found)
 
 
-def _here(ctx: Context, call: cst.Call, value: Value) -> Value:
-    """The value, if it means the same at the call."""
-    if isinstance(value, cst.BaseExpression) and not ctx.same_meaning(value, call):
+def _check_meaning(ctx: Context, call: cst.Call, value: Value | None) -> None:
+    """Raises NotStatic for a value that means something else at the call."""
+    if isinstance(value, Switch):
+        _check_meaning(ctx, call, value.body)
+        _check_meaning(ctx, call, value.orelse)
+    elif isinstance(value, cst.BaseExpression) and not ctx.same_meaning(value, call):
         raise NotStatic(f"`{ctx.code(value)}` may be something else at the call")
-    return value
 
 
 def _put(values: dict[str, Value], store: _Store) -> None:
