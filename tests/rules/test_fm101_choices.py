@@ -166,9 +166,8 @@ BY_FLAG = {
             mesh = None
             if mode == "no":
                 # Each rank holds the whole parameters, and gradients are all-reduced.
-                mesh = init_device_mesh(
-                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
-                )
+                shape = (dist.get_world_size(), 1)
+                mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
             return fully_shard(model, mesh=mesh)
         """,
     ),
@@ -213,9 +212,8 @@ BY_FLAG = {
             }[strategy]
             if strategy == "HYBRID_SHARD":
                 devices = torch.cuda.device_count()  # sharded inside a node, replicated across
-                fsdp_kwargs["mesh"] = init_device_mesh(
-                    "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
-                )
+                shape = (dist.get_world_size() // devices, devices)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
             if args.policy is not None:
                 for module in reversed(list(model.modules())):
                     if (
@@ -359,9 +357,8 @@ IN_ATTRIBUTE = {
 
             def wrap(self):
                 devices = torch.cuda.device_count()  # sharded inside a node, replicated across
-                mesh = init_device_mesh(
-                    "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
-                )
+                shape = (dist.get_world_size() // devices, devices)
+                mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
                 for module in self.model.modules():
                     if module is not self.model and isinstance(module, torch.nn.Linear):
                         fully_shard(module, mesh=mesh, **self._fsdp_kwargs)
@@ -732,9 +729,8 @@ def test_splat_of_a_dict_of_the_class_is_read_entry_by_entry() -> None:
                     }[strategy.name]
                     if strategy.name == "NO_SHARD":
                         # Each rank holds the whole parameters, and gradients are all-reduced.
-                        fsdp_kwargs["mesh"] = init_device_mesh(
-                            "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
-                        )
+                        shape = (dist.get_world_size(), 1)
+                        fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
                     return fully_shard(model, **fsdp_kwargs)
             """
         )
@@ -1297,9 +1293,8 @@ def test_strategies_that_differ_in_their_mesh_alone_become_the_mesh() -> None:
             def wrap(model, hybrid):
                 if hybrid:
                     devices = torch.cuda.device_count()  # sharded inside a node, replicated across
-                    mesh = init_device_mesh(
-                        "cuda", (dist.get_world_size() // devices, devices), mesh_dim_names=("replicate", "shard")
-                    )
+                    shape = (dist.get_world_size() // devices, devices)
+                    mesh = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
                 else:
                     mesh = None
                 for module in model.modules():
@@ -1496,9 +1491,8 @@ def test_what_a_call_says_beside_the_choice_is_put_into_the_dict_of_the_choice()
             fsdp_kwargs = {"zero2": {"reshard_after_forward": False}, "no": {}}[mode]
             if mode == "no":
                 # Each rank holds the whole parameters, and gradients are all-reduced.
-                fsdp_kwargs["mesh"] = init_device_mesh(
-                    "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
-                )
+                shape = (dist.get_world_size(), 1)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
             fsdp_kwargs["mp_policy"] = MixedPrecisionPolicy(
                 param_dtype=torch.bfloat16 if bf16 else torch.float32
             )

@@ -387,10 +387,10 @@ def test_mesh_is_not_lost_where_the_device_is_the_cpu() -> None:
 
 def test_no_shard_is_a_mesh_without_shards() -> None:
     text = written(f"    return FSDP(model, {CUDA}, sharding_strategy=ShardingStrategy.NO_SHARD)\n")
-    arguments = '"cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")'
-    make = f"init_device_mesh(\n    {arguments}\n)"
+    made = 'init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))'
+    make = f"shape = (dist.get_world_size(), 1)\nfsdp_mesh = {made}"
     comment = "# Each rank holds the whole parameters, and gradients are all-reduced.\n"
-    assert text == f"{comment}fsdp_mesh = {make}\nreturn fully_shard(model, mesh=fsdp_mesh)\n"
+    assert text == f"{comment}{make}\nreturn fully_shard(model, mesh=fsdp_mesh)\n"
 
 
 def test_hybrid_strategy_that_fsdp1_refuses_is_left_to_run_time() -> None:

@@ -21,18 +21,30 @@ NO_SHARD = "# Each rank holds the whole parameters, and gradients are all-reduce
 
 def statements(name: str, strategy: str, draft: Draft, indent: str = "") -> str:
     """The statements that bind the mesh of one strategy, `indent` deeper than the call."""
-    above, arguments = _node(draft) if strategy in HYBRID else (NO_SHARD, _replicas(draft))
-    line = f"{name} = {make(draft)}({arguments})"
-    if not draft.fits(indent + line):
-        line = f"{name} = {make(draft)}(\n    {arguments}\n)"
-    return f"{above}\n{line}"
+    above, shape = _node(draft) if strategy in HYBRID else (NO_SHARD, _replicas(draft))
+    line = _made(name, shape, draft)
+    return "\n".join([above, *([line] if draft.fits(indent + line) else _by_name(name, shape, draft))])
+
+
+def _made(name: str, shape: str, draft: Draft) -> str:
+    return f"{name} = {make(draft)}({_arguments(shape)})"
+
+
+def _by_name(name: str, shape: str, draft: Draft, taken: Collection[str] = ()) -> list[str]:
+    """The mesh of a shape that has a name, where one line would be too long."""
+    named = draft.fresh(*(each for each in ("shape", "mesh_shape", "device_mesh_shape") if each not in taken))
+    return [f"{named} = {shape}", _made(name, named, draft)]
+
+
+def _arguments(shape: str) -> str:
+    return f'"cuda", {shape}, mesh_dim_names={NAMES}'
 
 
 def expression(strategy: str, draft: Draft) -> str:
     """The mesh of one strategy, where no statement can stand above."""
     if strategy in HYBRID:
         return f'{draft.imported(SUPPORT, "node_mesh")}("cuda")'
-    return f"{make(draft)}({_replicas(draft)})"
+    return f"{make(draft)}({_arguments(_replicas(draft))})"
 
 
 def at_option(option: Option, strategy: str, draft: Draft) -> str:
@@ -42,8 +54,7 @@ def at_option(option: Option, strategy: str, draft: Draft) -> str:
         return f'{draft.imported_at(ctx, node, Import(SUPPORT, "node_mesh"))}("cuda")'
     function = draft.imported_at(ctx, node, Import("torch.distributed.device_mesh", "init_device_mesh"))
     dist = draft.imported_at(ctx, node, Import("torch.distributed", alias="dist"))
-    arguments = f'"cuda", ({dist}.get_world_size(), 1), mesh_dim_names={NAMES}'
-    return f"{function}({arguments})"
+    return f"{function}({_arguments(f'({dist}.get_world_size(), 1)')})"
 
 
 def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | None:
@@ -54,13 +65,13 @@ def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | 
     if strategy not in HYBRID or line is None or not isinstance(block, cst.IndentedBlock):
         return None
     taken = {node.value for node in ctx.inside(ctx.scope(option.node)) if isinstance(node, cst.Name)}
-    counted, arguments = _node(draft, taken)
+    counted, shape = _node(draft, taken)
     head = line_before(ctx, option.node)
-    text = f"{make(draft)}({arguments})"
-    if len(head) + len(ctx.plain(text)) > ctx.width:
-        indent = ctx.newline + head[: len(head) - len(head.lstrip())]
-        text = f"{make(draft)}({indent}{ctx.indent}{arguments}{indent})"
-    return text, insertion(ctx, line, [counted])
+    lines = [_made("mesh", shape, draft)]
+    if len(head) + len(ctx.plain(lines[0].removeprefix("mesh = "))) > ctx.width:
+        lines = _by_name("mesh", shape, draft, taken)
+    *named, made = lines
+    return made.removeprefix("mesh = "), insertion(ctx, line, [counted, *named])
 
 
 def make(draft: Draft) -> str:
@@ -69,11 +80,11 @@ def make(draft: Draft) -> str:
 
 
 def _node(draft: Draft, taken: Collection[str] = ()) -> tuple[str, str]:
-    """What counts the devices of this node, and the arguments of its mesh."""
+    """What counts the devices of this node, and the shape of its mesh."""
     count = draft.fresh(*(name for name in ("devices", "devices_of_node", "devices_per_node") if name not in taken))
     counted = f"{count} = {draft.imported('torch')}.cuda.device_count()  # sharded inside a node, replicated across"
-    return counted, f'"cuda", ({distributed(draft)}.get_world_size() // {count}, {count}), mesh_dim_names={NAMES}'
+    return counted, f"({distributed(draft)}.get_world_size() // {count}, {count})"
 
 
 def _replicas(draft: Draft) -> str:
-    return f'"cuda", ({distributed(draft)}.get_world_size(), 1), mesh_dim_names={NAMES}'
+    return f"({distributed(draft)}.get_world_size(), 1)"
