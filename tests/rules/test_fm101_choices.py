@@ -1517,3 +1517,49 @@ def test_dict_that_another_call_may_read_is_not_added_to() -> None:
     other = f"    teacher = FSDP(model.teacher, {DEVICE})\n"
     text = written(SEVERAL.replace("    return FSDP", other + "    return FSDP"), SEVERAL_HEAD)
     assert 'fsdp_kwargs["' not in text
+
+
+CHOSEN_BY_NAME = f"""
+def get_sharding_strategy(name):
+    if name == "zero2":
+        return ShardingStrategy.SHARD_GRAD_OP
+    return ShardingStrategy.FULL_SHARD
+
+
+def wrap(model, args):
+    return FSDP(model, sharding_strategy=get_sharding_strategy(args.mode), {DEVICE})
+"""
+
+
+def test_function_that_chose_a_strategy_says_what_it_gives_now() -> None:
+    assert written(CHOSEN_BY_NAME) == code(
+        """
+        def get_fsdp_kwargs(name):
+            if name == "zero2":
+                return {"reshard_after_forward": False}
+            return {}
+
+
+        def wrap(model, args):
+            fsdp_kwargs = get_fsdp_kwargs(args.mode)
+            return fully_shard(model, **fsdp_kwargs)
+        """
+    )
+
+
+NAMED_ELSEWHERE = {
+    "as a text": '__all__ = ["get_sharding_strategy"]\n',
+    "as a value": "choose = get_sharding_strategy\n",
+    "as what it would become": "def get_fsdp_kwargs():\n    return 1\n",
+}
+
+
+@pytest.mark.parametrize("more", NAMED_ELSEWHERE.values(), ids=NAMED_ELSEWHERE)
+def test_function_that_others_may_name_keeps_its_name(more: str) -> None:
+    assert "def get_sharding_strategy(name):\n" in rewrite(HEAD + code(CHOSEN_BY_NAME) + "\n\n" + more).text
+
+
+def test_function_that_another_file_imports_keeps_its_name() -> None:
+    other = "from train import get_sharding_strategy\n"
+    result = rewrite_files({"train.py": HEAD + code(CHOSEN_BY_NAME), "other.py": other})
+    assert "def get_sharding_strategy(name):\n" in result.after["train.py"]

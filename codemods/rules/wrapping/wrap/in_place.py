@@ -102,6 +102,29 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
     return name
 
 
+def rename_function(found: Sequence[Option], draft: Draft, argument: str, better: str) -> None:
+    """`get_sharding_strategy`, where this file alone calls it, says what it gives now."""
+    ctx, scope = draft.file, draft.file.scope(draft.call)
+    taken = {node.value for node in ctx.nodes(cst.Name)}
+    for chosen_in in dict.fromkeys(o.file.scope(o.node) for o in found if o.file.path == ctx.path):
+        if chosen_in is scope or not isinstance(chosen_in, cst.FunctionDef):
+            continue
+        old = chosen_in.name.value
+        new = old.replace(argument, better)
+        if (
+            new in taken
+            or old == new
+            or not isinstance(ctx.parent(chosen_in), cst.Module)
+            or ctx.is_read_elsewhere(old)
+        ):
+            continue
+        named = [name for _, name in ctx.references_to(chosen_in)]
+        calls = [ctx.parent(name) for name in named if isinstance(name, cst.Name)]
+        said = any(node.evaluated_value == old for node in ctx.nodes(cst.SimpleString))
+        if len(calls) == len(named) and not said and all(isinstance(each, cst.Call) for each in calls):
+            draft.edits += [(ctx, Edit(*ctx.span(name), new)) for name in (chosen_in.name, *named)]
+
+
 @dataclass(frozen=True)
 class Chosen:
     """What a local variable, or another expression, can hold where a dict takes it."""

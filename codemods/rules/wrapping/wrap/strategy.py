@@ -23,7 +23,7 @@ from codemods.tables.strategies import STRATEGIES
 from . import own_meshes
 from .draft import Draft, Entry, Switch, Value
 from .hybrid_only import HYBRID
-from .in_place import chosen_for, is_for_constructors, is_given, rename, renamed
+from .in_place import chosen_for, is_for_constructors, is_given, rename, rename_function, renamed
 from .ranks import device_type
 
 _ENUM = "ShardingStrategy"
@@ -288,6 +288,7 @@ def _in_place(value: cst.BaseExpression, draft: Draft, ranks: str) -> Strategy |
             draft.definitions.add(option.node)
             draft.edits.append((option.file, Edit(*option.file.span(option.node), texts[option.node])))
     better = ("mesh", "fsdp_mesh") if is_mesh else ("fsdp_kwargs", "shard_kwargs")
+    rename_function(found, draft, _ARGUMENT, better[0])
     if not _frees_late(names) and not chosen.has_mesh:
         kwargs = ""  # all of them mean the same to `fully_shard`, but for the mesh
     elif isinstance(value, cst.Name):
