@@ -331,6 +331,10 @@ class Context(Source, Protocol):
     def callers(self, node: cst.CSTNode) -> Sequence[tuple[Context, cst.Call]]:
         """The program's calls of the function around `node`."""
 
+    def called_as_named(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterable[tuple[Context, cst.Call]]:
+        """The program's calls that can run a function of this file, or make an object of a class, by the names alone
+        that it goes by: what each call runs is not asked."""
+
     def passed_to(self, node: cst.CSTNode, name: str) -> Sequence[tuple[Context, cst.Call, cst.BaseExpression]]:
         """What the program's calls of the function around `node` pass for its parameter `name`."""
 

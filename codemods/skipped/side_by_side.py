@@ -46,6 +46,7 @@ of FSDP1 beside an unrelated script of FSDP2 is rewritten as ever.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 import libcst as cst
 
@@ -53,6 +54,7 @@ from codemods.api import SUPPORT, Check, Context, Finding, KeepReason, Level, Re
 from codemods.plan import PlannedContext
 from codemods.reading.scripts import is_script
 from codemods.reading.sharding import is_fully_shard
+from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
 
 CODE = "FM110"
@@ -93,11 +95,12 @@ def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Fin
 
 
 class Switches:
-    """The searches of one program, up from each constructor call and down from each branch beside it."""
+    """The searches of one program: up from each constructor call, and from each `fully_shard`."""
 
-    def __init__(self) -> None:
-        self._calls: dict[_Definition, list[cst.Call]] = {}
-        self._below: dict[_Definition, Mapping[_Definition, Context]] = {}
+    def __init__(self, files: Iterable[Context]) -> None:
+        """`files`: those of the program that hold the word `fully_shard`."""
+        self._files = files
+        self._naming: dict[_Definition, list[tuple[Context, Reference]]] = {}
 
     def around(self, ctx: Context, call: cst.Call, module: cst.BaseExpression | None) -> KeepReason | None:
         """The switch with this constructor call on one side and `fully_shard` for the same model on the other."""
@@ -114,16 +117,58 @@ class Switches:
         for chosen_by, others in _branches(ctx, site):
             if any(self._shards(ctx, other, models, results) for other in others):
                 return KeepReason(ctx, chosen_by)
-        for base, where, method in _of_other_heirs(ctx, site):
+        for base, where, method in self._of_other_heirs(ctx, site):
             if self._shards(where, method.body, models, set()):  # what each returns is its own
                 return KeepReason(ctx, base)
         if depth == 0:
             return None
-        for where, outer, handed in _uses(ctx, site, models, results):
+        for where, outer, handed in self._uses(ctx, site, models, results):
             found = self._around(where, outer, handed, depth - 1, seen)
             if found is not None:
                 return found
         return None
+
+    def _of_other_heirs(
+        self, ctx: Context, site: cst.CSTNode
+    ) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
+        """The method around a place, as other classes of the same base have it, with the base."""
+        method = ctx.scope(site)
+        owner = ctx.scope(method) if isinstance(method, cst.FunctionDef) else None
+        if not isinstance(method, cst.FunctionDef) or not isinstance(owner, cst.ClassDef):
+            return
+        for base in owner.bases:
+            for definition, where in _definitions(ctx, base.value):
+                for other, used in self._names_of(where, definition):
+                    heir = other.parent(other.parent(used) or used)
+                    if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and is_script(other)):
+                        continue  # another script is another program, and no choice of this one
+                    for each in heir.body.body:
+                        if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:
+                            yield base.value, other, each
+
+    def _uses(
+        self, ctx: Context, site: cst.BaseExpression, models: set[str], results: set[str]
+    ) -> Iterator[tuple[Context, cst.BaseExpression, set[str]]]:
+        """Where the function around a place is used, as far as the model goes in or comes out there."""
+        function = ctx.scope(site)
+        if not isinstance(function, cst.FunctionDef):
+            return
+        passed = [found for model in models for found in ctx.passed_to(site, model)]
+        for where, call, argument in passed:
+            yield where, call, _roots(argument)
+        owner = ctx.scope(function)
+        comes_out = isinstance(owner, cst.ClassDef) or bool(results & _returned(ctx, function))
+        for where, used in self._names_of(ctx, function):
+            if comes_out or isinstance(where.parent(used), cst.DictElement):
+                yield where, _call_or_name(where, used), _roots(used) if isinstance(used, cst.Attribute) else set()
+        if isinstance(owner, cst.ClassDef):
+            for where, used in self._names_of(ctx, owner):
+                yield where, _call_or_name(where, used), set()
+
+    def _names_of(self, ctx: Context, definition: _Definition) -> list[tuple[Context, Reference]]:
+        if definition not in self._naming:
+            self._naming[definition] = list(ctx.references_to(definition))
+        return self._naming[definition]
 
     def _shards(self, ctx: Context, branch: cst.CSTNode, models: set[str], results: set[str]) -> bool:
         """Whether a branch shards the same model: it is handed the same name, or its result goes to the same place."""
@@ -133,58 +178,63 @@ class Switches:
             if isinstance(node, cst.Call) and (same_result or _is_handed(node, models)) and self._reaches(ctx, node):
                 return True
             if isinstance(node, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(node), cst.DictElement):
-                if self._lead_to_fully_shard(_definitions(ctx, node)):
+                if self._may_lead(node) and self._is_any_leading(_definitions(ctx, node)):
                     return True
         return False
 
     def _reaches(self, ctx: Context, call: cst.Call) -> bool:
         """Whether a call is `fully_shard`, or leads to it through the program's own code."""
+        if is_fully_shard(ctx, call.func):
+            return True
+        if not self._may_lead(call.func):
+            return False
         followed = [found for found in _definitions(ctx, call.func) if not _is_stub(found[0])]
-        if is_fully_shard(ctx, call.func) or self._lead_to_fully_shard(followed):
+        if self._is_any_leading(followed):
             return True
         # The model's class is not seen, or is the base of what it is: every class that has the method decides.
         heirs = [] if followed else _methods_of_the_name(ctx, call.func)
-        return bool(heirs) and all(self._lead_to_fully_shard([each]) for each in heirs)
+        return bool(heirs) and all(definition in self._leading for definition, _ in heirs)
 
-    def _lead_to_fully_shard(self, found: Iterable[tuple[_Definition, Context]]) -> bool:
-        nearer, seen = dict(found), set[_Definition]()
-        for step in range(_DEPTH):
-            if any(is_fully_shard(ctx, call.func) for node, ctx in nearer.items() for call in self._called(node, ctx)):
-                return True
-            if step < _DEPTH - 1:  # not asked of the last ones: each step down is several times as wide as before
-                seen.update(nearer)
-                found = [below for node, ctx in nearer.items() for below in self._under(node, ctx).items()]
-                nearer = {node: ctx for node, ctx in found if node not in seen}
-        return False
+    def _may_lead(self, called: cst.BaseExpression) -> bool:
+        return not isinstance(called, cst.Attribute) or called.attr.value in self._names
 
-    def _called(self, node: _Definition, ctx: Context) -> list[cst.Call]:
-        if node not in self._calls:
-            self._calls[node] = [each for each in ctx.inside(node) if isinstance(each, cst.Call)]
-        return self._calls[node]
+    def _is_any_leading(self, found: Iterable[tuple[_Definition, Context]]) -> bool:
+        return any(definition in self._leading for definition, _ in found)
 
-    def _under(self, node: _Definition, ctx: Context) -> Mapping[_Definition, Context]:
-        """The definitions that one calls."""
-        if node not in self._below:
-            calls = self._called(node, ctx)
-            self._below[node] = dict(found for call in calls for found in _definitions(ctx, call.func))
-        return self._below[node]
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        """What is called in some place that may lead there."""
+        called = [last_name(call.func) for node, ctx in self._leading.items() for _, call in ctx.called_as_named(node)]
+        return frozenset([*called, *(node.name.value for node in self._leading)])
+
+    @cached_property
+    def _leading(self) -> Mapping[_Definition, Context]:
+        """The definitions that call `fully_shard`, and those that lead to them."""
+        nearer = {
+            outer: ctx
+            for ctx in self._files
+            for call in ctx.nodes(cst.Call)
+            if is_fully_shard(ctx, call.func)
+            for outer in _around(ctx, call)
+        }
+        known = dict(nearer)
+        for _ in range(_DEPTH - 1):
+            above: dict[_Definition, Context] = {}
+            for node, ctx in nearer.items():
+                for where, call in ctx.called_as_named(node):
+                    outer = [each for each in _around(where, call) if each not in known]
+                    if outer and any(found is node for found, _ in _definitions(where, call.func)):
+                        above.update(dict.fromkeys(outer, where))
+            known |= above
+            nearer = above
+        return known
 
 
-def _of_other_heirs(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, Context, cst.FunctionDef]]:
-    """The method around a place, as other classes of the same base have it, with the base."""
-    method = ctx.scope(site)
-    owner = ctx.scope(method) if isinstance(method, cst.FunctionDef) else None
-    if not isinstance(method, cst.FunctionDef) or not isinstance(owner, cst.ClassDef):
-        return
-    for base in owner.bases:
-        for definition, where in _definitions(ctx, base.value):
-            for other, used in where.references_to(definition):
-                heir = other.parent(other.parent(used) or used)
-                if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and is_script(other)):
-                    continue  # another script is another program, and no choice of this one
-                for each in heir.body.body:
-                    if isinstance(each, cst.FunctionDef) and each.name.value == method.name.value:
-                        yield base.value, other, each
+def _around(ctx: Context, call: cst.Call) -> list[_Definition]:
+    """The functions and classes that a call stands in, in the user's own files."""
+    if ctx.path.stem == SUPPORT:
+        return []
+    return [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.FunctionDef, cst.ClassDef))]
 
 
 def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, list[cst.CSTNode]]]:
@@ -220,26 +270,6 @@ def _left_early(
 def _leaves(branch: cst.If) -> bool:
     last = branch.body.body[-1]
     return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], _LEAVES)
-
-
-def _uses(
-    ctx: Context, site: cst.BaseExpression, models: set[str], results: set[str]
-) -> Iterator[tuple[Context, cst.BaseExpression, set[str]]]:
-    """Where the function around a place is used, as far as the model goes in or comes out there."""
-    function = ctx.scope(site)
-    if not isinstance(function, cst.FunctionDef):
-        return
-    passed = [found for model in models for found in ctx.passed_to(site, model)]
-    for where, call, argument in passed:
-        yield where, call, _roots(argument)
-    owner = ctx.scope(function)
-    comes_out = isinstance(owner, cst.ClassDef) or bool(results & _returned(ctx, function))
-    for where, used in ctx.references_to(function):
-        if comes_out or isinstance(where.parent(used), cst.DictElement):
-            yield where, _call_or_name(where, used), _roots(used) if isinstance(used, cst.Attribute) else set()
-    if isinstance(owner, cst.ClassDef):
-        for where, used in ctx.references_to(owner):
-            yield where, _call_or_name(where, used), set()
 
 
 def _call_or_name(ctx: Context, used: Reference) -> cst.BaseExpression:

@@ -407,6 +407,12 @@ class FileContext(ParsedSource):
             return ()
         return [(self._file(site.tree), site.call) for site in self._facts.values.callers.of(self.tree, function)]
 
+    def called_as_named(
+        self, definition: cst.FunctionDef | cst.ClassDef
+    ) -> Iterator[tuple[FileContext, cst.Call]]:
+        found = self._facts.values.callers.named(self.tree, definition)
+        return ((self._file(tree), call) for tree, call in found)
+
     def runs(self, call: cst.Call) -> Sequence[tuple[FileContext, cst.FunctionDef]]:
         return [(self._file(tree), node) for tree, node in self._facts.values.functions(self.tree, call.func)]
 

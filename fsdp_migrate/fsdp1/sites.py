@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import libcst as cst
@@ -118,7 +119,10 @@ def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:
 
 
 def _constructor_calls(file: Context) -> Iterator[cst.Call]:
-    for call in file.nodes(cst.Call):
+    around = {call for node, _ in file.references() for call in islice(file.ancestors(node), 2)}
+    for call in file.nodes(cst.Call) if around else ():
+        if call not in around:
+            continue  # it neither calls FSDP1 nor takes a name of it
         if is_constructor(file, call) or is_factory(file, call) or class_given(file, call) is not None:
             yield call
 

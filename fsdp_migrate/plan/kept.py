@@ -27,7 +27,7 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
     """What chooses between a constructor call and an FSDP2 path of the program's own, where anything does."""
     if not model.program.mentions("fully_shard"):
         return {}
-    search = side_by_side.Switches()
+    search = side_by_side.Switches(list(map(model.file, model.program.mentioning("fully_shard"))))
     found = {
         site.call: search.around(site.file, site.call, wrapped_module(site.call))
         for site in model.wrapping.sites

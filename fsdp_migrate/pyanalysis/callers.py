@@ -50,7 +50,7 @@ class Callers:
         self._called: dict[Tree, dict[str | None, list[_Numbered]]] = {}
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
-        self._aliases: dict[Function, Aliases] = {}
+        self._aliases: dict[Function | cst.ClassDef, Aliases] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
     def of(self, tree: Tree, function: Function) -> Sequence[CallSite]:
@@ -127,24 +127,42 @@ class Callers:
                 yield Part(tree, argument.value, (positional.index(name) - index,))
 
     def _find(self, tree: Tree, function: Function) -> Iterator[CallSite]:
-        owner = class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
+        owner = _owner(tree, function)
         names = self._own_names(tree, function, owner)
+        for where, run_by in self._where_called(tree, function, owner, names):
+            for _, call, run in self._calls_of(where, run_by, function):
+                by_alias = last_name(run.target) not in names
+                yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner), by_alias)
+
+    def named(self, tree: Tree, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[Tree, cst.Call]]:
+        """The calls that can run a function, or make an object of a class, by the names alone that it goes by."""
+        owner = _owner(tree, definition)
+        names = self._own_names(tree, definition, owner)
+        for where, run_by in self._where_called(tree, definition, owner, names):
+            calls = self._calls(where)
+            yield from ((where, call) for name in calls.keys() & run_by for _, call, _ in calls[name])
+
+    def _where_called(
+        self, tree: Tree, called: Function | cst.ClassDef, owner: cst.ClassDef | None, names: set[str]
+    ) -> Iterator[tuple[Tree, set[str | None]]]:
+        """The files that can call a function or class, and by which names."""
         # Nobody knows what `super()` is: such a call leads somewhere only where one method alone has the name.
         through_super = any(self.only_method(name) for name in names)
-        aliases = self._aliases_of(tree, function, owner, names)
+        aliases = self._aliases_of(tree, called, owner, names)
         known = names | aliases.names
-        makes = owner is not None and isinstance(function, cst.FunctionDef) and function.name.value in _MAKERS
-        heirs = [where for where, _ in self._values.objects.family(tree, owner)] if owner is not None else []
+        makes = isinstance(called, cst.ClassDef) or (
+            owner is not None and isinstance(called, cst.FunctionDef) and called.name.value in _MAKERS
+        )
+        family = called if isinstance(called, cst.ClassDef) else owner
+        heirs = [where for where, _ in self._values.objects.family(tree, family)] if family is not None else []
         others = [tree, *aliases.locals, *aliases.nameless, *heirs]
         for where in dict.fromkeys([*self._program.calling(known, through_super), *others]):
             run_by = {*known, *aliases.locals.get(where, ()), *(_CLASSES if makes else ())}
             if where in aliases.nameless:
                 run_by.add(None)
-            for _, call, run in self._calls_of(where, run_by, function):
-                by_alias = last_name(run.target) not in names
-                yield CallSite(where, call, run, self._is_bound(where, run.target, function, owner), by_alias)
+            yield where, run_by
 
-    def _own_names(self, tree: Tree, function: Function, owner: cst.ClassDef | None) -> set[str]:
+    def _own_names(self, tree: Tree, function: Function | cst.ClassDef, owner: cst.ClassDef | None) -> set[str]:
         if isinstance(function, cst.Lambda):
             return set()
         if owner is not None and function.name.value in _MAKERS:
@@ -165,7 +183,9 @@ class Callers:
         made = self._values.origins(tree, receiver)
         return bool(made) and all(isinstance(origin.node, cst.ClassDef) for origin in made)
 
-    def _aliases_of(self, tree: Tree, function: Function, owner: cst.ClassDef | None, names: set[str]) -> Aliases:
+    def _aliases_of(
+        self, tree: Tree, function: Function | cst.ClassDef, owner: cst.ClassDef | None, names: set[str]
+    ) -> Aliases:
         """By names alone, so that what calls run is only looked at from near."""
         if function not in self._aliases:
             found = Aliases(self._program, self._targets)
@@ -177,13 +197,13 @@ class Callers:
         return self._aliases[function]
 
     def _as_values(
-        self, tree: Tree, function: Function, owner: cst.ClassDef | None, names: set[str]
+        self, tree: Tree, function: Function | cst.ClassDef, owner: cst.ClassDef | None, names: set[str]
     ) -> Iterator[Place]:
         """Where a function is no callee; of `__call__`, where the objects are made that have it."""
         found: Iterable[tuple[Tree, cst.BaseExpression]]
         if isinstance(function, cst.Lambda):
             found = [(tree, function)] if function in tree.parents else []
-        elif owner is None:
+        elif owner is None or isinstance(function, cst.ClassDef):
             found = uses_of_definition(self._program, names)
         elif function.name.value == "__call__":
             classes = [(tree, owner), *self._values.objects.heirs(tree, owner)]
@@ -323,3 +343,8 @@ def _is_only_called(tree: Tree, call: cst.Call) -> bool:
     named = (node for node in tree.inside(scope.node) if isinstance(node, cst.Name) and node.value == target.value)
     uses = [(node, tree.parents.get(node)) for node in named if node is not target]
     return all(isinstance(use, cst.Call) and use.func is node for node, use in uses)
+
+
+def _owner(tree: Tree, function: Function | cst.ClassDef) -> cst.ClassDef | None:
+    """The class that a method stands in."""
+    return class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
