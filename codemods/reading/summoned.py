@@ -17,6 +17,7 @@ from codemods.tables.names import SUMMON
 from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, QUIET_FUNCTIONS, READS
 
 _LOOPS = ("parameters", "named_parameters")
+_WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
 _CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.FunctionDef, cst.Lambda, cst.ExceptHandler)
 _NEEDLESS = {"recurse": "True", "rank0_only": "False", "offload_to_cpu": "False", "with_grads": "False"}
 
@@ -62,6 +63,24 @@ def body_of(block: cst.With, ctx: Context) -> Body | None:
     return found if not found.writes or all(_takes_writes(call, ctx) for call in calls) else None
 
 
+def is_looked_into(block: cst.With, ctx: Context) -> bool:
+    """Whether nothing in a body can run the model, or load into it: each call is of a tensor, a container or torch."""
+    inner = list(ctx.inside(block.body))
+    if any(isinstance(node, (cst.Yield, cst.Await)) for node in inner):
+        return False
+    entered = [item.item for item in block.items]
+    calls = [node for node in [*inner, *entered] if isinstance(node, cst.Call) and not summons(node, ctx)]
+    return (
+        all(isinstance(each, cst.Call) for each in entered)
+        and all(_summons_as_always(each, ctx) for each in entered if summons(each, ctx))
+        and all(_is_harmless(each, ctx) or _walks(each) for each in calls)
+    )
+
+
+def _walks(call: cst.Call) -> bool:
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _WALKS
+
+
 def _summons_as_always(call: cst.BaseExpression, ctx: Context) -> bool:
     """Whole parameters on every rank, where they are; `writeback` is the body's affair."""
     if not isinstance(call, cst.Call) or not summons(call, ctx) or call.args[0].keyword is not None:
@@ -72,6 +91,11 @@ def _summons_as_always(call: cst.BaseExpression, ctx: Context) -> bool:
         and len(given) == len(call.args) - 1
         and all(name == "writeback" or _NEEDLESS.get(name) == ctx.code(value) for name, value in given.items())
     )
+
+
+def writeback_of(call: cst.Call) -> cst.BaseExpression | None:
+    """What says whether writes are kept."""
+    return _given(call).get("writeback")
 
 
 def _given(call: cst.Call) -> dict[str, cst.BaseExpression]:

@@ -122,7 +122,7 @@ def test_what_is_written_becomes_each_ranks_shard() -> None:
     assert result.support == {"write_shard"}
 
 
-KEPT = [
+LOOKED_INTO = [
     pytest.param("for p in model.parameters():\n        p.mul_(2)", id="in place"),
     pytest.param("for p in model.parameters():\n        p.view(-1).zero_()", id="in place, of a view"),
     pytest.param("for p in model.parameters():\n        p.data = x", id="another tensor"),
@@ -131,10 +131,29 @@ KEPT = [
     pytest.param("for p in model.parameters():\n        x.append(p)", id="kept"),
     pytest.param("for p in model.parameters():\n        x.append(p.grad.norm())", id="gradients"),
     pytest.param("for p in model.parameters():\n        if x:\n            print(p.norm())", id="below a condition"),
+    pytest.param(
+        "for p, q in zip(list(model.parameters()), x):\n        torch.testing.assert_close(p, q)", id="in a pair"
+    ),
+    pytest.param("for m in model.modules():\n        print(m.weight)", id="of the modules"),
+    pytest.param("y = model.weight.norm()", id="attribute"),
+]
+
+
+@pytest.mark.parametrize("body", LOOKED_INTO)
+@pytest.mark.parametrize("writeback", ["", ", writeback=False", ", writeback=x"])
+def test_what_is_not_run_has_whole_parameters_put_in(body: str, writeback: str) -> None:
+    body = body.replace("\n    ", "\n        ")
+    result = rewrite(HEAD_OF_TORCH + f"    with FSDP.summon_full_params(model{writeback}):\n        {body}\n")
+    assert f"    with full_params(model{writeback}):\n" in result.text
+    assert result.support == {"full_params"}
+
+
+KEPT = [
     pytest.param("for p in model.parameters():\n        x(p.norm())", id="unknown function"),
     pytest.param("y = [p.norm() for p in model.parameters()]\n    x.save()", id="unknown method"),
     pytest.param("y = [p.norm() for p in model.parameters()]\n    model(x)", id="forward"),
-    pytest.param("y = model.weight.norm()", id="attribute"),
+    pytest.param("model.load_state_dict(x)", id="load"),
+    pytest.param("yield model.weight", id="what comes next"),
 ]
 
 
@@ -154,7 +173,7 @@ def test_options_that_ask_for_more_stay_in_a_context(options: str) -> None:
 def test_what_is_lost_stays_lost() -> None:
     text = "    with FSDP.summon_full_params(model, writeback=False):\n"
     text += "        for p in model.parameters():\n            p.copy_(x)\n"
-    assert "    with summon_full_params(model, writeback=False):\n" in rewrite(HEAD + text).text
+    assert "    with full_params(model, writeback=False):\n" in rewrite(HEAD + text).text
 
 
 def test_around_nothing_it_goes() -> None:

@@ -52,7 +52,7 @@ def test_is_run_on_whole_parameters(function: str) -> None:
     )
     assert result.text.endswith(
         "    model = fully_shard(net)\n"
-        "    with summon_full_params(model):\n"
+        "    with full_params(model):\n"
         f"        model.apply({function})\n"
         "    return model\n"
     )
@@ -71,7 +71,7 @@ def test_over_several_lines() -> None:
         """
     )
     inner = "        net = net.apply(\n            init\n        )  # once\n"
-    assert rewrite(HEAD + body).text.endswith(f"    with summon_full_params(net):\n{inner}    return net\n")
+    assert rewrite(HEAD + body).text.endswith(f"    with full_params(net):\n{inner}    return net\n")
 
 
 @pytest.mark.parametrize("statement", ["return model.apply(init)", "x = use(model.apply(init))"])
@@ -94,4 +94,4 @@ def test_what_is_named_for_a_switch_is_called_as_it_stands(function: str) -> Non
 def test_a_switch_that_is_seen_to_write_is_run_on_whole_parameters() -> None:
     switch = "def enable_scale(module):\n    module.weight.data.fill_(1.0)\n\n\n"
     result = rewrite(f"{HEAD}{switch}def build(net):\n    model = FSDP(net)\n    model.apply(enable_scale)\n")
-    assert "with summon_full_params(model):" in result.text
+    assert "with full_params(model):" in result.text

@@ -630,17 +630,18 @@ def summoned_values(model: nn.Module) -> dict[str, torch.Tensor]:
 
 @check()
 def ranks_that_write_different_values_keep_a_piece_of_each() -> None:
-    model = wrapped(FSDP2)
-    with support.summon_full_params(model), torch.no_grad():
-        model.inp.weight.fill_(dist.get_rank())
-        model.out.bias[0] = 5
-    weight = support.full_parameters(model)["inp.weight"]
-    assert weight[: models.WIDTH // 2].eq(0).all()
-    assert weight[models.WIDTH // 2 :].eq(1).all()
-    assert support.full_parameters(model)["out.bias"].item() == 5
-    with support.summon_full_params(model, writeback=False), torch.no_grad():
-        model.inp.weight.fill_(9)
-    equal(weight, support.full_parameters(model)["inp.weight"])
+    for summon in (support.summon_full_params, support.full_params):
+        model = wrapped(FSDP2)
+        with summon(model), torch.no_grad():
+            model.inp.weight.fill_(dist.get_rank())
+            model.out.bias[0] = 5
+        weight = support.full_parameters(model)["inp.weight"]
+        assert weight[: models.WIDTH // 2].eq(0).all()
+        assert weight[models.WIDTH // 2 :].eq(1).all()
+        assert support.full_parameters(model)["out.bias"].item() == 5
+        with summon(model, writeback=False), torch.no_grad():
+            model.inp.weight.fill_(9)
+        equal(weight, support.full_parameters(model)["inp.weight"])
 
 
 @check()
@@ -669,7 +670,7 @@ def apply_inside_summon_equals_the_plain_model() -> None:
     torch.manual_seed(8)
     plain.apply(init)
     torch.manual_seed(8)
-    with support.summon_full_params(model):
+    with support.full_params(model):
         model.apply(init)
     new = summoned_values(model)
     equal(
@@ -682,9 +683,10 @@ def apply_inside_summon_equals_the_plain_model() -> None:
 @check()
 def summon_keeps_tied_weights_and_its_options() -> None:
     model = wrapped(FSDP2, models.Tied)
-    with support.summon_full_params(model):
+    for summon in (support.summon_full_params, support.full_params):
+        with summon(model):
+            assert model.inp.weight is model.head.weight
         assert model.inp.weight is model.head.weight
-    assert model.inp.weight is model.head.weight
     with support.summon_full_params(model, recurse=False):
         assert not isinstance(model.table.weight, DTensor)
         assert all(isinstance(p, DTensor) for p in model.block.parameters())

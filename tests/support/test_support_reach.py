@@ -112,17 +112,17 @@ def written(use: str) -> str:
 
 
 def test_a_parameter_that_no_call_passes_is_not_there() -> None:
-    text = written("with FSDP.summon_full_params(model):\n    model.weight.fill_(1)")
+    text = written("with FSDP.summon_full_params(model):\n    print_all(model)")
     assert "def summon_full_params(module: nn.Module) -> Generator[None, None, None]:\n" in text
     assert "rank0_only" not in text
-    both = written("with FSDP.summon_full_params(model, recurse=sub):\n    model.weight.fill_(1)")
+    both = written("with FSDP.summon_full_params(model, recurse=sub):\n    print_all(model)")
     assert "recurse: bool = True" in both
     assert "if recurse else unit_modules(module)" in both
 
 
 def test_a_second_run_with_other_calls_widens_what_is_still_ours() -> None:
-    first = {"train.py": ACCUMULATE.format("with FSDP.summon_full_params(model):\n    model.weight.fill_(1)")}
-    second = "with FSDP.summon_full_params(model, recurse=sub):\n    model.weight.fill_(1)"
+    first = {"train.py": ACCUMULATE.format("with FSDP.summon_full_params(model):\n    print_all(model)")}
+    second = "with FSDP.summon_full_params(model, recurse=sub):\n    print_all(model)"
     done = rewrite_files(first).after
     wider = rewrite_files({**done, "tune.py": "import train\n" + ACCUMULATE.format(second)}).after[SUPPORT]
     assert wider == written(second)
@@ -130,10 +130,10 @@ def test_a_second_run_with_other_calls_widens_what_is_still_ours() -> None:
 
 
 def test_what_the_user_edited_is_not_cut_anew() -> None:
-    first = {"train.py": ACCUMULATE.format("with FSDP.summon_full_params(model):\n    model.weight.fill_(1)")}
+    first = {"train.py": ACCUMULATE.format("with FSDP.summon_full_params(model):\n    print_all(model)")}
     done = dict(rewrite_files(first).after)
     done[SUPPORT] += "\n\nMINE = 1\n"
-    use = "with FSDP.summon_full_params(model, recurse=sub):\n    model.weight.fill_(1)"
+    use = "with FSDP.summon_full_params(model, recurse=sub):\n    print_all(model)"
     report = run_files({**done, "tune.py": "import train\n" + ACCUMULATE.format(use)}).report
     (error,) = report.errors
     assert error.path.name == SUPPORT

@@ -44,11 +44,13 @@ def sample(net, prompt):
 ## Fix safety
 
 Where all that the body does with the model is to read its parameters in a loop, its state dict, or to copy values into
-parameters, on every rank, each is gathered by itself, and written as this rank's shard. Otherwise the support module's
-context reads and writes whole parameters and gradients and writes back as FSDP1 did, the model may be called in it, and
-`model.state_dict()` gives whole tensors there and `load_state_dict` takes them (torch 2.13, 2 ranks). Where the root's
-parameters are summoned to call the model or its `generate`, `unsharded` of the support module is enough, which gathers
-them as a forward does; other units gather by themselves.
+parameters, on every rank, each is gathered by itself, and written as this rank's shard. Where nothing in the body can
+run the model or load into it, `full_params` of the support module puts whole parameters in, and takes this rank's shard
+of what is written. Otherwise the support module's context reads and writes whole parameters and gradients and writes
+back as FSDP1 did, the model may be called in it, and `model.state_dict()` gives whole tensors there and
+`load_state_dict` takes them (torch 2.13, 2 ranks). Where the root's parameters are summoned to call the model or its
+`generate`, `unsharded` of the support module is enough, which gathers them as a forward does; other units gather by
+themselves.
 
 ## References
 
@@ -65,7 +67,7 @@ from codemods.reading.block_layout import replace_head
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
 from codemods.reading.resharding import reshards
-from codemods.reading.summoned import Body, body_of
+from codemods.reading.summoned import Body, body_of, is_looked_into, writeback_of
 from codemods.reading.words import last_name
 from codemods.tables.names import SUMMON
 
@@ -73,6 +75,7 @@ CODE = "FM203"
 
 _METHOD = SUMMON.rsplit(".")[-1]
 _UNSHARDED = "unsharded"
+_LOOKED_INTO = "full_params"
 _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
@@ -98,6 +101,12 @@ def edit(found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
     body = body_of(around, ctx) if isinstance(around, cst.With) else None
     if isinstance(around, cst.With) and body is not None:
         return _without(around, body, found, ctx)
+    if isinstance(call, cst.Call) and isinstance(around, cst.With) and is_looked_into(around, ctx):
+        item, writeback = ctx.named(Import(SUPPORT, _LOOKED_INTO), found), writeback_of(call)
+        more = f", writeback={ctx.quote(writeback)}" if writeback is not None else ""
+        text = f"{item.local}({ctx.quote(call.args[0].value)}{more})"
+        message = f"{_METHOD} becomes {_LOOKED_INTO} of the support module: nothing in it runs the model"
+        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
         item = ctx.named(Import(SUPPORT, _UNSHARDED), found)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"

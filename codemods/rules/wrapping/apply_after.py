@@ -1,4 +1,4 @@
-"""**What it does.** Puts `model.apply(...)` of a wrapped model inside of `summon_full_params` of the support module,
+"""**What it does.** Puts `model.apply(...)` of a wrapped model inside of `full_params` of the support module,
 unless the function is seen to write to no parameter, or is called for what it switches (`disable_fake_quant`).
 
 **Why.** FSDP1's `apply` gathers the parameters, calls the function with whole tensors and keeps what it writes. On an
@@ -29,7 +29,7 @@ def build(net):
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import summon_full_params
+from fsdp2_support import full_params
 
 
 def init(module):
@@ -39,7 +39,7 @@ def init(module):
 
 def build(net):
     model = fully_shard(net)
-    with summon_full_params(model):
+    with full_params(model):
         model.apply(init)
     return model
 ```
@@ -95,14 +95,14 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     text = ctx.code(line.body[0]) if line is not None and len(line.body) == 1 else ""
     if not _is_whole(ctx, call) or place(call.func.value) is None or not text:
         message = "apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random values differ"
-        hint = "apply it before the model is sharded, or in a statement of its own inside of summon_full_params"
+        hint = "apply it before the model is sharded, or in a statement of its own inside of full_params"
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call.func, message, hint)])
     assert line is not None
     start, end = ctx.span(line.body[0])
     indent = ctx.text[ctx.whole_lines(line)[0] : start] + ctx.indent
-    item = ctx.named(Import(SUPPORT, "summon_full_params"), call)
+    item = ctx.named(Import(SUPPORT, "full_params"), call)
     block = f"with {item.local}({ctx.quote(call.func.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
-    message = "apply of a wrapped model moves into summon_full_params of the support module"
+    message = "apply of a wrapped model moves into full_params of the support module"
     return Fix(
         [Edit(start, end, block), *indented(ctx, line.body[0])],
         [finding(CODE, Level.REWRITTEN, ctx, call.func, message)],

@@ -45,6 +45,30 @@ def write_shard(sharded: torch.Tensor, full: torch.Tensor) -> None:
         sharded.copy_(own.redistribute(mesh, sharded.placements))
 
 
+@contextmanager
+def full_params(module: nn.Module, writeback: bool = True) -> Generator[None, None, None]:
+    """Whole parameters in place of the shards, to look into, and not to call. Every rank has to come here."""
+    reshard_all(module)
+    places = [
+        (owner, name, param)
+        for owner in module.modules()
+        for name, param in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if isinstance(param, DTensor)
+    ]
+    # Copies, since gathering over one rank gives the parameter itself.
+    whole = {param: nn.Parameter(param.full_tensor().detach().clone(), param.requires_grad) for _, _, param in places}
+    for owner, name, param in places:
+        setattr(owner, name, whole[param])
+    try:
+        yield
+    finally:
+        for owner, name, param in places:
+            full = getattr(owner, name)
+            setattr(owner, name, param)
+            if writeback:
+                write_shard(param, full)
+
+
 def summon(param: nn.Parameter, device: str | None, with_grad: bool) -> nn.Parameter:
     """A whole parameter in place of a sharded one."""
     # A copy, since gathering over one rank gives the parameter itself.
