@@ -438,12 +438,13 @@ def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
 
         def step(net, kwargs):
             model = wrap(net, kwargs)
-            model.clip_grad_norm_(1.0, kwargs.norm)
+            with model.summon_full_params(model):
+                net.run(model)
             return os.fspath(model.path)
         """
     )
     assert rewrite(text).text.startswith(
-        "import os\n\nfrom fsdp2_support import clip_grad_norm_, shard_model\n\n\ndef wrap"
+        "import os\n\nfrom fsdp2_support import shard_model, summon_full_params\n\n\ndef wrap"
     )
 
 
