@@ -151,8 +151,10 @@ class _Walk:
         again = frozenset(b for b in self._bindings if self._tree.contains(node, b.node))
         turn = state | again
         self._check(header, turn)
-        end = self._block(node.body.body, turn)
-        if any(isinstance(inner, cst.Break) for inner in self._tree.inside(node.body)):
+        # The target is bound anew in each turn: nothing of the last one is left in it.
+        target = frozenset(binding for binding in self._bindings if binding.node is node)
+        end = self._block(node.body.body, target or turn)
+        if any(isinstance(inner, (cst.Break, cst.Continue)) for inner in self._tree.inside(node.body)):
             end = _union([turn, end])
         after = _union([state, end]) or state
         return self._block(node.orelse.body.body, after) if node.orelse is not None else after

@@ -18,6 +18,11 @@ CASES = [
     pytest.param("def f(x):\n    a = 1\n    if x:\n        a = 2\n        raise x\n    ask(a)\n", ["1"], id="raise"),
     pytest.param("a = 1\nfor i in x:\n    a = 2\nask(a)\n", ["1", "2"], id="loop"),
     pytest.param("a = 1\nfor i in x:\n    ask(a)\n    a = 2\n", ["1", "2"], id="next turn of the loop"),
+    pytest.param(
+        "a = 1\nfor i in x:\n    if i:\n        a = 2\n        continue\n    a = 3\nask(a)\n",
+        ["1", "2", "3"],
+        id="continue late",
+    ),
     pytest.param("a = 1\nwhile x:\n    a = 2\nelse:\n    a = 3\nask(a)\n", ["3"], id="else of a loop"),
     pytest.param("a = 1\nfor i in x:\n    if i:\n        continue\n    a = 2\nask(a)\n", ["1", "2"], id="continue"),
     pytest.param("try:\n    a = 1\nexcept E:\n    a = 2\nask(a)\n", ["1", "2"], id="try"),
@@ -53,6 +58,23 @@ CASES = [
 @pytest.mark.parametrize(("text", "found"), CASES)
 def test_reaching(text: str, found: list[str]) -> None:
     assert origins(text) == found
+
+
+TURNS = [
+    pytest.param("for a in x:\n    ask(a)\n    a = 2\n", False, id="bound anew in each turn"),
+    pytest.param("for i, (a, b) in x:\n    a = ask(a)\n    a = 2\n", False, id="tuple"),
+    pytest.param("for a in x:\n    if x:\n        a = 2\n        continue\n    ask(a)\n", False, id="continue"),
+    pytest.param("for a in x:\n    if x:\n        a = 2\n    ask(a)\n", True, id="branch"),
+    pytest.param("for a in x:\n    while x:\n        ask(a)\n        a = 2\n", True, id="loop in the loop"),
+    pytest.param("for a in x:\n    for i in x:\n        ask(a)\n        a = 2\n", True, id="loop over something else"),
+    pytest.param("for a in x:\n    a = 2\nask(a)\n", True, id="behind the loop"),
+    pytest.param("while x:\n    ask(a)\n    a = 2\n", True, id="while"),
+]
+
+
+@pytest.mark.parametrize(("text", "reaches"), TURNS)
+def test_what_is_left_of_the_last_turn(text: str, reaches: bool) -> None:
+    assert ("2" in origins(text)) is reaches
 
 
 OPAQUE = [
