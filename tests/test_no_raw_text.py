@@ -54,7 +54,6 @@ STILL = frozenset(
         "codemods/rules/wrapping/apply_after.py",
         "codemods/rules/wrapping/fsdp_units.py",
         "codemods/rules/wrapping/wrap/device.py",
-        "codemods/rules/wrapping/wrap/policy.py",
     }
 )
 """Older rules that match the source of one expression, which they found by its node. This list only gets shorter."""

@@ -142,7 +142,7 @@ def _holds_for_good(ctx: Context, owner: cst.ClassDef, held: cst.Attribute, made
         own = is_self(node.value, where)
         if own and not inside:
             around = enclosing(where, node, cst.ClassDef)
-            if around is None or _may_come_from(where, around, owner):
+            if around is None or _may_come_from(where, around):
                 return False
             continue
         holder = where.parent(node)
@@ -158,7 +158,7 @@ def _holds_for_good(ctx: Context, owner: cst.ClassDef, held: cst.Attribute, made
     return sets == 1
 
 
-def _may_come_from(ctx: Context, node: cst.ClassDef, owner: cst.ClassDef) -> bool:
+def _may_come_from(ctx: Context, node: cst.ClassDef) -> bool:
     """Whether a class may be a subclass of the model's: its bases are not all of a library."""
     return any(ctx.dotted(base.value) is None for base in node.bases)
 

@@ -407,9 +407,7 @@ class FileContext(ParsedSource):
             return ()
         return [(self._file(site.tree), site.call) for site in self._facts.values.callers.of(self.tree, function)]
 
-    def called_as_named(
-        self, definition: cst.FunctionDef | cst.ClassDef
-    ) -> Iterator[tuple[FileContext, cst.Call]]:
+    def called_as_named(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileContext, cst.Call]]:
         found = self._facts.values.callers.named(self.tree, definition)
         return ((self._file(tree), call) for tree, call in found)
 

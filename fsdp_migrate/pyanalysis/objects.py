@@ -108,7 +108,7 @@ class Objects:
                     yield part, is_container or is_given
         yield from ((part, False) for part in self._replaced(seen, name))
         for store in self._candidates(seen, name):
-            certain = self._certainty(tree, seen, method, store)
+            certain = self._certainty(seen, method, store)
             part = Part(store.tree, store.value, store.path)
             if certain or (certain is not None and self._holds_model(part)):
                 yield part, bool(seen.classes)
@@ -202,7 +202,7 @@ class Objects:
             return
         mine = _joined([(tree, owner, _Is.SELF)])
         for store in self._candidates(mine, name):
-            if self._certainty(tree, mine, None, store) is not None:
+            if self._certainty(mine, None, store) is not None:
                 yield Part(store.tree, store.value, store.path)
 
     def methods(self, tree: Tree, owner: cst.ClassDef, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
@@ -338,7 +338,7 @@ class Objects:
             self._stores[tree] = stores_in(tree)
         return self._stores[tree]
 
-    def _certainty(self, tree: Tree, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore) -> bool | None:
+    def _certainty(self, seen: Seen, method: cst.FunctionDef | None, store: AttributeStore) -> bool | None:
         """Whether a store sets the attribute of an object that is seen; None when it cannot."""
         other = self._values.test(lambda: self.seen(store.tree, store.owner), lambda: self._seen_plainly(store))
         if other.is_self and seen.is_self and method is not None and self._is_overridden(seen, other, method):

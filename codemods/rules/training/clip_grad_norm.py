@@ -92,7 +92,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     held = ctx.kinds(_put_in(node.value, ctx) or node.value)
     if ModelKind.FSDP not in held and isinstance(ctx.parent(node), cst.AssignTarget):
         return None  # a function of the program's own becomes an attribute
-    if ModelKind.FSDP not in held and _is_given_parameters(ctx.parent(node), ctx):
+    if ModelKind.FSDP not in held and _is_given_parameters(ctx.parent(node)):
         return None  # FSDP1's takes none: this is torch's function, or accelerate's method
     if ModelKind.FSDP not in held and is_asked_for(node, ctx.code(node.value), ctx):
         return None  # an FSDP2 model has no such method, and does not come here
@@ -189,7 +189,7 @@ def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
     return not (isinstance(first, cst.Call) and isinstance(first.func, cst.Attribute))
 
 
-def _is_given_parameters(call: cst.CSTNode | None, ctx: Context) -> bool:
+def _is_given_parameters(call: cst.CSTNode | None) -> bool:
     first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
     if not isinstance(first, cst.Call) or not isinstance(first.func, cst.Attribute):
         return False

@@ -13,7 +13,7 @@ from .draft import Draft
 from .hybrid_only import HYBRID
 from .own_meshes import NO_SHARD
 from .ranks import Ranks, device_type
-from .strategy import Strategy
+from .strategy_names import Strategy
 
 
 def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:

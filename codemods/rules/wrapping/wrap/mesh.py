@@ -18,10 +18,11 @@ from . import own_meshes
 from .draft import Draft, Note, Value
 from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
+from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
 from .placement import distributed
 from .ranks import Ranks, device_type, ranks_of
-from .strategy import Strategy, fits_shape
+from .strategy_names import Strategy
 
 
 def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:

@@ -30,7 +30,8 @@ from .placement import (
     translate_offload,
     translate_sync,
 )
-from .policy import policy_of_entry, switch_policy, translate_policy
+from .policy import switch_policy, translate_policy
+from .policy_made_elsewhere import policy_of_entry
 from .precision import precision_of_entry, switch_precision, translate_precision
 from .splats import spread
 from .spread import Spread

@@ -1,0 +1,67 @@
+"""A policy that only run time knows: it stays an object, and is asked which modules it picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from codemods.api import SUPPORT, NotStatic, Origin
+from codemods.reading.choices import written
+from codemods.reading.policies import (
+    class_elements,
+    policy_call,
+    policy_classes,
+)
+from codemods.reading.policy_functions import are_by_module, uses
+
+from .draft import Draft, Note, UnitSelector
+from .unit_classes import can_be_container
+
+
+def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy stays an object that is asked, by one function, which modules it picks."""
+    if draft.ignores:
+        raise NotStatic(f"auto_wrap_policy: {origins[0].text}")
+    draft.keeps.update(origin.node for origin in origins if origin.node is not None)
+    text = draft.file.quote(value)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("policy", "wrap_policy")
+        draft.before.append(f"{name} = {written(draft.file, value, {})}")
+        text = name
+    seen = [origin for origin in origins if not isinstance(origin.node, cst.Subscript)]  # what a seen table holds
+    ask_policy(text, origins, bool(seen) and all(is_policy(origin) for origin in seen), draft)
+
+
+def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
+    """Ask a policy which modules it picks: of each module, where it looks at no more than the module."""
+    guard = "" if is_given else f"{text} is not None"
+    draft.notes.append(
+        Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
+    )
+    if are_by_module(origins, draft.file):
+        test = f"{text}({{module}}, recurse=False, nonwrapped_numel=0)"
+        container = not all(_picks_layers(origin) for origin in origins if not origin.is_none)
+        draft.selector = UnitSelector(test, nested=True, may_be_root=True, may_be_container=container, guard=guard)
+        return
+    if uses(draft.file, "CustomPolicy", "_Policy"):
+        raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
+    # Mixed precision looked inside of every module, for those that stay in float32.
+    more = "" if "mixed_precision" in draft.present else ", look_inside=False"
+    more += f", kept={draft.float32_class}" if draft.float32_class else ""
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}{more})"
+    draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
+
+
+def _picks_layers(origin: Origin) -> bool:
+    """Whether it is a policy of classes none of which a list or dict of modules is an instance of."""
+    try:
+        classes = policy_classes(origin)
+    except NotStatic:
+        return False
+    return class_elements(classes) is not None and not can_be_container(origin.file, classes)
+
+
+def is_policy(origin: Origin) -> bool:
+    """Whether it is a policy for sure, and not None."""
+    return isinstance(origin.node, (cst.FunctionDef, cst.Lambda)) or policy_call(origin)[0] is not None

@@ -1,0 +1,193 @@
+"""A policy that is made elsewhere: there it becomes its classes, or a function that is asked of each module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from codemods.api import Context, NotStatic, Origin
+from codemods.reading.choices import Option, written
+from codemods.reading.policies import (
+    class_elements,
+    isinstance_argument,
+    policy_call,
+    policy_classes,
+)
+from codemods.reading.predicates import class_policies, predicates
+
+from .condition import function_targets
+from .draft import Draft, Entry, UnitSelector
+from .handed_in import hand_in_units
+from .in_place import chosen_for, keep_none, put_for_none, rename, renamed
+from .policy_at_run_time import ask_policy, is_policy
+from .policy_inline import asks_for_classes, given_for
+from .unit_classes import can_be_container, can_be_root, can_make_root, can_nest
+
+
+def policy_of_entry(value: Entry, draft: Draft) -> None:
+    """A policy that comes out of a dict."""
+    if draft.ignores:
+        raise NotStatic("auto_wrap_policy comes out of a dict")
+    if all(origin.is_none for origin in value.values):
+        return
+    state = draft.state()
+    try:
+        _classes_in_dict(value, draft)
+        return
+    except NotStatic:
+        draft.restore(state)
+    name = draft.fresh("policy", "wrap_policy")
+    draft.before.append(f"{name} = {value.text}")
+    ask_policy(name, value.values, bool(value.values) and all(is_policy(origin) for origin in value.values), draft)
+
+
+def _classes_in_dict(value: Entry, draft: Draft) -> None:
+    """A dict that goes on holds the classes, until the loop takes them out of it. Raises NotStatic."""
+    origins, nodes = value.values, {origin.node for origin in value.values}
+    if not draft.goes_on or not value.is_only_given or value.may_lack or len(value.stored) != 1 or nodes & draft.left:
+        raise NotStatic("auto_wrap_policy comes out of a dict")
+    ((where, source),) = value.stored
+    classes = _classes_of(origins, draft)
+    draft.keeps -= nodes
+    if len(classes.present) < len(origins) and not put_for_none(source, draft, "auto_wrap_policy", "()", where):
+        raise NotStatic("auto_wrap_policy comes out of a dict, and None is read elsewhere")
+    found = chosen_for(where, source, lambda ctx, node: node in nodes)
+    if found is not None:
+        rename(where, found, draft, ("unit_classes",))
+    draft.passed["auto_wrap_policy"] = "unit_classes"
+    name = draft.fresh("unit_classes", "fsdp_unit_classes")
+    draft.before.append(f"{name} = {value.text}")
+    draft.selector = classes.selector(f"isinstance({{module}}, {name})")
+
+
+def translate_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy changes where it is made: into its classes, or into a function that the loop asks of each module."""
+    if _checkpointing_asks(origins, draft.file):
+        raise NotStatic("auto_wrap_policy is given to apply_activation_checkpointing as well")
+    state = draft.state()
+    nodes = {origin.node for origin in origins}
+    try:
+        if nodes & (draft.asked | draft.left):
+            raise NotStatic("auto_wrap_policy is asked elsewhere")
+        hand_in_units(value, draft, _one_flat_class)
+        return
+    except NotStatic:
+        draft.restore(state)
+    try:
+        if nodes & draft.asked:
+            raise NotStatic("auto_wrap_policy is asked elsewhere")
+        _in_place(value, origins, draft)
+    except NotStatic:
+        draft.restore(state)
+        if draft.ignores:
+            raise
+        _as_function(value, origins, draft)
+
+
+def _one_flat_class(origin: Origin, model: cst.Name) -> str:
+    """The test of a policy of one class, none of whose modules is the root, or lies in another one."""
+    classes = policy_classes(origin)
+    if can_nest(origin.file, classes) or can_be_container(origin.file, classes) or asks_for_classes(origin):
+        raise NotStatic("auto_wrap_policy of modules in modules")
+    if can_make_root(origin.file, model, origin.file, classes):
+        raise NotStatic("auto_wrap_policy that may pick the root")
+    return f"isinstance({{module}}, {isinstance_argument(origin.file, classes)})"
+
+
+def _checkpointing_asks(origins: Sequence[Origin], ctx: Context) -> bool:
+    """Whether activation checkpointing is given the policy too, which has to stay one for it."""
+    made = {origin.node for origin in origins if not origin.is_none}
+    for where, call in ctx.passing("auto_wrap_policy"):
+        if (where.dotted(call.func) or "").endswith(".apply_activation_checkpointing"):
+            given = given_for(call.args, "auto_wrap_policy")
+            if made & {origin.node for origin in where.origins(given)}:
+                return True
+    return False
+
+
+def _as_function(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    present = [origin for origin in origins if not origin.is_none]
+    keep_none(origins, draft)
+    made = predicates(present)
+    nodes = {each.origin.node for each in made if each.origin.node is not None}
+    draft.definitions |= nodes
+    draft.predicates |= nodes
+    text = draft.file.quote(value)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("is_unit", "is_unit_module")
+        draft.before.append(f"{name} = {written(draft.file, value, {})}")
+        text = name
+    draft.selector = UnitSelector(
+        f"{text}({{module}})",
+        nested=True,
+        may_be_root=True,
+        may_be_container=any(_picks_container(each.origin, draft) for each in made),
+        guard=f"{text} is not None" if len(present) < len(origins) else "",
+    )
+
+
+def _picks_container(origin: Origin, draft: Draft) -> bool:
+    """Whether a list or dict of modules may be a unit of a policy, or of one that is written inside of it."""
+    made, arguments = policy_call(origin)
+    if made == "_or_policy":
+        elements = class_elements(given_for(arguments, "policies")) or []
+        inner = [Origin(origin.file, each) for each in elements if isinstance(each, cst.Call)]
+        return any(_picks_container(each, draft) for each in inner)
+    if made == "lambda_auto_wrap_policy":
+        function = given_for(arguments, "lambda_fn")
+        return function_targets(origin, function, draft, as_test=True).may_be_container
+    return can_be_container(origin.file, policy_classes(origin))
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """Policies that become the tuples of their classes where they are made."""
+
+    present: Sequence[Origin]
+    """Those that are not None."""
+    nested: bool
+    may_be_root: bool
+    may_be_container: bool
+
+    def selector(self, test: str) -> UnitSelector:
+        return UnitSelector(test, self.nested, self.may_be_root, self.may_be_container)
+
+
+def _classes_of(origins: Sequence[Origin], draft: Draft) -> _Classes:
+    """Let policies become their classes. Raises NotStatic for one that asks for more."""
+    nested = may_be_root = may_be_container = False
+    present = [origin for origin in origins if not origin.is_none]
+    for origin in present:
+        members = class_policies(origin)
+        if any(member.node in draft.asked for member in members):
+            raise NotStatic("auto_wrap_policy is asked elsewhere")
+        nested = nested or len(present) > 1 or len(members) > 1
+        for member in members:
+            classes = policy_classes(member)
+            nested = nested or can_nest(member.file, classes)
+            may_be_root = may_be_root or can_be_root(draft, member.file, classes)
+            may_be_container = may_be_container or can_be_container(member.file, classes)
+        draft.definitions |= {each.node for each in (origin, *members) if each.node is not None}
+    return _Classes(present, nested, may_be_root, may_be_container)
+
+
+def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft) -> None:
+    """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
+    classes = _classes_of(origins, draft)
+    optional = len(classes.present) < len(origins)
+    if optional and put_for_none(value, draft, "auto_wrap_policy", "()"):
+        optional = False
+    elif optional:
+        keep_none(origins, draft)
+    text = draft.file.quote(value)
+    if isinstance(value, cst.Name) and "polic" in value.value.lower():
+        made = [Option(each.file, each.node, False) for each in origins if isinstance(each.node, cst.BaseExpression)]
+        text = renamed(value, made, draft, "auto_wrap_policy", ("unit_classes", "fsdp_unit_classes"))
+    elif not isinstance(value, (cst.Name, cst.Attribute)):
+        name = draft.fresh("unit_classes")
+        draft.before.append(f"{name} = {text}")
+        text = name
+    test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
+    draft.selector = classes.selector(test)

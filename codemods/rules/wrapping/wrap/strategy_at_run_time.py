@@ -1,0 +1,116 @@
+"""A strategy that only run time knows: its name is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import libcst as cst
+
+from codemods.api import Context, Origin
+from codemods.reading.attribute_stores import stored
+from codemods.reading.choices import written
+from codemods.tables.strategies import STRATEGIES
+
+from .draft import Draft
+from .strategy_names import (
+    Strategy,
+    assigned_once,
+    freed_late,
+    frees_late,
+    in_table_order,
+    kwargs_for,
+    name_looked_up,
+    own_parameter,
+    strategy_name,
+)
+
+
+def look_at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
+    """Look at the name of the strategy that is passed."""
+    ctx = draft.file
+    origins = ctx.origins(value)
+    draft.keeps.update(origin.node for origin in origins if origin.node is not None)
+    seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
+    parameter = own_parameter(value, draft)
+    if parameter is not None and parameter.default is not None:
+        seen.add(strategy_name(ctx, parameter.default))
+    found = _stored_origins(ctx, value.attr.value) if isinstance(value, cst.Attribute) else []
+    if isinstance(value, cst.Attribute):
+        seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in found} or {
+            None
+        }
+    is_followed = None not in seen
+    names = frozenset(n for n in seen if n is not None) if is_followed else frozenset(STRATEGIES)
+    if parameter is not None and _is_handed_on(draft):
+        names = frozenset(STRATEGIES)  # `Component("model", wrap, WrapConfig)`: a registry calls it with any
+    text, key = ctx.quote(value), name_looked_up(ctx, assigned_once(value, ctx))
+    if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or name_looked_up(ctx, value) is not None):
+        if ctx.same_meaning(key, draft.call):
+            return with_kwargs(Strategy(names, "**", ctx.quote(key), value=key), draft)
+    if not isinstance(value, (cst.Name, cst.Attribute)):
+        text = draft.fresh("strategy", "sharding_strategy")
+        draft.before.append(f"{text} = {written(ctx, value, {})}")
+    surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
+    surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
+    name = f"{text}.name" if surely_given or _is_given(value, draft) else f"{text} and {text}.name"
+    return with_kwargs(Strategy(names, "**", name, value=value), draft)
+
+
+def _is_handed_on(draft: Draft) -> bool:
+    """Whether the wrapping function is used as a value, so that calls may pass what is not seen."""
+    scope = draft.file.scope(draft.call)
+    name = cst.ensure_type(scope, cst.FunctionDef).name.value
+    if any(_is_value(where, node) for where, node in draft.file.attributes(name)):
+        return True
+    names = ((where, node) for where in draft.file.files(name) for node in where.nodes(cst.Name))
+    return any(node.value == name and _is_value(where, node) for where, node in names)
+
+
+def _is_value(where: Context, node: cst.Name | cst.Attribute) -> bool:
+    holder = where.parent(node)
+    if isinstance(holder, cst.Arg):
+        return holder.value is node
+    return isinstance(holder, (cst.Assign, cst.DictElement, cst.Element, cst.Return))
+
+
+def _stored_origins(ctx: Context, attribute: str) -> list[Origin]:
+    """Where the values are made that attributes of a name hold; none where something may set another one unseen."""
+    found = stored(ctx, attribute)
+    return [origin for where, value in (found.values if found is not None else ()) for origin in where.origins(value)]
+
+
+def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether it is for sure no None."""
+    origins = draft.file.origins(value)
+    parameter = own_parameter(value, draft)
+    defaults_to_none = parameter is not None and (
+        isinstance(parameter.default, cst.Name) and parameter.default.value == "None"
+    )
+    seen = all(isinstance(o.node, cst.BaseExpression) and not o.is_none for o in origins)
+    return seen and not defaults_to_none
+
+
+def with_kwargs(strategy: Strategy, draft: Draft) -> Strategy:
+    """With the text of its keyword arguments."""
+    if strategy.names < STRATEGIES.keys():
+        keys = {f'"{name}"': name for name in STRATEGIES if name in strategy.meshes}  # in the order of the table
+        strategy = replace(strategy, key=strategy.name, keys=keys)
+    if not frees_late(strategy.names):
+        return replace(strategy, kwargs="{}")
+    if not strategy.meshes or strategy.keys:
+        kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
+        # By key, so that a strategy that nobody in the program passes is a KeyError and not a FULL_SHARD.
+        entries = ["None: {}"] if " and " in strategy.name else []
+        entries += [
+            f'"{name}": {kwargs_for(frozenset({name}))}'
+            for name in sorted({*strategy.names, "FULL_SHARD"}, key=in_table_order)
+        ]
+        draft.before.append(draft.looked_up(kwargs, entries, strategy.name))
+        return replace(strategy, kwargs=kwargs, is_own=True)
+    kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
+    late = f"{strategy.name} in ({', '.join(f'{chr(34)}{name}{chr(34)}' for name in freed_late(strategy.names))})"
+    line = f'{kwargs} = {{"reshard_after_forward": False}} if {late} else {{}}'
+    if not draft.fits(line):
+        line = f'{kwargs} = {{}}\nif {late}:\n    {kwargs}["reshard_after_forward"] = False'
+    draft.before.append(line)
+    return replace(strategy, kwargs=kwargs, is_own=True)
