@@ -77,7 +77,8 @@ def may_be_left_whole(call: cst.Call, model: cst.BaseExpression, ctx: Context, d
     Whatever takes the model may run it, but for what its name says does not. Of an attribute no order is known.
     """
     if isinstance(model, cst.Attribute):
-        return any(_may_run(use, where) for where, use in ctx.attributes(model.attr.value))
+        is_run = any(_may_run(use, where) for where, use in ctx.attributes(model.attr.value))
+        return is_run and not trains_before(call, model, ctx)
     if not isinstance(model, cst.Name):
         return False  # it was made right there
     scope = ctx.scope(call)

@@ -363,3 +363,14 @@ def test_more_than_devices_is_asked_of_the_shards(read: str, offloads: bool) -> 
         head = head.replace("FSDP(net)", "FSDP(net, cpu_offload=CPUOffload(True))")
     text = rewrite(f"{head}    with torch.no_grad():\n        model(xs)\n    x = {read}\n").text
     assert f"{RESHARD}    x = {read}\n" in text
+
+
+@pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)
+def test_model_of_an_object_that_is_trained_right_before(update: str) -> None:
+    text = LOOP.format("visualize(ema, x)").replace("    for x in xs:", "    xs.model = model\n    for x in xs:")
+    text = text.replace("losses.training_losses(model, x)", "xs.model(x)").replace(
+        " update(model, ema", " update(xs.model, ema"
+    )
+    result = rewrite(HEAD + text + update)
+    assert "    average.reshard()\n" in result.text
+    assert "reshard_all(model)" not in result.text
