@@ -24,13 +24,13 @@ IGNORED = (
 IGNORED_HINT = "nothing, where what is ignored is frozen; else all-reduce its gradients, which makes the norms equal"
 
 
-def clipper(call: cst.Call, first: int, model: cst.BaseExpression, ctx: Context, plan: Plan) -> str:
+def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan) -> str:
     """The support function that clips as FSDP1 did where torch's own fails; nothing where that does.
 
     It fails for plain gradients beside sharded ones, for offloaded ones, and for an infinity norm of an empty shard.
-    `first` is the position of the maximal norm.
+    `is_plain` says what `has_plain_norm` does of the call, which may stand in another file than the model.
     """
-    is_plain, is_offloaded = has_plain_norm(call, first, ctx), _is_clipped_by_device(ctx, model, plan)
+    is_offloaded = _is_clipped_by_device(ctx, model, plan)
     if may_ignore_parameters(ctx, model, plan):
         return "clip_mixed_grad_norm_" if is_plain and not is_offloaded else "clip_any_grad_norm_"
     if not is_plain:
@@ -81,7 +81,7 @@ def any_clipper(model: cst.BaseExpression, ctx: Context, plan: Plan) -> str:
 
 
 def has_plain_norm(call: cst.Call, first: int, ctx: Context) -> bool:
-    """Whether the norm type is left out or a finite number."""
+    """Whether the norm type is left out or a finite number; `first` is the position of the maximal norm."""
     if any(argument.star for argument in call.args):
         return False
     positional = [argument.value for argument in call.args if argument.keyword is None]

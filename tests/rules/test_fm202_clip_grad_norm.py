@@ -756,3 +756,28 @@ def test_what_is_put_in_comes_out_again() -> None:
     assert clip in result.text
     assert "FM202" not in {f.rule for f in result.findings if f.level is not Level.REWRITTEN}
     check_marked(PUT_IN.format(name="output"), "FM202", Level.MANUAL, "cannot tell whether")
+
+
+def test_norm_type_of_a_function_in_another_file() -> None:
+    files = {
+        "train.py": """\
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            from clipping import clip
+
+
+            def main(net, kind):
+                model = FSDP(net)
+                clip(model.parameters(), kind)
+        """,
+        "clipping.py": """\
+            import torch
+
+
+            def clip(parameters, norm_type):
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0, norm_type)
+        """,
+    }
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    assert "clip_grad_norm_(parameters, 1.0, norm_type)" in result.after["clipping.py"]
+    assert "clip_grad_norm_" in result.support

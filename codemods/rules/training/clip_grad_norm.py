@@ -53,7 +53,16 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import broken_text, call_text, quoted_argument, text_literal
-from codemods.reading.clipping import IGNORED, IGNORED_HINT, STALE, STALE_HINT, any_clipper, clipper, is_asked_for
+from codemods.reading.clipping import (
+    IGNORED,
+    IGNORED_HINT,
+    STALE,
+    STALE_HINT,
+    any_clipper,
+    clipper,
+    has_plain_norm,
+    is_asked_for,
+)
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.frozen import ignores_only_frozen
 from codemods.reading.layout import insertion
@@ -128,7 +137,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     given = call.args[1:] if by_class else call.args
     first = ctx.span(given[0])[0] if given else end - 1
     gap = ctx.text[:first].removeprefix(ctx.text[:first].rstrip())  # a line break, where they have lines of their own
-    support = clipper(call, 1 if by_class else 0, found.model, ctx, ctx.plan)
+    support = clipper(found.model, has_plain_norm(call, 1 if by_class else 0, ctx), ctx, ctx.plan)
     if support:
         item = ctx.named(Import(SUPPORT, support), call)
         function, suffix, what = item.local, "", f"{support} of the support module"

@@ -55,7 +55,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
-from codemods.reading.clipping import STALE, STALE_HINT, clipper
+from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
@@ -125,7 +125,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
     findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
-    support = clipper(call, 1, model, found.where, ctx.plan)
+    support = clipper(model, has_plain_norm(call, 1, ctx), found.where, ctx.plan)
     fix = _through_support(found, support, ctx, findings) if support else _plain(found, ctx, findings)
     if not rerun or fix.raises:
         return fix
