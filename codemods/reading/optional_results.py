@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.choices import written
+from codemods.reading.enclosing import contains, is_self
 from codemods.reading.layout import comments_in, lost_comments
 from codemods.reading.negation import negated
 
@@ -52,6 +53,41 @@ def optional_result(ctx: Context, call: cst.BaseExpression) -> OptionalResult | 
     return OptionalResult(function, text, made)
 
 
+def only_result(
+    ctx: Context, call: cst.BaseExpression
+) -> tuple[cst.FunctionDef, cst.BaseExpression, list[cst.BaseExpression]] | None:
+    """A function, or a method of this object, that nothing but this call runs, what it returns, and what it gives names
+    to above: it does nothing else.
+    """
+    function = _only_for(ctx, call) or _only_method(ctx, call)
+    if function is None or not isinstance(call, cst.Call) or call.args:
+        return None
+    *above, last = function.body.body
+    returned = _returned([last])
+    lines = [line.body[0] for line in above if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1]
+    named = [each.value for each in lines if isinstance(each, cst.Assign)]
+    if returned is None or returned.value is None or len(named) < len(above):
+        return None
+    bound = ctx.bound(returned.value) if isinstance(returned.value, cst.Name) else None
+    value = bound[0][1] if bound is not None and len(bound) == 1 and bound[0][1] in named else returned.value
+    return function, value, named
+
+
+def _only_method(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | None:
+    """The method of a class without a base that `self.method()` runs, the one place where the program has its name."""
+    func = call.func if isinstance(call, cst.Call) else None
+    if not isinstance(func, cst.Attribute) or not is_self(func.value, ctx):
+        return None
+    name = func.attr.value
+    defined = [node for where in ctx.files(name) for node in where.nodes(cst.FunctionDef) if node.name.value == name]
+    owner = ctx.scope(defined[0]) if len(defined) == 1 else None
+    if not isinstance(owner, cst.ClassDef) or owner.bases or not contains(ctx, owner, func):
+        return None
+    if len(defined[0].params.params) != 1 or [node for _, node in ctx.attributes(name)] != [func]:
+        return None
+    return defined[0] if _is_plain(ctx, defined[0]) else None
+
+
 def _only_for(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | None:
     """The function at the top of this file that nothing but the call names, and that no other file can read."""
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
@@ -60,13 +96,17 @@ def _only_for(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | None:
     function = origins[0].node if len(origins) == 1 and origins[0].file is ctx else None
     if not isinstance(function, cst.FunctionDef) or not isinstance(ctx.parent(function), cst.Module):
         return None
-    if function.decorators or function.asynchronous is not None or ctx.is_read_elsewhere(function.name.value):
+    if ctx.is_read_elsewhere(function.name.value) or not _is_plain(ctx, function):
         return None
-    if [name for _, name in ctx.references_to(function)] != [call.func]:
-        return None
+    return function if [name for _, name in ctx.references_to(function)] == [call.func] else None
+
+
+def _is_plain(ctx: Context, function: cst.FunctionDef) -> bool:
+    """Whether nothing is said about a function, or of it elsewhere, and it is run as it stands."""
+    if function.decorators or function.asynchronous is not None:
+        return False
     is_said = any(node.evaluated_value == function.name.value for node in ctx.nodes(cst.SimpleString))  # `__all__`
-    has_comments = comments_in(ctx.text[slice(*ctx.whole_lines(function))]) or lost_comments(ctx, function)
-    return None if is_said or has_comments else function
+    return not (is_said or comments_in(ctx.text[slice(*ctx.whole_lines(function))]) or lost_comments(ctx, function))
 
 
 def _choice(

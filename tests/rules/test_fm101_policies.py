@@ -697,28 +697,31 @@ def test_a_condition_that_is_another_one_by_then_keeps_the_variable() -> None:
     assert "isinstance(module, unit_classes)" in text
 
 
-def test_policies_of_classes_in_a_method_become_one_tuple() -> None:
+RETURNED = code(
+    """
+    from functools import partial
+
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import _module_wrap_policy, _or_policy
+
+    from net import Block, Head
+
+
+    def policy():
+        blocks = partial(_module_wrap_policy, module_classes={Block})
+        heads = partial(_module_wrap_policy, module_classes={Head})
+        return partial(_or_policy, policies=[blocks, heads])
+
+
+    def wrap(model):
+        return FSDP(model, auto_wrap_policy=policy())
+    """
+)
+
+
+def test_classes_that_a_function_returns_for_one_call_are_named_there() -> None:
     check_transformed(
-        code(
-            """
-            from functools import partial
-
-            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-            from torch.distributed.fsdp.wrap import _module_wrap_policy, _or_policy
-
-            from net import Block, Head
-
-
-            def policy():
-                blocks = partial(_module_wrap_policy, module_classes={Block})
-                heads = partial(_module_wrap_policy, module_classes={Head})
-                return partial(_or_policy, policies=[blocks, heads])
-
-
-            def wrap(model):
-                return FSDP(model, auto_wrap_policy=policy())
-            """
-        ),
+        RETURNED,
         code(
             """
             from torch.distributed.fsdp import fully_shard
@@ -726,19 +729,78 @@ def test_policies_of_classes_in_a_method_become_one_tuple() -> None:
             from net import Block, Head
 
 
-            def policy():
-                return (Block, Head)
-
-
             def wrap(model):
-                unit_classes = policy()
                 for module in reversed(list(model.modules())):
-                    if module is not model and isinstance(module, unit_classes):
+                    if module is not model and isinstance(module, (Block, Head)):
                         fully_shard(module)
                 return fully_shard(model)
             """
         ),
     )
+
+
+METHOD = code(
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    from net import Block
+
+
+    class Strategy:
+        def units(self):
+            policy = ModuleWrapPolicy({Block})
+            return policy
+
+        def wrap(self, model):
+            policy = self.units()
+            return FSDP(model, auto_wrap_policy=policy)
+    """
+)
+
+
+def test_classes_that_a_method_returns_for_one_call_are_named_there() -> None:
+    assert rewrite(METHOD).text.endswith(
+        code(
+            """
+            class Strategy:
+                def wrap(self, model):
+                    for module in model.modules():
+                        if module is not model and isinstance(module, Block):
+                            fully_shard(module)
+                    return fully_shard(model)
+            """
+        )
+    )
+
+
+KEPT_FUNCTIONS = {
+    "another call": (RETURNED, "def wrap(", "def show():\n    print(policy())\n\n\ndef wrap("),
+    "something else that it does": (RETURNED, "    heads =", "    print(Head)\n    heads ="),
+    "something else that it names": (RETURNED, "    heads =", "    size = len(Head.layers)\n    heads ="),
+    "a comment": (RETURNED, "    heads =", "    # As before.\n    heads ="),
+    "its name as a text": (RETURNED, "def wrap(", '__all__ = ["policy"]\n\n\ndef wrap('),
+    "a parameter": (RETURNED.replace("policy()", "policy(True)"), "def policy(True)", "def policy(several)"),
+    "an heir": (
+        METHOD,
+        "class Strategy:",
+        "class Other:\n    def units(self):\n        return None\n\n\nclass Strategy:",
+    ),
+    "a base": (METHOD, "class Strategy:", "class Strategy(Block):"),
+    "another object": (
+        METHOD,
+        "    def wrap",
+        "    def show(self, other):\n        print(other.units)\n\n    def wrap",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT_FUNCTIONS.values(), ids=KEPT_FUNCTIONS)
+def test_function_that_does_more_than_to_return_classes_stays(case: tuple[str, str, str]) -> None:
+    before, part, instead = case
+    assert part in before
+    text = rewrite(before.replace(part, instead)).text
+    assert "def policy(" in text or "def units(self):" in text
 
 
 def test_by_size() -> None:

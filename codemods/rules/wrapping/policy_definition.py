@@ -24,6 +24,10 @@ def get_policy():
 
 def shard(model):
     return FSDP(model, auto_wrap_policy=get_policy())
+
+
+def shard_again(model):
+    return FSDP(model, auto_wrap_policy=get_policy())
 ```
 
 ## Use instead
@@ -41,6 +45,14 @@ def get_policy():
 
 
 def shard(model):
+    unit_classes = get_policy()
+    for module in model.modules():
+        if module is not model and isinstance(module, unit_classes):
+            fully_shard(module)
+    return fully_shard(model)
+
+
+def shard_again(model):
     unit_classes = get_policy()
     for module in model.modules():
         if module is not model and isinstance(module, unit_classes):

@@ -9,9 +9,12 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.choices import Option, written
+from codemods.reading.dead import assignment_only_for
+from codemods.reading.optional_results import only_result
 from codemods.reading.policies import (
     class_elements,
     isinstance_argument,
+    joined_classes,
     policy_call,
     policy_classes,
 )
@@ -22,7 +25,7 @@ from .draft import Draft, Entry, UnitSelector
 from .handed_in import hand_in_units
 from .in_place import chosen_for, keep_none, put_for_none, rename, renamed
 from .policy_at_run_time import ask_policy, is_policy
-from .policy_inline import asks_for_classes, given_for
+from .policy_inline import asks_for_classes, given_for, units_of
 from .unit_classes import can_be_container, can_be_root, can_make_root, can_nest
 
 
@@ -139,6 +142,41 @@ def _picks_container(origin: Origin, draft: Draft) -> bool:
         function = given_for(arguments, "lambda_fn")
         return function_targets(origin, function, draft, as_test=True).may_be_container
     return can_be_container(origin.file, policy_classes(origin))
+
+
+def returned_for_one_call(value: cst.BaseExpression, draft: Draft) -> bool:
+    """A policy of classes that a function of this file returns for this call alone: the loop names the classes."""
+    ctx = draft.file
+    bound = ctx.bound(value) if isinstance(value, cst.Name) else None
+    call = bound[0][1] if bound is not None and len(bound) == 1 and bound[0][0].path == ctx.path else value
+    found = only_result(ctx, call)
+    if found is None or draft.ignores or draft.float32_class:
+        return False
+    function, made, named = found
+    line = assignment_only_for(ctx, call, lambda use: use is value) if call is not value else None
+    state = draft.state()
+    try:
+        origin = Origin(ctx, made)
+        members = class_policies(origin)
+        classes = [policy_classes(member) for member in members]
+        if (call is not value and line is None) or any(map(asks_for_classes, members)):
+            return False
+        said = {each.node for each in (origin, *members) if each.node is not None}
+        if said & draft.left or not said.issuperset(named):
+            return False
+        if not all(ctx.same_meaning(each, draft.call) for each in classes):
+            return False
+        several = f"isinstance({{module}}, {joined_classes(ctx, classes)})"
+        alone = len(members) == 1
+        selector = units_of(members[0], draft) if alone else _classes_of([origin], draft).selector(several)
+    except NotStatic:
+        draft.restore(state)
+        return False
+    draft.restore(state)
+    draft.selector = selector
+    draft.inlined |= said
+    draft.dead += [function, *([line] if line is not None else [])]
+    return True
 
 
 @dataclass(frozen=True)
