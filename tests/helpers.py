@@ -102,8 +102,9 @@ class Result:
 
     def _is_used(self, name: str) -> bool:
         """Whether more than the other support functions uses one of them."""
-        parts = [node for text in self.after.values() for node in ast.parse(text).body]
-        parts = [part for part in parts if getattr(part, "name", "") not in available()]
+        files = [text for path, text in self.after.items() if not path.endswith(SUPPORT)]
+        parts = [node for text in files for node in ast.parse(text).body]
+        parts = [part for part in parts if getattr(part, "name", "") not in self.own]
         names = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
         return any(node.id == name for node in names)
 
