@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from .config import Config
 from .project.discover import Discovered, discover, speaks_of_ddp, speaks_of_fsdp
-from .project.imports import beside, connected, import_graph, programs, real
+from .project.imports import beside, connected, import_graph, programs, reachable, real
+from .project.loaded import links
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
 from .render.nothing import Remains
 
@@ -35,6 +36,8 @@ class Program:
     problems: tuple[UnreadableError, ...] = ()
     files: int = 0
     """Python files looked at, whether or not they were worth reading."""
+    is_of_scripts: bool = True
+    """Whether its files were named, and no folder was looked through."""
 
     @property
     def speaks_of_fsdp(self) -> bool:
@@ -58,13 +61,17 @@ def gather(paths: Sequence[Path], config: Config, found: Discovered | None = Non
     named = [path for path in paths if not path.is_dir()]
     graph = import_graph(named) if named else {}
     hits = [path for path in found.hits if path not in named]
+    whole = graph
     if hits:
         files = [path for path in found.files if path not in found.foreign]
-        whole = import_graph(files, config.jobs, found.foreign, is_whole=True)
+        whole = graph | import_graph(files, config.jobs, found.foreign, is_whole=True)
         related = connected(whole, hits)
         graph |= {path: whole[path] for path in (*related, *beside(whole, related, speaks_of_ddp))}
+    for loading, modules in links(graph, whole).items():
+        graph |= {path: whole[path] for path in sorted(reachable(modules, whole)) if path not in graph}
+        graph[loading] = (*graph[loading], *modules)
     program = _read(tuple(graph), named)
-    return replace(program, imports=graph, files=len({*found.files, *graph}))
+    return replace(program, imports=graph, files=len({*found.files, *graph}), is_of_scripts=paths == named)
 
 
 def from_text(source: Source) -> Program:
@@ -92,8 +99,9 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
     report = with_todos(report, program.texts)
-    if not any(map(is_construct, report.findings)):
-        report = replace(report, findings=(*hidden(program.sources, config.exclude), *report.findings))
+    is_wrapping = any(map(is_construct, report.findings))
+    if program.is_of_scripts or not is_wrapping:
+        report = replace(report, findings=(*hidden(program.sources, config.exclude, is_wrapping), *report.findings))
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
     if once:

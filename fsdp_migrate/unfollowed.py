@@ -6,24 +6,24 @@
 from __future__ import annotations
 
 import ast
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from codemods.api import Finding, Level
 from codemods.tables.names import WRAPPER
 
 from .project.discover import discover
-from .project.imports import project_root
+from .project.imports import import_graph, project_root
+from .project.loaded import imports_of_library, links, loading_calls, parsed
 from .project.source import Source, UnreadableError, read_source
 
 CODE = "FM002"
 NAME = "imports-not-followed"
-DOCS = """**What it does.** Says that a program without FSDP imports modules by names that are made at run time, and
-which files of its tree hold FSDP1.
+DOCS = """**What it does.** Says that a program imports modules by names that are made at run time, and which files of
+its tree hold FSDP1; of a program that wraps a model, which files may be handed it.
 
-**Why.** Imports are followed without running anything. What `import_module(args.config)` loads is not known, and the
-model may be wrapped there.
+**Why.** Imports are followed without running anything. What `import_module(args.config)` loads is not known: the model
+may be wrapped there, or saved. A state dict that is saved as it is has each rank's own shards in it.
 
 ## Example
 
@@ -49,70 +49,46 @@ Nothing is changed.
 - https://docs.python.org/3/library/importlib.html#importlib.import_module
 """
 
-WORDS = ("import_module", "__import__", "instantiate", "locate")
-"""What a file is looked at for."""
-_ALWAYS = frozenset({"import_module", "__import__"})
-_LOADERS = ("hydra", "pydoc")
 _SHOWN = 5
+_HINT = "name those that this program loads beside the script, or the whole folder"
 
 
-def hidden(sources: Mapping[Path, Source], exclude: Sequence[str]) -> tuple[Finding, ...]:
-    """One finding at the first such import, where files that the program does not name hold FSDP1."""
-    calls = ((path, call) for path, source in sources.items() for call in _calls(source.text))
+def hidden(sources: Mapping[Path, Source], exclude: Sequence[str], is_wrapping: bool) -> tuple[Finding, ...]:
+    """One finding at the first such import, where files that the program does not name hold FSDP1.
+
+    Of a program that is seen to wrap a model (`is_wrapping`): where they can be handed it.
+    """
+    calls = ((path, call) for path, source in sources.items() for call in loading_calls(source.text))
     path, call = next(calls, (None, None))
     if path is None or call is None:
         return ()
     root = project_root(path)
-    found = [hit for hit in discover([root], exclude).hits if hit not in sources and _wraps(hit)]
+    tree = discover([root], exclude)
+    found = [each for each in tree.hits if each not in sources and _wraps(each)]
+    if is_wrapping:
+        whole = import_graph([each for each in tree.files if each not in tree.foreign], is_whole=True)
+        found = [each for each in links(sources, whole)[path] if each not in sources]
     if not found:
         return ()
-    names = [hit.relative_to(root).as_posix() for hit in found]
+    names = [each.relative_to(root).as_posix() for each in found]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    message = (
-        "a module is imported by a name made at run time, which is not followed;"
-        f" FSDP1 is in {', '.join(names[:_SHOWN])}{more}"
-    )
-    hint = "name those that this program loads beside the script, or the whole folder"
-    return (Finding(CODE, Level.MANUAL, path, call.lineno, call.col_offset + 1, message, hint),)
-
-
-def _calls(text: str) -> Iterator[ast.Call]:
-    if not any(word in text for word in WORDS):
-        return
-    tree = _parsed(text)
-    nodes = list(ast.walk(tree)) if tree is not None else []
-    loads = any(_imports(node, _LOADERS) for node in nodes)
-    for node in nodes:
-        if isinstance(node, ast.Call) and node.args and not isinstance(node.args[0], ast.Constant):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in _ALWAYS or (loads and name in WORDS):
-                yield node
-
-
-def _imports(node: ast.AST, modules: Sequence[str]) -> bool:
-    if isinstance(node, ast.Import):
-        return any(alias.name.split(".")[0] in modules for alias in node.names)
-    return isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in modules
+    said = f"{', '.join(names[:_SHOWN])}{more}"
+    if is_wrapping:
+        message = f"a module is imported by a name made at run time: the model may come to {said}, unseen"
+        return (Finding(CODE, Level.REVIEW, path, call.lineno, call.col_offset + 1, message, _HINT),)
+    message = f"a module is imported by a name made at run time, which is not followed; FSDP1 is in {said}"
+    return (Finding(CODE, Level.MANUAL, path, call.lineno, call.col_offset + 1, message, _HINT),)
 
 
 def _wraps(path: Path) -> bool:
     """Whether a file names FSDP1's class, imported or as an attribute of torch's package."""
     try:
-        tree = _parsed(read_source(path).text)
+        tree = parsed(read_source(path).text)
     except UnreadableError:
         return False
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Attribute) and node.attr == WRAPPER:
             return True
-        if _imports(node, ("torch",)) and any(a.name == WRAPPER for a in getattr(node, "names", ())):
+        if imports_of_library(node, ("torch",)) and any(a.name == WRAPPER for a in getattr(node, "names", ())):
             return True
     return False
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None

@@ -469,6 +469,23 @@ def test_a_tree_without_fsdp1_hides_nothing(project: Path) -> None:
     assert run("rewrite", "train.py").exit_code == 0
 
 
+GIVEN = "import torch\n\n\ndef main(model):\n    torch.save(model.state_dict(), 'model.pt')\n"
+LOADED = "import importlib, sys\n" + FSDP1 + "importlib.import_module(sys.argv[1]).main(main())\n"
+
+
+def test_what_is_loaded_by_name_is_part_of_the_program(project: Path) -> None:
+    (project / "train.py").write_text(LOADED)
+    (project / "task.py").write_text(GIVEN)
+    (project / "started.py").write_text(GIVEN + "\n\nif __name__ == '__main__':\n    main(torch.nn.Linear(4, 4))\n")
+    result = run("rewrite", "train.py", "--diff")
+    assert "the model may come to task.py, unseen" in result.stderr + result.stdout
+    for paths in (["train.py", "task.py"], ["."]):
+        result = run("rewrite", *paths, "--diff")
+        assert "unseen" not in result.stderr + result.stdout
+        assert "+    torch.save(get_model_state_dict(model" in result.stdout
+        assert "started.py" not in result.stdout
+
+
 UPGRADABLE = """\
 from torch.distributed.fsdp import fully_shard
 

@@ -28,7 +28,8 @@ def may_ignore_parameters(ctx: Context, model: cst.BaseExpression, plan: Plan | 
 
     What a native wrap site takes by `**` is known, and a program that names no such argument ignores nothing.
     """
-    calls = [origin.node for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
+    made = _wraps(ctx, model)
+    calls = [call for where, call in made if is_constructor(where, call)] or [call for _, call in made]
     unseen = [call for call in calls if plan is None or not plan.is_native(call)]
     is_open = any(a.star == "**" for call in unseen for a in call.args)
     return (is_open and ctx.mentions(*_IGNORED)) or ignores_parameters(ctx, model, plan)

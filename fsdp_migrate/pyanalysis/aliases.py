@@ -16,8 +16,10 @@ from .scopes import Binds, Scope
 from .tree import Tree
 
 Targets = Callable[[Tree, cst.BaseExpression], Iterable[tuple[Tree, cst.FunctionDef | cst.Lambda]]]
+Registering = Callable[[Tree, cst.FunctionDef | cst.ClassDef], Iterable[tuple[Tree, cst.Param]]]
 _WHOLE = (cst.IfExp, cst.BooleanOperation, cst.Await, cst.StarredElement, cst.Lambda)
 """What has the value of one of its parts."""
+_MAPPED = (cst.DictComp, cst.GeneratorExp, cst.ListComp, cst.SetComp)
 _HANDING_ON = frozenset({"partial", "staticmethod", "classmethod"})
 _FILLING = frozenset({"add", "append", "extend", "insert"})
 _OF_CONTAINERS = frozenset({"get", "values", "items", "pop", "setdefault", "copy"})
@@ -29,7 +31,7 @@ class Place(NamedTuple):
     """An expression that can be the value."""
 
     tree: Tree
-    node: cst.BaseExpression
+    node: cst.BaseExpression | cst.FunctionDef | cst.ClassDef
     attributes: int = 0
     """How many attributes the value went through."""
 
@@ -37,10 +39,14 @@ class Place(NamedTuple):
 class Aliases:
     """The names that values get from some places on."""
 
-    def __init__(self, program: Program, targets: Targets) -> None:
-        """`targets`: the functions of the program that an expression stands for."""
+    def __init__(self, program: Program, targets: Targets, registering: Registering) -> None:
+        """`targets`: the functions of the program that an expression stands for.
+
+        `registering`: their parameters that a definition becomes where it stands, by a decorator.
+        """
         self._program = program
         self._targets = targets
+        self._registering = registering
         self.names: set[str] = set()
         """Everywhere in the program."""
         self.locals: dict[Tree, set[str]] = {}
@@ -48,12 +54,13 @@ class Aliases:
         self.nameless: dict[Tree, None] = {}
         """The files that call one of the values by no name at all: `table[key](…)`, `Step()(…)`."""
         self._known: set[object] = set()
-        self._growing: list[Place] = []
+        self.places: list[Place] = []
+        """Where the values are."""
 
     def follow(self, places: Iterable[Place]) -> None:
         """Find what is called otherwise behind these expressions."""
-        self._growing += places
-        for place in self._growing:
+        self.places += places
+        for place in self.places:
             if self._is_new(place.node):
                 self._go_on(place)
 
@@ -65,17 +72,23 @@ class Aliases:
 
     def _go_on(self, place: Place) -> None:
         tree, node, _ = place
+        if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+            for where, filled in self._registering(tree, node):
+                self._name_locally(place, where, where.scope_of[filled], filled.name.value)
+            return
         holder = tree.parents[node]
         if isinstance(holder, cst.Call):
             if last_name(node) is None:
                 self.nameless[tree] = None
         elif isinstance(holder, (cst.Element, cst.DictElement)):
-            self._growing.append(place._replace(node=cast(cst.BaseExpression, tree.parents[holder])))
+            self.places.append(place._replace(node=cast(cst.BaseExpression, tree.parents[holder])))
+        elif isinstance(holder, _MAPPED) and node is (holder.value if isinstance(holder, cst.DictComp) else holder.elt):
+            self.places.append(place._replace(node=holder))
         elif isinstance(holder, _WHOLE) or (isinstance(holder, cst.Subscript) and holder.value is node):
-            self._growing.append(place._replace(node=holder))
+            self.places.append(place._replace(node=holder))
         elif isinstance(holder, cst.Attribute) and holder.value is node and holder.attr.value in _OF_CONTAINERS:
             call = tree.parents[holder]
-            self._growing += [place._replace(node=call)] if isinstance(call, cst.Call) and call.func is holder else []
+            self.places += [place._replace(node=call)] if isinstance(call, cst.Call) and call.func is holder else []
         elif isinstance(holder, (cst.For, cst.CompFor, cst.NamedExpr, cst.AnnAssign)):
             self._name(place, holder.target)
         elif isinstance(holder, cst.Assign):
@@ -109,19 +122,19 @@ class Aliases:
         known = {each for each in self._program.known_as(name) if self._is_new(("in a file", each))}
         self.names |= known
         found = uses_of_definition(self._program, known)
-        self._growing += (place._replace(tree=tree, node=use) for tree, use in found)
+        self.places += (place._replace(tree=tree, node=use) for tree, use in found)
 
     def _name_attribute(self, place: Place, name: str) -> None:
         if place.attributes < _FAR and self._is_new(name):
             self.names.add(name)
             found = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
-            self._growing += (Place(tree, use, place.attributes + 1) for tree, use in found)
+            self.places += (Place(tree, use, place.attributes + 1) for tree, use in found)
 
     def _name_locally(self, place: Place, tree: Tree, scope: Scope, name: str) -> None:
         if self._is_new((scope, name)):
             self.locals.setdefault(tree, set()).add(name)
             uses = (use for use in tree.names(name) if tree.scope_of[use].lookup(name) is scope)
-            self._growing += (place._replace(tree=tree, node=use) for use in uses)
+            self.places += (place._replace(tree=tree, node=use) for use in uses)
 
     def _make(self, place: Place, function: cst.FunctionDef) -> None:
         """A function returns the value."""
@@ -130,17 +143,20 @@ class Aliases:
         name = function.name.value
         if place.attributes > _FAR or not self._is_new(("made by", name)):
             return
-        for tree, use in uses_of_definition(self._program, self._program.known_as(name)):
+        found = uses_of_definition(self._program, self._program.known_as(name))
+        if class_of(place.tree, function) is not None:
+            found = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
+        for tree, use in found:
             call = tree.parents[use]
             if isinstance(call, cst.Call) and call.func is use:
-                self._growing.append(place._replace(tree=tree, node=call))
+                self.places.append(place._replace(tree=tree, node=call))
 
     def _pass(self, place: Place, argument: cst.Arg) -> None:
         call = place.tree.parents[argument]
         if not isinstance(call, cst.Call):
             return
         if last_name(call.func) in _HANDING_ON:
-            self._growing.append(place._replace(node=call))
+            self.places.append(place._replace(node=call))
             return
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in _FILLING:
             self._name(place, call.func.value)

@@ -6,14 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice, product
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import libcst as cst
 
 from .aliases import Aliases, Place, uses_of_definition
 from .calls import Run, argument_for, parameters, runs
 from .containers import Part
-from .definitions import class_of, first_parameter, is_property, is_setter, is_static, is_super, last_name
+from .definitions import called_by, class_of, first_parameter, is_property, is_setter, is_static, is_super, last_name
+from .lookups import Lookups
 from .scopes import EACH
 from .tree import Tree
 
@@ -24,6 +25,8 @@ Function = cst.FunctionDef | cst.Lambda
 _MAKERS = ("__init__", "__new__")
 _CLASSES = ("cls", "__class__", None)
 """What a class is called within itself: `cls(net)`, `self.__class__(net)`, `type(self)(net)`."""
+MOST_REGISTERED = 40
+"""Definitions under one decorator that are followed through it."""
 _Numbered = tuple[int, cst.Call, Run]
 """A call, its place among those of its file, and what it runs."""
 
@@ -51,6 +54,8 @@ class Callers:
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._aliases: dict[Function | cst.ClassDef, Aliases] = {}
+        self._lookups = Lookups(values)
+        self._decorating: dict[str, Sequence[tuple[Tree, cst.Decorator]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
     def of(self, tree: Tree, function: Function) -> Sequence[CallSite]:
@@ -79,10 +84,60 @@ class Callers:
                     yield None
             else:
                 yield Part(tree, parameter.default) if parameter.default is not None else None
+        if self._values.solver.decide(lambda: not self.of(tree, function), False):
+            yield from self._looked_up(tree, function, name)
+        if name in parameters(function, _takes_object(tree, function))[:1]:
+            for where, definition in self._decorated(tree, function):
+                yield Part(where, cast(cst.BaseExpression, definition))
         for where, call in self._maps(tree, function):
             index = next((i for i, known in enumerate(parameters(function, bound=False)) if known == name), -1)
             if 0 <= index < len(call.args) - 1:
                 yield Part(where, call.args[index + 1].value, (EACH,))
+
+    def _looked_up(self, tree: Tree, function: Function, name: str) -> Iterator[Part]:
+        """What is passed where a name of run time's leads to the function, or to the class that it makes objects of."""
+        if isinstance(function, cst.Lambda):
+            return
+        owner = class_of(tree, function)
+        defined = owner if owner is not None and function.name.value in _MAKERS else function
+        if defined is not function and not isinstance(tree.scope_of[defined].node, cst.Module):
+            return
+        positional = parameters(function, owner is not None)
+        for each in self._lookups.calling(tree, function, defined):
+            value = argument_for(each.run.arguments, positional, name)
+            if value is not None:
+                yield Part(each.tree, value)
+            else:
+                yield from self._unpacked(each.tree, each.run.arguments, positional, name)
+
+    def found_by_name(self, call: cst.Call) -> Iterator[tuple[Tree, cst.FunctionDef]]:
+        """The functions of a file, named by run time, that a call can run: `getattr(module, name)(net)`."""
+        for each in self._lookups.calls:
+            module = each.lookup.module
+            if each.call is call and module is not None:
+                for function in (node for node in module.module.body if isinstance(node, cst.FunctionDef)):
+                    if each in self._lookups.calling(module, function, function):
+                        yield module, function
+
+    def _decorated(self, tree: Tree, function: Function) -> Iterator[tuple[Tree, cst.FunctionDef | cst.ClassDef]]:
+        """The definitions that a function is called with: `@register("name")` calls what `register("name")` returns."""
+        if isinstance(function, cst.Lambda):
+            return
+        around = (node for node in tree.ancestors(function) if isinstance(node, cst.FunctionDef))
+        owner = class_of(tree, function) if function.name.value == "__call__" else None
+        names = self._program.known_as(*(each.name.value for each in (function, *around)))
+        names |= {name for klass in [owner] if klass is not None for name in self._program.known_as(klass.name.value)}
+        for where, decorator in (found for name in sorted(names) for found in self._decorators(name)):
+            if any(found is function for _, found in self._targets(where, decorator.decorator)):
+                yield where, cast(cst.FunctionDef | cst.ClassDef, where.parents[decorator])
+
+    def _decorators(self, name: str) -> Sequence[tuple[Tree, cst.Decorator]]:
+        """The decorators of a name. A registry of a whole framework would lead from everything to everything."""
+        if name not in self._decorating:
+            decorators = ((tree, each) for tree in self._program.mentioning(name) for each in tree.nodes(cst.Decorator))
+            found = [each for each in decorators if last_name(called_by(each[1])) == name]
+            self._decorating[name] = found if len(found) <= MOST_REGISTERED else []
+        return self._decorating[name]
 
     def starred(self, tree: Tree, parameter: cst.Param, key: object) -> Iterator[tuple[Tree, cst.BaseExpression]]:
         """What `*args[key]` or `**kwargs[key]` of a function can be; no key: any of them."""
@@ -188,7 +243,7 @@ class Callers:
     ) -> Aliases:
         """By names alone, so that what calls run is only looked at from near."""
         if function not in self._aliases:
-            found = Aliases(self._program, self._targets)
+            found = Aliases(self._program, self._targets, self._registering)
             places = self._as_values(tree, function, owner, names)
             _, is_whole = self._values.solver.is_whole(lambda: self._values.plainly(lambda: found.follow(places)))
             if not is_whole:
@@ -204,12 +259,15 @@ class Callers:
         if isinstance(function, cst.Lambda):
             found = [(tree, function)] if function in tree.parents else []
         elif owner is None or isinstance(function, cst.ClassDef):
+            yield from [Place(tree, function)] if function.decorators else []
             found = uses_of_definition(self._program, names)
         elif function.name.value == "__call__":
             classes = [(tree, owner), *self._values.objects.heirs(tree, owner)]
             yield from (Place(*call) for klass in classes for call in self.calls_of_class(*klass))
             return
         elif function.name.value in _MAKERS:
+            classes = [(tree, owner), *self._values.objects.heirs(tree, owner)]
+            yield from (Place(*klass) for klass in classes)
             found = uses_of_definition(self._program, names - {*_MAKERS})
         elif is_property(function):
             found = []
@@ -316,6 +374,19 @@ class Callers:
                 found.append((origin.tree, origin.node))
         return found
 
+    def _registering(self, tree: Tree, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[Tree, cst.Param]]:
+        """The parameters of the program's functions that a definition becomes where it stands."""
+        own = [
+            each for each in definition.decorators if (tree, each) in self._decorators(last_name(called_by(each)) or "")
+        ]
+        made = [found for each in own for found in self._targets(tree, each.decorator)]
+        if isinstance(definition, cst.ClassDef):
+            bases = self._values.objects.bases(tree, definition)
+            made += [found for base in bases[:1] for found in self._values.objects.methods(*base, "__init_subclass__")]
+        for where, function in made:
+            positional = [*function.params.posonly_params, *function.params.params]
+            yield from ((where, each) for each in positional[_takes_object(where, function) :][:1])
+
     def only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """The method of this name, when the program has no second one."""
         if name not in self._sole:
@@ -348,3 +419,10 @@ def _is_only_called(tree: Tree, call: cst.Call) -> bool:
 def _owner(tree: Tree, function: Function | cst.ClassDef) -> cst.ClassDef | None:
     """The class that a method stands in."""
     return class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
+
+
+def _takes_object(tree: Tree, function: Function) -> bool:
+    """Whether the first parameter of a method is not the first that is passed."""
+    if not isinstance(function, cst.FunctionDef) or class_of(tree, function) is None:
+        return False
+    return not is_static(function) and function.name.value != "__init_subclass__"

@@ -7,7 +7,7 @@ that makes them, and what is in them is not told apart at all, but for constant 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,8 +16,9 @@ import libcst as cst
 
 from .definitions import last_name, returns, yields
 from .program import ANY_KEY
-from .scopes import EACH, Path, Scope
+from .scopes import EACH, Path
 from .stores import table_owner
+from .symbols import Defined
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Containers:
         self._program = values.program
         self._stores: dict[tuple[str | None, object], Mapping[cst.CSTNode, Sequence[_Store]]] = {}
         self._stores_of: dict[Tree, list[_Store]] = {}
-        self._by_scope: dict[Tree, dict[tuple[Scope | None, str], list[_Store]]] = {}
+        self._of_variables: dict[Tree, dict[tuple[str, Hashable], list[_Store]]] = {}
         self._place: dict[_Store, tuple[int, int]] = {}
         """Its file's in the program, and its own among the stores of the file."""
         self._nodes_of: dict[tuple[cst.BaseExpression, int], tuple[tuple[Origin, ...], frozenset[cst.CSTNode]]] = {}
@@ -267,23 +268,26 @@ class Containers:
         That is looked for in anything of its name, and of any name where models are wrapped. `key` is what
         `Program.filling` takes; what is stored under other keys may be among it.
         """
-        found = set(self._in_scope(tree, container))
+        found = set(self._in_variable(tree, container, key))
         made = self._nodes(tree, container)
         if made:
             found |= self._values.test(lambda: self._stored_elsewhere(_name(container), key, made), set)
         return sorted(found, key=self._place.__getitem__)
 
-    def _in_scope(self, tree: Tree, container: cst.BaseExpression) -> Sequence[_Store]:
-        if not isinstance(container, cst.Name):
+    def _in_variable(self, tree: Tree, container: cst.BaseExpression, key: object) -> Sequence[_Store]:
+        variable, name = self._variable(tree, container), _name(container)
+        if variable is None:
             return ()
-        if tree not in self._by_scope:
-            self._by_scope[tree] = defaultdict(list)
+        filling = self._program.filling(name, key)
+        trees = dict.fromkeys([tree, *self._program.parsed(filling)])
+        return [store for where in trees for store in self._by_variable(where).get((name, variable), ())]
+
+    def _by_variable(self, tree: Tree) -> Mapping[tuple[str, Hashable], Sequence[_Store]]:
+        if tree not in self._of_variables:
+            found = self._of_variables[tree] = defaultdict(list)
             for store in self._stores_in(tree):
-                if isinstance(store.container, cst.Name):
-                    name = store.container.value
-                    self._by_scope[tree][tree.scope_of[store.container].lookup(name), name].append(store)
-        scope = tree.scope_of[container].lookup(container.value)
-        return self._by_scope[tree].get((scope, container.value), ()) if scope is not None else ()
+                found[_name(store.container), self._variable(tree, store.container)].append(store)
+        return self._of_variables[tree]
 
     def _stored_elsewhere(self, name: str, key: object, made: frozenset[cst.CSTNode]) -> set[_Store]:
         indexes = self._by_node(name, key), self._by_node()
@@ -314,6 +318,15 @@ class Containers:
             stores = self._stores_of[tree] = list(_stores_in(tree))
             self._place.update((store, (self._program.place(tree.path), at)) for at, store in enumerate(stores))
         return self._stores_of[tree]
+
+    def _variable(self, tree: Tree, container: cst.BaseExpression) -> Hashable:
+        """What is one variable wherever it stands: a name, also imported, or an attribute of it or of `self`."""
+        symbol = self._program.symbols.of(tree, container)
+        if isinstance(container, cst.Attribute) and symbol is None:
+            owner = self._values.objects.class_of_self(tree, container.value)
+            holder = owner or self._variable(tree, container.value)
+            return (holder, container.attr.value) if holder is not None else None
+        return symbol if isinstance(symbol, Defined) else None
 
     def _nodes(self, tree: Tree, container: cst.BaseExpression) -> frozenset[cst.CSTNode]:
         """The places that make a container."""

@@ -20,7 +20,9 @@ def is_context_manager(function: cst.FunctionDef) -> bool:
 
 
 def is_class_method(function: cst.FunctionDef | cst.Lambda) -> bool:
-    return isinstance(function, cst.FunctionDef) and "classmethod" in _decorators(function)
+    if not isinstance(function, cst.FunctionDef):
+        return False
+    return function.name.value == "__init_subclass__" or "classmethod" in _decorators(function)
 
 
 def is_static(function: cst.FunctionDef) -> bool:
@@ -29,6 +31,12 @@ def is_static(function: cst.FunctionDef) -> bool:
 
 def _decorators(function: cst.FunctionDef) -> set[str | None]:
     return {last_name(decorator.decorator) for decorator in function.decorators}
+
+
+def called_by(decorator: cst.Decorator) -> cst.BaseExpression:
+    """`register` of `@register`, and of `@register("name")`, whose result is called with the definition."""
+    expression = decorator.decorator
+    return expression.func if isinstance(expression, cst.Call) else expression
 
 
 def overrides(tree: Tree, relative: cst.ClassDef, owner: cst.ClassDef, method: cst.FunctionDef) -> bool:

@@ -135,10 +135,10 @@ class Objects:
             yield from (Named(*part, name) for part in self.named(tree, owner, name, at) if self._can_be_model(part))
 
     def _replaced(self, seen: Seen, name: str) -> Iterator[Part]:
-        """`dataclasses.replace(state, net=model)`, `SimpleNamespace(net=model)`."""
+        """`dataclasses.replace(state, net=model)`, `SimpleNamespace(net=model)`, `EasyDict(net=model)`."""
         for where, call in seen.calls:
             library = self._program.symbols.dotted(where, call.func) or ""
-            if library.endswith(("dataclasses.replace", "Namespace")):
+            if library.endswith(("dataclasses.replace", "Namespace", "EasyDict")):
                 yield from (Part(where, a.value) for a in call.args if a.keyword and a.keyword.value == name)
 
     def seen(self, tree: Tree, receiver: cst.BaseExpression) -> Seen:
@@ -153,7 +153,7 @@ class Objects:
         return self._values.ask(("seen", receiver), lambda: self._find_facts(tree, receiver))
 
     def _find_facts(self, tree: Tree, receiver: cst.BaseExpression) -> Iterator[Fact]:
-        owner = self._class_around(tree, receiver)
+        owner = self.class_of_self(tree, receiver)
         if owner is not None:
             yield tree, owner, _Is.SELF
             return
@@ -226,15 +226,15 @@ class Objects:
         made = self._values.origins(tree, node.args[0].value if is_bare else node.func)
         return [(origin.tree, origin.node) for origin in made if isinstance(origin.node, cst.ClassDef)]
 
-    def _class_around(self, tree: Tree, receiver: cst.BaseExpression) -> cst.ClassDef | None:
+    def class_of_self(self, tree: Tree, receiver: cst.BaseExpression) -> cst.ClassDef | None:
         """The class of `self`."""
         if not isinstance(receiver, cst.Name):
             return None
         if receiver not in self._classes_around:
-            self._classes_around[receiver] = self._find_class_around(tree, receiver)
+            self._classes_around[receiver] = self._find_class_of_self(tree, receiver)
         return self._classes_around[receiver]
 
-    def _find_class_around(self, tree: Tree, receiver: cst.Name) -> cst.ClassDef | None:
+    def _find_class_of_self(self, tree: Tree, receiver: cst.Name) -> cst.ClassDef | None:
         for method in tree.ancestors(receiver):
             if isinstance(method, cst.FunctionDef) and class_of(tree, method) is not None:
                 bound = tree.scope_of[receiver].lookup(receiver.value)
@@ -243,7 +243,7 @@ class Objects:
         return None
 
     def is_self(self, tree: Tree, expression: cst.BaseExpression) -> bool:
-        return self._class_around(tree, expression) is not None
+        return self.class_of_self(tree, expression) is not None
 
     def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
         """What the nearest of a class and its bases defines."""
@@ -333,6 +333,11 @@ class Objects:
             if names or (names is None and self._holds_model(Part(tree, store.value, store.path))):
                 yield store, names
 
+    def stores_named(self, name: str) -> Iterator[AttributeStore]:
+        """Where an attribute of this name is set, of anything but `self`."""
+        for tree in self._program.setting(name):
+            yield from self._stores_of(tree).get(name, ())
+
     def _stores_of(self, tree: Tree) -> Mapping[str | None, list[AttributeStore]]:
         if tree not in self._stores:
             self._stores[tree] = stores_in(tree)
@@ -350,7 +355,7 @@ class Objects:
         return False if seen.is_unknown or other.is_unknown else None
 
     def _seen_plainly(self, store: AttributeStore) -> Seen:
-        owner = self._class_around(store.tree, store.owner)
+        owner = self.class_of_self(store.tree, store.owner)
         return _joined([(store.tree, owner or store.owner, _Is.SELF if owner is not None else _Is.UNKNOWN)])
 
     def _is_overridden(self, seen: Seen, other: Seen, method: cst.FunctionDef) -> bool:

@@ -157,12 +157,13 @@ class Symbols:
                 if self._library.exports(module, name):
                     return Outside(f"{module}.{name}")
                 continue
-            symbol = self._top_level(module, name)
+            symbol = self.top_level(module, name)
             if symbol is not None:
                 return symbol
         return None
 
-    def _top_level(self, tree: Tree, name: str) -> Symbol | None:
+    def top_level(self, tree: Tree, name: str) -> Symbol | None:
+        """What a file has by a name, defined there or imported."""
         key = (tree.path, name)
         if key in self._following:
             return None
@@ -176,7 +177,7 @@ class Symbols:
         if isinstance(owner, Outside):
             return Outside(f"{owner.dotted}.{name}")
         if isinstance(owner, OwnModule):
-            return self._top_level(owner.tree, name) or self._submodule(owner.tree, name)
+            return self.top_level(owner.tree, name) or self._submodule(owner.tree, name)
         return None
 
     def _submodule(self, tree: Tree, name: str) -> Symbol | None:
@@ -196,7 +197,7 @@ class Symbols:
         name = cst.ensure_type(alias.name, cst.Name).value
         module = self._own_module(tree, statement)
         if module is not None:
-            return self._top_level(module, name) or self._submodule(module, name)
+            return self.top_level(module, name) or self._submodule(module, name)
         submodule = self._resolve(tree.path, ".".join(filter(None, [_module_name(statement), name])), _level(statement))
         own = self._tree_of(submodule) if submodule is not None else None
         if own is not None:

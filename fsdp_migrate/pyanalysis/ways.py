@@ -25,7 +25,7 @@ from .flow import comprehension
 from .origin import Origin
 from .scopes import ANY, EACH, REST, Binding, Binds, Path
 from .stores import table_owner
-from .symbols import Defined, Outside
+from .symbols import Defined, Outside, OwnModule
 from .tests_around import texts_at
 from .tree import Tree
 
@@ -131,6 +131,7 @@ class Ways:
             if isinstance(symbol, Outside):
                 yield Origin(tree, name)
             elif isinstance(symbol, Defined):
+                yield from self._set_from_outside(symbol)
                 for binding in self._values.bindings(tree, name, symbol):
                     taken = _taken_by_name(binding) if symbol.tree is tree else None
                     if taken is None:
@@ -140,6 +141,13 @@ class Ways:
                         yield Origin(tree, taken)
             else:
                 yield Origin(tree, None, f"`{name.value}` is a module")
+
+    def _set_from_outside(self, variable: Defined) -> Iterator[Origin]:
+        """`state.net = net`, where `state` is a file of the program."""
+        if isinstance(variable.scope.node, cst.Module):
+            for store in self._values.objects.stores_named(variable.name):
+                if self._program.symbols.of(store.tree, store.owner) == OwnModule(variable.tree):
+                    yield from self._values.origins(store.tree, store.value, store.path)
 
     def _of_binding(self, tree: Tree, binding: Binding) -> Iterator[Origin]:
         if binding.how is Binds.VALUE and binding.value is not None:
@@ -247,6 +255,10 @@ class Ways:
             yield from self._entered(tree, values[0])
         elif isinstance(call.func, cst.Name) and call.func.value == "type" and len(values) == 1:
             yield from self._classes(tree, values[0])
+        else:
+            for where, function in self._values.callers.found_by_name(call):
+                for returned in returns(where, function):
+                    yield from filter(self._values.is_model, self._values.origins(where, returned))
         yield Origin(tree, call)
 
     def _classes(self, tree: Tree, expression: cst.BaseExpression) -> Iterator[Origin]:
@@ -318,6 +330,7 @@ class Ways:
             elif isinstance(symbol, Defined):
                 for binding in symbol.scope.bindings[symbol.name]:
                     yield from self._of_binding(symbol.tree, binding)
+                yield from self._set_from_outside(symbol)
             else:
                 yield Origin(tree, None, "a module")
         if symbols:

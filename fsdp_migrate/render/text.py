@@ -80,7 +80,7 @@ def _counts(view: View) -> list[str]:
     unused = sum(finding.rule == "FM001" for finding in findings)
     if unused:
         said.append(f"Found {unused} unused ignore {_plural(unused, 'comment')}.")
-    if any(finding.rule == "FM002" for finding in findings):
+    if not constructs and any(finding.rule == "FM002" for finding in findings):
         said.append("Found no FSDP1 in the files that are imported by their names; others may be loaded at run time.")
     return said
 

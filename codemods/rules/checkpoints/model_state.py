@@ -144,7 +144,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
 
 def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
-    if not ctx.plan.migrates or not imports_wrapper(ctx):
+    if not ctx.plan.migrates:
         return False
     if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
@@ -208,7 +208,9 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if not is_sharded and not at_run_time:
         is_right = _is_right_sharded(found.call, ctx) or _is_way_without_fsdp(found.call, ctx)
-        return Fix() if is_right else _manual(found, ctx, _NOT_SEEN)
+        if is_right:
+            return Fix()
+        return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     try:
@@ -365,6 +367,14 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
     name = "" if is_kept_at_run_time(found.call, ctx) else "whole_state_dict"
     return replace(_through_support(found, ctx, name), findings=asking)
+
+
+def _unseen(found: Match, ctx: Context) -> Fix:
+    """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
+    model = ctx.code(found.model)
+    message = f"what `{model}` is, is not seen: if the FSDP model comes here, this state dict is of sharded DTensors"
+    hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
+    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])
 
 
 def _manual(found: Match, ctx: Context, reason: str) -> Fix:
