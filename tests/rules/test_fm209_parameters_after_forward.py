@@ -374,3 +374,28 @@ def test_model_of_an_object_that_is_trained_right_before(update: str) -> None:
     result = rewrite(HEAD + text + update)
     assert "    average.reshard()\n" in result.text
     assert "reshard_all(model)" not in result.text
+
+
+STEPPED_IN_A_LOOP = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, model, teacher):
+        self.model = FSDP(model)
+        self.teacher = FSDP(teacher)
+
+    def train(self, batches):
+        optimizer = torch.optim.RMSprop(self.model.parameters(), lr=1e-3)
+        for x in batches:
+            with torch.no_grad():
+                wanted = self.teacher(x)
+            (self.model(x) - wanted).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_an_optimizer_that_a_loop_steps_is_no_average() -> None:
+    assert "reshard" not in rewrite(STEPPED_IN_A_LOOP).text

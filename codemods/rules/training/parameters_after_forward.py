@@ -167,8 +167,13 @@ def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
         inner = outer
     variable = variable_of(call, ctx)
     loops = [loop for loop in ctx.nodes(cst.For) if variable and ctx.scope(loop) is ctx.scope(call)]
-    named = (loop for loop in loops for node in ctx.inside(loop) if _is_named(node, variable))
-    return next(named, None)
+    return next((loop for loop in loops if _takes_out(loop, variable, ctx)), None)
+
+
+def _takes_out(loop: cst.For, variable: str, ctx: Context) -> bool:
+    """Whether a loop goes over what a variable holds, or looks it up: an optimizer that it steps is no such dict."""
+    looked_up = (node.value for node in ctx.inside(loop) if isinstance(node, cst.Subscript))
+    return any(_is_named(node, variable) for node in (*ctx.inside(loop.iter), *looked_up))
 
 
 def _is_named(node: cst.CSTNode, variable: str) -> bool:
