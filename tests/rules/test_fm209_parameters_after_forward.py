@@ -392,6 +392,7 @@ class Trainer:
             with torch.no_grad():
                 wanted = self.teacher(x)
             (self.model(x) - wanted).square().mean().backward()
+            self.model.clip_grad_norm_(1.0)
             optimizer.step()
             optimizer.zero_grad()
 """
