@@ -111,7 +111,7 @@ def _is_whole(before: list[cst.Call], model: cst.Name, ctx: Context) -> bool:
         named = (node for part in parts for node in (part, *_owners(part)) if isinstance(node, cst.Name))
         if any(node.value == model.value and _may_run(node, ctx) for node in named):
             whole = True
-            is_its_own = ctx.code(call.func) == model.value or bool(words(last_name(call.func)) & _TRAINS)
+            is_its_own = ctx.code(call.func) == model.value or any(words(each) & _TRAINS for each in _names(call, ctx))
             trains = trains or (is_its_own and not is_without_grad(ctx.ancestors(call), ctx))
     return whole
 
@@ -136,7 +136,13 @@ def _may_run(use: cst.BaseExpression, ctx: Context) -> bool:
     if not isinstance(holder, cst.Arg):
         return node is use and not isinstance(holder, _QUIET_HOLDERS)
     call = cst.ensure_type(ctx.parent(holder), cst.Call)
-    return ctx.fsdp1(call.func) is None and not words(last_name(call.func)) & _KEEPS
+    return ctx.fsdp1(call.func) is None and not all(words(name) & _KEEPS for name in _names(call, ctx))
+
+
+def _names(call: cst.Call, ctx: Context) -> list[str | None]:
+    """What is called, by the names of its definitions: a file may import it under another."""
+    made = [origin.node for origin in ctx.origins(call.func)]
+    return [n.name.value for n in made if isinstance(n, (cst.FunctionDef, cst.ClassDef))] or [last_name(call.func)]
 
 
 def _straight(call: cst.Call, ctx: Context) -> list[cst.Call]:

@@ -165,9 +165,9 @@ class Lookups:
 def _fits(call: DynamicCall, function: cst.FunctionDef, around: cst.CSTNode) -> bool:
     """Whether the arguments fit the parameters; of what can be anything, by a name as well."""
     params, arguments = function.params, call.run.arguments
-    positional = [each.name.value for each in (*params.posonly_params, *params.params)][
-        isinstance(around, cst.ClassDef) :
-    ]
+    positional = [each.name.value for each in (*params.posonly_params, *params.params)]
+    if isinstance(around, cst.ClassDef):
+        positional = positional[1:]
     by_name = {each.name.value for each in params.kwonly_params}
     given = [each for each in arguments if not each.star and each.keyword is None]
     named = {each.keyword.value for each in arguments if each.keyword is not None}
