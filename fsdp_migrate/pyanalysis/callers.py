@@ -112,9 +112,9 @@ class Callers:
 
     def found_by_name(self, call: cst.Call) -> Iterator[tuple[Tree, cst.FunctionDef]]:
         """The functions of a file, named by run time, that a call can run: `getattr(module, name)(net)`."""
-        for each in self._lookups.calls:
+        for each in self._lookups.by_call.get(call, ()):
             module = each.lookup.module
-            if each.call is call and module is not None:
+            if module is not None:
                 for function in (node for node in module.module.body if isinstance(node, cst.FunctionDef)):
                     if each in self._lookups.calling(module, function, function):
                         yield module, function

@@ -5,7 +5,8 @@ Such a call can run each definition that takes its arguments, and that no other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,16 +28,8 @@ _CALLING = frozenset({"hydra.utils.call", "hydra.utils.instantiate"})
 """They call what their first argument names, with the others and with what the configuration has."""
 _FINDING = frozenset({"hydra.utils.get_class", "hydra.utils.get_method", "pydoc.locate"})
 _WORDS = (
-    "__import__",
-    "import_module",
-    "call",
-    "eval",
-    "get_class",
-    "get_method",
-    "getattr",
-    "globals",
-    "instantiate",
-    "locate",
+    *("__import__", "call", "eval", "get_class", "get_method"),
+    *("getattr", "globals", "import_module", "instantiate", "locate"),
 )
 
 
@@ -106,6 +99,14 @@ class Lookups:
     def calls(self) -> Sequence[DynamicCall]:
         """All that the program has."""
         return list(self._find())
+
+    @cached_property
+    def by_call(self) -> Mapping[cst.Call, Sequence[DynamicCall]]:
+        """The same: of one that can be of several files, each."""
+        found: dict[cst.Call, list[DynamicCall]] = defaultdict(list)
+        for each in self.calls:
+            found[each.call].append(each)
+        return found
 
     def _find(self) -> Iterator[DynamicCall]:
         for tree in self._program.mentioning(*_WORDS):

@@ -89,7 +89,7 @@ from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import insertion
 from codemods.reading.model_loading import loading
-from codemods.reading.model_parts import UNITS_ONLY, model_around, unwrapped
+from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.plain_objects import but_for_others, may_be_plain
@@ -111,6 +111,9 @@ _METHODS = {"state_dict": "get_model_state_dict", "load_state_dict": "set_model_
 _MODEL = re.compile(
     r"(model|module|net|network|transformer|unet|actor|critic|policy|student|teacher)\w*\W*$", re.IGNORECASE
 )
+
+
+_OTHERS = {*NO_MODELS, "ddp"}
 
 
 @dataclass(frozen=True)
@@ -371,8 +374,12 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
 
 def _unseen(found: Match, ctx: Context) -> Fix:
     """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
-    model = ctx.code(found.model)
-    message = f"what `{model}` is, is not seen: if the FSDP model comes here, this state dict is of sharded DTensors"
+    inner = found.model
+    owner = inner.value if isinstance(inner, cst.Attribute) and inner.attr.value == "module" else inner
+    named = [node.value for node in (owner, *ctx.inside(owner)) if isinstance(node, (cst.Name, cst.SimpleString))]
+    if any(words(name.strip("'\"")) & _OTHERS for name in named):
+        return Fix()
+    message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"
     hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
     return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])
 
