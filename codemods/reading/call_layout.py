@@ -249,12 +249,19 @@ def renaming(ctx: Context, call: cst.Call, name: str, left_out: Collection[cst.A
     """Call another function, with arguments that stand below one another moved along."""
     edits = [Edit(*ctx.bare_span(call.func), name)]
     wider = len(name) - len(ctx.code(call.func))
-    kept = [after for before, after in pairwise([None, *call.args]) if after not in left_out and before not in left_out]
-    starts = [ctx.span(argument)[0] for argument in kept if argument is not None]
-    if not starts or "\n" in ctx.text[ctx.span(call)[0] : starts[0]]:
+    if not wider or not call.args or "\n" in ctx.text[ctx.span(call)[0] : ctx.span(call.args[0])[0]]:
         return edits
-    columns = [start - ctx.text.rfind("\n", 0, start) - 1 for start in starts]
-    for start, column in zip(starts[1:], columns[1:], strict=True):
-        if column == columns[0] and wider and not ctx.text[start - column : start].strip(" "):
+    first = _column(ctx, call.args[0])
+    for before, argument in pairwise(call.args):
+        takes_its_place = before in left_out and not _is_on_own_lines(ctx, before)
+        if argument in left_out or takes_its_place or _column(ctx, argument) != first:
+            continue
+        start = ctx.span(argument)[0]
+        if not ctx.text[start - first : start].strip(" "):
             edits.append(Edit(start + min(wider, 0), start, " " * wider))
     return edits
+
+
+def _column(ctx: Context, argument: cst.Arg) -> int:
+    start = ctx.span(argument)[0]
+    return start - ctx.text.rfind("\n", 0, start) - 1

@@ -230,6 +230,18 @@ LAYOUTS = [
         id="the last two below one another",
     ),
     pytest.param(
+        "mp = MixedPrecision(param_dtype=torch.bfloat16,\n                    buffer_dtype=torch.float32,\n"
+        "                    reduce_dtype=torch.float32)",
+        "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16,\n                          reduce_dtype=torch.float32)",
+        id="one of those below one another",
+    ),
+    pytest.param(
+        "mp = MixedPrecision(buffer_dtype=torch.float32,\n                    param_dtype=torch.bfloat16,\n"
+        "                    reduce_dtype=torch.float32)",
+        "mp = MixedPrecisionPolicy(param_dtype=torch.bfloat16,\n                          reduce_dtype=torch.float32)",
+        id="the first of those below one another",
+    ),
+    pytest.param(
         "mp = MixedPrecision(buffer_dtype=torch.float32,)", "mp = MixedPrecisionPolicy()", id="nothing is left"
     ),
     pytest.param(

@@ -47,7 +47,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import argument_removal, call_of, is_broken_for_width, quoted_argument
+from codemods.reading.call_layout import argument_removal, call_of, is_broken_for_width, quoted_argument, renaming
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
 from codemods.reading.sharding import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -95,7 +95,7 @@ def _written(call: cst.Call, function: str, ctx: Context) -> list[Edit]:
         return [call_of(ctx, call, function, [quoted_argument(ctx, argument) for argument in kept])]
     gone = [argument for argument in call.args if argument not in kept]
     removed = [edit for argument in gone for edit in argument_removal(ctx, call, argument, gone)]
-    return [Edit(*ctx.bare_span(call.func), function), *removed]
+    return [*renaming(ctx, call, function, gone), *removed]
 
 
 def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:
