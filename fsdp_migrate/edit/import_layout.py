@@ -27,7 +27,7 @@ class Layout:
         self._tree = tree
         self._own = own
         self._edits: list[Edit] = []
-        self._inserted: dict[int, list[tuple[str, str, str]]] = {}
+        self._inserted: dict[int, list[_New]] = {}
         self._filled: set[cst.CSTNode] = set()
         self._removed: list[Statement] = []
         self._combines = any(map(_has_combined, tree.nodes(cst.ImportFrom)))
@@ -82,7 +82,7 @@ class Layout:
         for module in modules:
             names = sorted((_name(item) for item in items if item.module == module), key=_sort_key)
             text = _wrapped(f"from {module} import ", names, tree.width, len(indent)).replace("\n", f"\n{indent}")
-            self._inserted.setdefault(offset, []).append(("", indent + text, ""))
+            self._inserted.setdefault(offset, []).append(_New("", indent + text, ""))
         self._filled.add(tree.parents[tree.parents[statement]])
 
     def rename_fallback(self, statement: Statement, gone: Collection[str], names: Collection[str]) -> None:
@@ -121,18 +121,14 @@ class Layout:
             second = _wrapped(f"from {otherwise} import ", names, self._tree.width, 4)
             indented = "\n    ".join(text.split("\n")), "\n    ".join(second.split("\n"))
             text = f"try:\n    {indented[0]}\nexcept ImportError:  # started from its own folder\n    {indented[1]}"
-        offset, before, after = self._place(first)
-        self._inserted.setdefault(offset, []).append((before, text, after))
+        offset, before, after, key = self._place(first)
+        self._inserted.setdefault(offset, []).append(_New(before, text, after, key))
 
     def text(self) -> str:
         """The file with all changes made."""
         edits = [*self._edits, *self._removals()]
         for offset, statements in self._inserted.items():
-            joined = "".join(
-                f"{before if index == 0 else ''}{text}\n{after if index == len(part) - 1 else ''}"
-                for part in _of_one_group(statements)
-                for index, (before, text, after) in enumerate(part)
-            )
+            joined = "".join(map(_joined, _of_one_group(statements)))
             edits.append(Edit(offset, offset, joined.replace("\n", self._tree.newline)))
         text, position, written = self._tree.text, 0, ""
         for edit in sorted(edits):
@@ -257,12 +253,15 @@ class Layout:
         text = dotted_name(alias.name)
         return f"{text} as {cst.ensure_type(alias.asname.name, cst.Name).value}" if alias.asname is not None else text
 
-    def _place(self, item: Import) -> tuple[int, str, str]:
-        """Offset of the new line, and the blank line it needs before or behind it."""
+    def _place(self, item: Import) -> tuple[int, str, str, tuple[object, ...]]:
+        """Offset of the new line, the blank line it needs before or behind it, and its place among other new ones."""
         tree = self._tree
+        dots = len(item.module) - len(item.module.lstrip("."))
+        new = _Key(dots, bool(item.name), item.module.lower())
+        by_kind = _by_kind(new)
         if not self._top:
             above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
-            return self._after_docstring(), "", "\n\n" if above_definition else "\n"
+            return self._after_docstring(), "", "\n\n" if above_definition else "\n", by_kind
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         # The support module is the project's own, also where nothing else of its package is imported.
         is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._top)
@@ -271,18 +270,17 @@ class Layout:
         if not group:
             later = [line for line, s in self._top if self._group(_root(s)) > level]
             if later:
-                return tree.line_start(tree.span(later[0])[0]), "", "\n"
+                return tree.line_start(tree.span(later[0])[0]), "", "\n", by_kind
             end = tree.line_end(tree.span(self._top[-1][0])[1] - 1)
-            return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else ""
+            return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else "", by_kind
         keys = [_key(statement) for _, statement in group]
         order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)
         among = group if order else [(line, s) for line, s in group if _root(s) == root] or group
-        dots = len(item.module) - len(item.module.lstrip("."))
-        key = (order or _by_kind)(_Key(dots, bool(item.name), item.module.lower()))
+        key = (order or _by_kind)(new)
         for line, statement in among:
             if (order or _by_kind)(_key(statement)) > key or _is_of_later_name(statement, item):
-                return tree.line_start(tree.span(line)[0]), "", ""
-        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", ""
+                return tree.line_start(tree.span(line)[0]), "", "", key
+        return tree.line_end(tree.span(among[-1][0])[1] - 1), "", "", key
 
     def _group(self, root: str) -> int:
         return _OWN if root in self._own else _group(root)
@@ -332,10 +330,25 @@ def _is_of_later_name(statement: Statement, item: Import) -> bool:
     return _full_module(statement) == item.module and bool(item.name) and _sort_key(first) > _sort_key(item.name)
 
 
-def _of_one_group(statements: Iterable[tuple[str, str, str]]) -> Iterator[list[tuple[str, str, str]]]:
+class _New(NamedTuple):
+    """A statement, and the blank line that it needs before it or behind it."""
+
+    before: str
+    text: str
+    after: str
+    key: tuple[Any, ...] = ()
+    """What new statements at one place are sorted by."""
+
+
+def _joined(group: Sequence[_New]) -> str:
+    lines = "".join(f"{each.text}\n" for each in sorted(group, key=lambda each: each.key))
+    return f"{group[0].before}{lines}{group[-1].after}"
+
+
+def _of_one_group(statements: Iterable[_New]) -> Iterator[list[_New]]:
     """Statements that come to stand at one place, by whether they are of the standard library."""
     yield from (
-        list(part) for _, part in groupby(statements, key=lambda each: _group(each[1].split()[1].split(".")[0]))
+        list(part) for _, part in groupby(statements, key=lambda each: _group(each.text.split()[1].split(".")[0]))
     )
 
 
