@@ -160,7 +160,7 @@ def _faults(report: dict[str, Any], folder: Path, before: dict[str, str], after:
 
 def _staying(found: Mapping[str, Any]) -> list[str]:
     """The names that a finding says to stay: settings and policies, which are plain data, or FSDP1's internals."""
-    if found["rule"] == INTERNALS:
+    if found["rule"] == INTERNALS or "deals in names alone" in found["message"]:
         return re.findall(r"`(\w+)`", found["message"])
     names, _, said = found["message"].partition(" of torch.distributed.fsdp stays in use")
     return names.split(", ") if said else []
