@@ -6,6 +6,7 @@ Too many names cost time, and nothing else: whoever looks for callers asks of ea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple, cast
 
 import libcst as cst
@@ -23,6 +24,8 @@ _MAPPED = (cst.DictComp, cst.GeneratorExp, cst.ListComp, cst.SetComp)
 _HANDING_ON = frozenset({"partial", "staticmethod", "classmethod"})
 _FILLING = frozenset({"add", "append", "extend", "insert"})
 _OF_CONTAINERS = frozenset({"get", "values", "items", "pop", "setdefault", "copy"})
+_MOST = 200
+"""Calls of methods of one name that are looked at: more are of a name that every class has."""
 _FAR = 2
 """How many attributes lie between a function and a call of it, at most: their names are those of other things, too."""
 
@@ -145,7 +148,8 @@ class Aliases:
             return
         found = uses_of_definition(self._program, self._program.known_as(name))
         if class_of(place.tree, function) is not None:
-            found = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
+            named = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
+            found = iter(few if len(few := list(islice(named, _MOST + 1))) <= _MOST else ())
         for tree, use in found:
             call = tree.parents[use]
             if isinstance(call, cst.Call) and call.func is use:
