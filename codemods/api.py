@@ -203,7 +203,7 @@ class Wrapping(Protocol):
         """Whether every `wrap` stands inside of the `with enable_wrap` that it belongs to."""
 
     def compiles(self, path: Path) -> bool:
-        """Whether a script that loads this file compiles a model or a part of one: names hold `_orig_mod.` then."""
+        """Whether a model that comes to this file may be compiled, or a part of it: names hold `_orig_mod.` then."""
 
 
 class Source(Protocol):

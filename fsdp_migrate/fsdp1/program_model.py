@@ -34,6 +34,7 @@ from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
 from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
+from .on_purpose import OnPurpose
 from .sites import WrapFacts
 from .source import ParsedSource
 
@@ -63,7 +64,7 @@ class ProgramModel:
         self.options = options or Options()
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
-        self.wrapping = WrapFacts(program, self.file, self.running_with)
+        self.wrapping = WrapFacts(program, self.file, self.running_with, self.handing_to)
         self.order = Order(self.values)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
@@ -94,6 +95,18 @@ class ProgramModel:
         users = [each for each in together if path in _loaded(each, self._graph)]
         scripts = [each for each in users if not self.is_imported(each)] or users
         return frozenset(chain.from_iterable(_loaded(each, self._graph) for each in scripts))
+
+    def handing_to(self, path: Path) -> Collection[Path]:
+        """The files that something can come from, over others or not, to this one."""
+        together = self.running_with(path)
+        if self._graph is None or not self._groups.get(path):
+            return together
+        around = self._on_purpose.around(path)
+        return together if self._imports_by_name(around) else around.intersection(together)
+
+    @cached_property
+    def _on_purpose(self) -> OnPurpose:
+        return OnPurpose(self.program, self._graph or {})
 
     @cached_property
     def parts_wrapped(self) -> Sequence[tuple[Context, cst.CSTNode, cst.BaseExpression]]:

@@ -42,11 +42,13 @@ class WrapFacts:
         program: Program,
         file: Callable[[Tree], Context],
         running: Callable[[Path], Collection[Path]],
+        handing: Callable[[Path], Collection[Path]],
     ) -> None:
-        """`running` gives the files that a script loads together with one."""
+        """`running` gives the files that a script loads together with one, `handing` those that can give it a model."""
         self._program = program
         self._file = file
         self._running = running
+        self._handing = handing
 
     @cached_property
     def naming(self) -> tuple[Context, ...]:
@@ -97,7 +99,7 @@ class WrapFacts:
         )
 
     def compiles(self, path: Path) -> bool:
-        return bool(self._compiling) and not self._compiling.isdisjoint(self._running(path))
+        return bool(self._compiling) and not self._compiling.isdisjoint(self._handing(path))
 
     @cached_property
     def _compiling(self) -> frozenset[Path]:

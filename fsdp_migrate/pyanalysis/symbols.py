@@ -55,6 +55,10 @@ class Symbols:
         self._behind: dict[cst.BaseExpression, Symbol | None] = {}
         self._starring: dict[Tree, Sequence[Tree | str]] = {}
 
+    def file_of(self, importing: Path, module: str | None, level: int) -> Path | None:
+        """The program's file that another one gets for a module; None for a library's, and for none."""
+        return self._resolve(importing, module, level)
+
     def of(self, tree: Tree, expression: cst.BaseExpression) -> Symbol | None:
         """The symbol behind `a` or `a.b.c`; None for any other expression, and for builtins."""
         if self._following:

@@ -118,3 +118,19 @@ def test_another_program_is_compiled() -> None:
     assert "get_model_state_dict(model, options" in beside.after["checkpoint.py"]
     together = rewrite_files({"checkpoint.py": SAVING, "other.py": OTHER})
     assert "whole_state_dict(model)" in together.after["checkpoint.py"]
+
+
+def test_package_that_is_passed_on_the_way() -> None:
+    """`import tool.checkpoint` runs `tool/__init__.py`, and with it what compiles; nothing is taken from there."""
+    package = {
+        "tool/__init__.py": "from tool.serving import serve\n",
+        "tool/serving.py": "import torch\n\n\ndef serve(net):\n    return torch.compile(net)\n",
+        "tool/checkpoint.py": SAVING,
+    }
+    script = "from tool.checkpoint import train\n\n\ndef main(net):\n    train(net)\n"
+    apart = rewrite_files({**package, "train.py": script})
+    assert "get_model_state_dict(model, options" in apart.after["tool/checkpoint.py"]
+    taken = rewrite_files({**package, "train.py": f"import tool\n{script}".replace("(net)\n", "(tool.serve(net))\n")})
+    assert "whole_state_dict(model)" in taken.after["tool/checkpoint.py"]
+    by_name = f"import importlib\n{script}".replace("train(net)", "train(importlib.import_module(net).net)")
+    assert "whole_state_dict(model)" in rewrite_files({**package, "train.py": by_name}).after["tool/checkpoint.py"]

@@ -1,0 +1,87 @@
+"""Which files can hand values to each other: some file imports both, and takes something from them."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from ..pyanalysis.program import Program
+
+
+class OnPurpose:
+    """The imports of a program without the packages that only run on the way: `import a.b` takes nothing from `a`."""
+
+    def __init__(self, program: Program, graph: Mapping[Path, Sequence[Path]]) -> None:
+        """`graph` is what each file loads when it is imported."""
+        self._program = program
+        self._graph = graph
+        self._named: dict[Path, Sequence[Path]] = {}
+        self._reached: dict[Path, frozenset[Path]] = {}
+
+    def around(self, path: Path) -> frozenset[Path]:
+        """All that a file which takes something of this one can take something of."""
+        return frozenset[Path]().union(*map(self._reach, self._users(path)))
+
+    def _users(self, path: Path) -> set[Path]:
+        found, queue = {path}, [path]
+        while queue:
+            new = self._importers.get(queue.pop(), set()) - found
+            found |= new
+            queue += new
+        return found
+
+    @cached_property
+    def _importers(self) -> Mapping[Path, set[Path]]:
+        importers: dict[Path, set[Path]] = {}
+        for path in self._graph:
+            for target in self._of(path):
+                importers.setdefault(target, set()).add(path)
+        return importers
+
+    def _reach(self, start: Path) -> frozenset[Path]:
+        if start not in self._reached:
+            found, queue = {start}, [start]
+            while queue:
+                new = set(self._of(queue.pop())) - found
+                found |= new
+                queue += new
+            self._reached[start] = frozenset(found)
+        return self._reached[start]
+
+    def _of(self, path: Path) -> Sequence[Path]:
+        if path not in self._named:
+            loaded = self._graph.get(path, ())
+            passed = {each for each in loaded if each.name == "__init__.py"}
+            passed -= set(self._taken_from(path)) if passed else set()
+            self._named[path] = [each for each in loaded if each not in passed]
+        return self._named[path]
+
+    def _taken_from(self, path: Path) -> Iterator[Path]:
+        """The files that a file's import statements name, or take names of that are no modules."""
+        for node in ast.walk(_parsed(self._program.texts.get(path, ""))):
+            if isinstance(node, ast.Import):
+                parts = [alias.name.split(".") for alias in node.names]
+                modules = [".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)]
+                yield from filter(None, (self._file(path, module, 0) for module in modules))
+            elif isinstance(node, ast.ImportFrom):
+                owner = self._file(path, node.module, node.level)
+                names = [".".join(filter(None, [node.module, alias.name])) for alias in node.names]
+                inner = [self._file(path, name, node.level) for name in names]
+                yield from filter(None, inner)
+                if owner is not None and None in inner:
+                    yield owner
+
+    def _file(self, path: Path, module: str | None, level: int) -> Path | None:
+        return self._program.symbols.file_of(path, module, level)
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
