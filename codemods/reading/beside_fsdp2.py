@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Reference
-from codemods.tables.names import PACKAGE
+from codemods.tables.names import PACKAGE, WRAPPER
 
 from .enclosing import enclosing, is_self
 from .layout import removal
@@ -56,6 +56,22 @@ def answered(node: Reference, ctx: Context) -> Edit | None:
     if isinstance(branch, cst.If) and branch.orelse is None and not isinstance(ctx.parent(branch), cst.If):
         return removal(ctx, branch)
     return Edit(*ctx.bare_span(call), "False")
+
+
+def choice_without(node: cst.BaseExpression, ctx: Context) -> Edit | None:
+    """What becomes of `node if is_fsdp else other` with `is_fsdp = isinstance(model, FSDP)`, where that stays False."""
+    choice = ctx.parent(node)
+    if not isinstance(choice, cst.IfExp) or choice.body is not node or not isinstance(choice.test, cst.Name):
+        return None
+    bound = ctx.bound(choice.test)
+    tests = [test for _, test in bound or () if isinstance(test, cst.Call) and len(test.args) == 2]
+    if bound is None or len(bound) != 1 or len(tests) != 1 or bound[0][0].path != ctx.path:
+        return None
+    kind = tests[0].args[1].value
+    if not isinstance(kind, (cst.Name, cst.Attribute)) or ctx.fsdp1(kind) != WRAPPER or answered(kind, ctx) is None:
+        return None
+    is_line = "\n" not in ctx.code(choice.orelse)
+    return Edit(*(ctx.span if is_line else ctx.bare_span)(choice), ctx.quote(choice.orelse))
 
 
 def is_of_fsdp2(model: cst.BaseExpression, ctx: Context) -> bool:

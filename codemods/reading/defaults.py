@@ -1,4 +1,4 @@
-"""Parameters of the program's functions that no call of it passes: what they are is known, their defaults."""
+"""What no call of the program passes to one of its functions: such parameters are known, they are their defaults."""
 
 from __future__ import annotations
 
@@ -21,6 +21,50 @@ def is_never_passed(ctx: Context, function: cst.FunctionDef, param: cst.Param) -
     index = before.index(param) if param in before else len(before)
     references = list(ctx.references_to(function))
     return bool(references) and all(_leaves_out(where, name, param, index) for where, name in references)
+
+
+def is_never_given_more(ctx: Context, function: cst.FunctionDef, asked: frozenset[cst.CSTNode] = frozenset()) -> bool:
+    """Whether the program calls a function, and its `**kwargs`, which are only handed on, are empty each time."""
+    rest, star = function.params.star_kwarg, function.params.star_arg
+    if rest is None or function in asked or function.decorators or isinstance(star, cst.Param):
+        return False
+    names = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and node.value == rest.name.value]
+    splats = [parent for parent in map(ctx.parent, names) if isinstance(parent, cst.Arg) and parent.star == "**"]
+    references = list(ctx.references_to(function))
+    if len(splats) != len(names) or not references:
+        return False
+    asked |= {function}
+    return all(_gives_no_more(where, name, function, asked) for where, name in references)
+
+
+def _gives_no_more(
+    ctx: Context, reference: cst.CSTNode, function: cst.FunctionDef, asked: frozenset[cst.CSTNode]
+) -> bool:
+    call = ctx.parent(reference)
+    if not isinstance(call, cst.Call) or call.func is not reference:
+        return False
+    plain = (*function.params.posonly_params, *function.params.params)
+    taken = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)}
+    by_place = [argument for argument in call.args if argument.keyword is None and argument.star != "**"]
+    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
+    if any(argument.star for argument in by_place) or len(by_place) > len(plain) or not named <= taken:
+        return False
+    return all(_is_empty_rest(ctx, argument, asked) for argument in call.args if argument.star == "**")
+
+
+def _is_empty_rest(ctx: Context, argument: cst.Arg, asked: frozenset[cst.CSTNode]) -> bool:
+    around = ctx.scope(argument)
+    return (
+        isinstance(around, cst.FunctionDef)
+        and is_rest_of(argument.value, around)
+        and (is_never_given_more(ctx, around, asked))
+    )
+
+
+def is_rest_of(value: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    """Whether it is the `**kwargs` of a function."""
+    rest = function.params.star_kwarg
+    return rest is not None and isinstance(value, cst.Name) and value.value == rest.name.value
 
 
 def _leaves_out(ctx: Context, reference: cst.CSTNode, param: cst.Param, index: int) -> bool:

@@ -237,6 +237,7 @@ def _inside_functions(
     for item in additions:
         if item.name and _is_for_fsdp(item) and not layout.homes_of(item.module):
             uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
+            uses = [name for name in uses if tree.scope_of[name].lookup(item.local) in (None, tree.scope)]
             homes[item] = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
     # A module that the top has to import anyway is not put off.
     at_top = {item.module for item, places in homes.items() if None in places}

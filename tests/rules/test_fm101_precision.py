@@ -726,3 +726,23 @@ def test_classes_that_stay_in_float32_are_looked_for_inside_of_the_units() -> No
         return fully_shard(model, mp_policy=mp_policy)
         """
     assert textwrap.indent(code(loop), "    ").strip() in rewrite(HEAD + code(text)).text
+
+
+def test_precision_for_a_library_that_wraps_by_itself_stays() -> None:
+    text = """\
+from accelerate import FullyShardedDataParallelPlugin
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import MixedPrecision
+
+
+def own(net):
+    return FSDP(net)
+
+
+def plugin(dtype, bf16):
+    policy = MixedPrecision(param_dtype=dtype, buffer_dtype=dtype) if bf16 else None
+    return FullyShardedDataParallelPlugin(mixed_precision_policy=policy)
+"""
+    assert (
+        "    policy = MixedPrecision(param_dtype=dtype, buffer_dtype=dtype) if bf16 else None\n" in rewrite(text).text
+    )

@@ -114,3 +114,45 @@ def test_modules_that_nobody_passes_to_be_ignored() -> None:
 )
 def test_modules_that_may_be_ignored(old: str, new: str) -> None:
     assert "ignored_params=" in rewrite(code(IGNORED.replace(old, new))).text
+
+
+REST = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def _wrap(model, **kwargs):
+    return FSDP(model, limit_all_gathers=True, **kwargs)
+
+
+def wrap(model, **options):
+    return _wrap(model, **options)
+
+
+def main(net):
+"""
+
+
+def test_what_no_call_hands_over_goes_on_to_fully_shard() -> None:
+    result = rewrite(REST + "    return wrap(net)\n")
+    assert "    return fully_shard(model, **kwargs)\n" in result.text
+    (found,) = [finding for finding in result.findings if finding.rule == "FM101"]
+    assert found.level is Level.REVIEW
+    assert "`**kwargs`, by which no call of the program passes anything, goes to fully_shard" in found.message
+
+
+HANDED_OVER = {
+    "by keyword": "    return wrap(net, cpu_offload=None)\n",
+    "by a dict": "    return wrap(net, **read())\n",
+    "by a partial": "    return partial(wrap, net)\n",
+    "as a value": "    return apply(wrap, net)\n",
+}
+
+
+@pytest.mark.parametrize("line", HANDED_OVER.values(), ids=HANDED_OVER.keys())
+def test_what_is_handed_over_is_fsdp1s(line: str) -> None:
+    assert "shard_model(model, limit_all_gathers=True, **kwargs)" in rewrite(REST + line).text
+
+
+def test_what_is_put_into_it_is_handed_over() -> None:
+    text = REST.replace("    return FSDP", '    kwargs["device_id"] = 0\n    return FSDP') + "    return wrap(net)\n"
+    assert "fully_shard(model, **kwargs)" not in rewrite(text).text

@@ -198,3 +198,34 @@ def test_name_of_the_users_own() -> None:
     head, rest = HEAD.split("\n\n\n")
     result = rewrite(f"{head}\n\n\n{text}{rest}    return FSDP.summon_full_params(model)\n")
     assert result.text.endswith("    return fsdp2_summon_full_params(model)\n")
+
+
+BESIDE = """\
+from contextlib import nullcontext
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import fully_shard
+
+
+def old(net):
+    return FSDP(net)
+
+
+def main(net, batch):
+    model = fully_shard(net)
+    is_fsdp = isinstance(model, FSDP)
+    context = (
+        FSDP.summon_full_params(model)
+        if is_fsdp
+        else nullcontext()
+    )
+    with context:
+        print(model.weight)
+"""
+
+
+def test_model_of_the_programs_own_fully_shard_is_not_summoned() -> None:
+    text = rewrite(BESIDE).text
+    assert "    context = nullcontext()\n    with context:\n" in text
+    assert "summon" not in text
+    assert "summon_full_params(model)\n        if is_fsdp" in rewrite(BESIDE.replace("= fully_shard(", "= old(")).text

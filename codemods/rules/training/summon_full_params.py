@@ -63,6 +63,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import replace_head
 from codemods.reading.forwards import trains_before
 from codemods.reading.layout import removal
@@ -97,6 +98,10 @@ def edit(found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
         message = f"{_METHOD} around nothing goes"
         block = cst.ensure_type(ctx.parent(ctx.parent(call) or call), cst.With)
         return Fix([removal(ctx, block)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+    never = choice_without(call, ctx) if isinstance(call, cst.Call) else None
+    if never is not None:
+        message = f"{_METHOD} goes: the model is none of FSDP1's, the program shards it by fully_shard itself"
+        return Fix([never], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     around = ctx.parent(ctx.parent(call) or found) if isinstance(call, cst.Call) else None
     body = body_of(around, ctx) if isinstance(around, cst.With) else None
     if isinstance(around, cst.With) and body is not None:

@@ -66,6 +66,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
     if not ctx.plan.wraps and any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file)):
         # The program is FSDP2 already, and reads it as it is.
         return None
+    if node not in ctx.plan.changed and _is_for_library(node, ctx):
+        return None
     origin = Origin(ctx, node)
     try:
         precision_fields(origin)
@@ -102,6 +104,18 @@ def _is_taken(node: cst.Call, ctx: PlannedContext) -> bool:
     """Whether a wrap site that becomes `fully_shard` is seen to use it, also out of a dict that it spreads."""
     spread = {value for wrap in ctx.plan.wraps.values() if wrap.draft is not None for value in wrap.draft.spread}
     return node in ctx.plan.changed or not spread.isdisjoint((node, *ctx.ancestors(node)))
+
+
+def _is_for_library(node: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a library is given it that wraps: `FullyShardedDataParallelPlugin(mixed_precision_policy=…)`."""
+    holder = ctx.parent(node)
+    if isinstance(holder, cst.IfExp):
+        return _is_for_library(holder, ctx)
+    if isinstance(holder, cst.Assign):
+        return any(_is_for_library(use, ctx) for use in ctx.uses(holder))
+    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
+    name = ctx.dotted(call.func) if isinstance(call, cst.Call) and not ctx.runs(call) else None
+    return name is not None and not name.startswith("torch.")
 
 
 def _is_constructor_argument(node: cst.Call, ctx: Context) -> bool:

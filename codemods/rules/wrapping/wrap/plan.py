@@ -70,6 +70,9 @@ ENTRIES: Mapping[str, Callable[[Entry, Draft], None]] = {
 
 
 _CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList"})
+_REST = (
+    "`**{rest}`, by which no call of the program passes anything, goes to fully_shard: FSDP1's arguments raise there"
+)
 _NO_ROOT = "the model is a container without a forward: its units are sharded, and what it holds beside them is not"
 
 
@@ -117,8 +120,21 @@ def _drafted(
     made.keeps |= given.keeps
     put_defaults(arguments, made)
     _translate(arguments, made)
+    _hand_on(given.rest, made)
     gather_arguments(made)
     return made
+
+
+def _hand_on(rest: str, made: Draft) -> None:
+    """What no call of the program passes goes on to `fully_shard`, which refuses each of FSDP1's arguments."""
+    if not rest:
+        return
+    if "**" in {**made.common_kwargs, **made.unit_kwargs, **made.root_kwargs}:
+        raise NotStatic(f"arguments come from `**{rest}`")
+    made.common_kwargs["**"] = rest
+    made.notes.append(
+        Note(_REST.format(rest=made.file.plain(rest)), "hand over mesh, reshard_after_forward, offload_policy")
+    )
 
 
 def _translate(given: Mapping[str, Value], made: Draft) -> None:

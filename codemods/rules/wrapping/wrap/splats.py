@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import is_constructor, is_factory
 
@@ -35,6 +36,10 @@ def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
         chosen, other = spread(ctx, call, value.body), spread(ctx, call, value.orelse)
         for name in {**chosen.values, **other.values}:
             found.values[name] = Switch(value.test, chosen.values.get(name), other.values.get(name))
+        return found
+    function = ctx.scope(call)
+    if isinstance(function, cst.FunctionDef) and is_rest_of(value, function) and is_never_given_more(ctx, function):
+        found.rest = ctx.quote(value)
         return found
     if isinstance(value, (cst.Name, cst.Attribute)):
         try:

@@ -24,6 +24,8 @@ class Spread:
     """Where values are made that are read at run time."""
     freed: set[str] = field(default_factory=set)
     """The variables that nothing else uses."""
+    rest: str = ""
+    """The `**kwargs` of the function around, which no call of the program gives anything."""
 
     @property
     def entries(self) -> dict[cst.CSTNode, str]:
@@ -41,6 +43,7 @@ class Spread:
         self.made |= other.made
         self.freed |= other.freed
         self.keeps |= other.keeps
+        self.rest = self.rest or other.rest
 
 
 def _is_none(value: Value) -> bool:
