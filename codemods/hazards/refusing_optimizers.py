@@ -46,12 +46,14 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.model_parameters import READERS
 
 CODE = "FM407"
 
 _REFUSES = frozenset({"Adafactor", "LBFGS", "Muon", "Rprop"})
 _WHOLE = frozenset({"lamb", "lars", "shampoo", "fusedlamb", "distributedshampoo", "lans"})
+_PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _KERNELS = ("bitsandbytes.", "apex.")
 
 
@@ -68,8 +70,27 @@ def find(ctx: Context) -> Iterator[Finding]:
             message = f"{name} computes with whole parameters, where FSDP1 gave it flat shards"
         else:
             continue
+        if _holds_others(call, ctx):
+            continue
         hint = "use an element-wise optimizer of torch, or one that supports DTensor, and compare the losses"
         yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
+
+
+def _holds_others(call: cst.Call, ctx: Context) -> bool:
+    """Whether an optimizer is seen to hold nothing of a wrapped model: parameters made there, or another model's."""
+    given = next((a.value for a in call.args if a.keyword is None or a.keyword.value == "params"), None)
+    if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute) and given.func.attr.value in READERS:
+        return ctx.kinds(given.func.value).isdisjoint({ModelKind.FSDP, ModelKind.UNKNOWN})
+    if not isinstance(given, (cst.List, cst.Tuple)):
+        return False
+    return all(_is_made_alone(element.value, ctx) for element in given.elements)
+
+
+def _is_made_alone(value: cst.BaseExpression, ctx: Context) -> bool:
+    """`nn.Parameter(…)` of a variable, which is no attribute of a module there."""
+    made = [(o.file, o.node) for o in ctx.origins(value)] if isinstance(value, cst.Name) else []
+    calls = [where.dotted(node.func) for where, node in made if isinstance(node, cst.Call)]
+    return bool(calls) and len(calls) == len(made) and set(calls) <= _PARAMETER
 
 
 CHECK = Check(

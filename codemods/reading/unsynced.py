@@ -71,8 +71,10 @@ def discard_gradients(left: Unsynced, ctx: Context) -> tuple[list[Edit], list[Im
 
 
 def discard(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> tuple[Edit, Import]:
-    """One more line behind a `zero_grad`."""
+    """One more line behind a `zero_grad`: the same edit for each `no_sync` whose gradients end there."""
     item = ctx.named(Import(SUPPORT, "discard_unsynced_gradients"), call)
+    accumulating = (node.value for node in ctx.nodes(cst.Attribute) if node.attr.value == "no_sync")
+    model = next((each for each in accumulating if ctx.code(each) == ctx.code(model)), model)
     return _behind(call, f"{item.local}({ctx.quote(model)})", ctx), item
 
 

@@ -257,6 +257,57 @@ def test_zero_grad_where_the_model_is_not_known() -> None:
     check_marked(HEAD + text, "FM201", Level.MANUAL, "`optimizer.zero_grad()` drops them")
 
 
+def test_zero_grad_behind_two_no_syncs_drops_once() -> None:
+    text = """
+        def train(model, optimizer, loader, amp, n):
+            model = FSDP(model)
+            optimizer.zero_grad()
+            for i, x in enumerate(loader):
+                if (i + 1) % n == 0:
+                    model(x).sum().backward()
+                    optimizer.step()
+                elif amp:
+                    with model.no_sync():
+                        (model(x) / n).sum().backward()
+                else:
+                    with model.no_sync():
+                        model(x).sum().backward()
+        """
+    assert rewrite(HEAD + code(text)).text.count(f"    {DISCARD}\n") == 1
+
+
+def test_zero_grad_behind_no_sync_of_this_file_and_of_another_drops_once() -> None:
+    engine = """
+        def epoch(model, loader, optimizer, backward, n):
+            optimizer.zero_grad()
+            for i, x in enumerate(loader):
+                is_last = (i + 1) % n == 0
+                context = nullcontext() if is_last else model.no_sync()
+                loss = model(x).sum()
+                with context:
+                    backward(loss, optimizer, model, is_last)
+        """
+    scaler = """
+        def backward(loss, optimizer, model, is_last):
+            if is_last:
+                loss.backward()
+                optimizer.step()
+            else:
+                with model.no_sync():
+                    loss.backward()
+        """
+    main = """
+        from engine import epoch
+        from scaler import backward
+
+        model = FSDP(net)
+        for _ in range(3):
+            epoch(model, loader, optimizer, backward, 3)
+        """
+    files = {"main.py": HEAD + code(main), "engine.py": HEAD + code(engine), "scaler.py": code(scaler)}
+    assert rewrite_files(files).after["engine.py"].count(f"    {DISCARD}\n") == 1
+
+
 def test_zero_grad_of_another_file() -> None:
     loop = HEAD + code(EPOCH.format(before="        start(optimizer)", step=indented(STEP, 16)))
     files = {

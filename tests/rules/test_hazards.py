@@ -45,6 +45,26 @@ RIGHT = {
             model = FSDP(net)
             return model if type(x) is dict else type(x).__name__ == "Batch"
         """,
+    "an optimizer of parameters made there": """
+        def main(net, x):
+            inverse = nn.Parameter(x)
+            return FSDP(net), torch.optim.LBFGS([inverse], line_search_fn="strong_wolfe")
+        """,
+    "an optimizer of another model": """
+        def main(net):
+            probe = nn.Linear(4, 1)
+            return FSDP(net), torch.optim.LBFGS(probe.parameters())
+        """,
+    "an optimizer on the way of DDP": """
+        class Trainer:
+            def __init__(self, net, how):
+                if how == "ddp":
+                    self.model = nn.parallel.DistributedDataParallel(net)
+                    self.optimizer = torch.optim.Adafactor(self.model.parameters())
+                elif how == "fsdp":
+                    self.model = FSDP(net)
+                    self.optimizer = torch.optim.AdamW(self.model.parameters())
+        """,
     "copied before": """
         def main(net):
             teacher = copy.deepcopy(net)
@@ -219,6 +239,17 @@ WRONG = {
         def main(net):
             model = FSDP(net)
             return bnb.optim.AdamW8bit(model.parameters())
+        """,
+    ),
+    "optimizer of parameters that are handed in": (
+        "FM407",
+        """
+        def step(params):
+            return torch.optim.LBFGS([params[0]])
+
+
+        def main(net):
+            return step(list(FSDP(net).parameters()))
         """,
     ),
     "optimizer with whole tensors": (
