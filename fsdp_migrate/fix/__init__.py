@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED
@@ -17,6 +17,7 @@ from .collect import Collected, Fixes
 from .leftovers import leftovers
 from .marks import marked
 from .unused_locals import unused_locals
+from .unused_parameters import unused_parameters
 
 __all__ = ["Fixes", "fsdp2_lint", "make_fixes"]
 
@@ -34,6 +35,8 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, unused_aliases(file, made))
         made.take_all(file, collapsed(file, made))
         made.take_all(file, unused_locals(file, made))
+    _without_unread_parameters(planned, files, made)
+    for file in files:
         made.take_all(file, leftovers(file, made))
     for file in naming:
         made.take_all(file, (Fix(findings=list(check.find(file))) for check in SKIPPED))
@@ -50,6 +53,20 @@ def make_fixes(planned: PlannedModel) -> Fixes:
     for path, findings in made.findings_by_file().items() if planned.model.options.marks else ():
         made.take_all(planned.at(path), marked(planned.at(path), findings, made))
     return made.fixes()
+
+
+def _without_unread_parameters(planned: PlannedModel, files: Sequence[PlannedFile], made: Collected) -> None:
+    """What was passed for one of them can be all that read a variable, or another parameter."""
+    asked = [*files]
+    while asked:
+        touched: set[Path] = set()
+        for file in asked:
+            for fix in unused_parameters(file, planned.plan, made):
+                made.take(file.path, fix)
+                touched |= {file.path, *(where.path for where, _ in fix.elsewhere)}
+        asked = [planned.at(path) for path in sorted(touched)]
+        for file in asked:
+            made.take_all(file, unused_locals(file, made))
 
 
 def fsdp2_lint(planned: PlannedModel) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree
 from .collect import Collected, is_left
 
-_READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
+READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
 _LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance", "len", "str", "type"})
 _LOAD = "torch.load"
@@ -72,7 +72,7 @@ def unused_locals(file: Context, made: Collected) -> Iterator[Fix]:
         except cst.ParserSyntaxError:  # it is reported when the files are written
             return
         for (scope, name), gone in bound.items():
-            if gone and not _is_read(tree, _path(file, scope), name):
+            if gone and not is_read(tree, path_of(file, scope), name):
                 yield Fix(edits=_removals(file, gone))
 
 
@@ -92,7 +92,7 @@ def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[t
         while following is not None and following[0] <= start:
             furthest = max(furthest, following[1])
             following = next(starts, None)
-        if end <= furthest and _is_read_at(file, name) and not is_left(file, name, rendered):
+        if end <= furthest and is_read_at(file, name) and not is_left(file, name, rendered):
             function = file.scope(name)
             if isinstance(function, cst.FunctionDef) and file.is_local(name.value, name):
                 yield function, name.value
@@ -109,11 +109,11 @@ def _statements(file: Context, scope: _Scope, name: str, rendered: Rendered) -> 
     """All that bind a variable; None where one of them does more, or the variable is read otherwise."""
     found: list[cst.SimpleStatementLine] = []
     for node in file.inside(scope):
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in _READS_LOCALS:
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in READS_LOCALS:
             return None
         if not isinstance(node, cst.Name) or node.value != name or _is_label(file, node):
             continue
-        if _is_read_at(file, node):
+        if is_read_at(file, node):
             if is_left(file, node, rendered):
                 return None
             continue
@@ -138,7 +138,7 @@ def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:
     if isinstance(assignment, cst.Assign) and len(assignment.targets) != 1:
         return None
     value = assignment.value if isinstance(assignment, (cst.Assign, cst.AnnAssign)) else None
-    return line if value is not None and (_is_run(value) or _is_plain(file, value)) else None
+    return line if value is not None and (_is_run(value) or is_plain(file, value)) else None
 
 
 def _is_run(value: cst.BaseExpression) -> bool:
@@ -158,7 +158,7 @@ def _target(line: cst.SimpleStatementLine) -> cst.Name:
     return cst.ensure_type(target or cst.ensure_type(assignment, cst.AnnAssign).target, cst.Name)
 
 
-def _is_plain(file: Context, value: cst.BaseExpression) -> bool:
+def is_plain(file: Context, value: cst.BaseExpression) -> bool:
     return all(
         isinstance(node, _PLAIN) or not isinstance(node, (cst.BaseExpression, cst.BaseElement)) or _makes(file, node)
         for node in file.inside(value)
@@ -211,7 +211,7 @@ _SETTINGS = frozenset(
 def _removals(file: Context, gone: Collection[cst.CSTNode]) -> list[Edit]:
     """The edits that take statements away, and each `if` that only chose between them; a call that does more stays."""
     values = {line: value for line in gone if (value := _value(line)) is not None}
-    run = {line: value for line, value in values.items() if not _is_plain(file, value)}
+    run = {line: value for line, value in values.items() if not is_plain(file, value)}
     left = dict.fromkeys(line for line in gone if line not in run)
     for line in [*left]:
         choice = _choice(file, line)
@@ -238,7 +238,7 @@ def _choice(file: Context, statement: cst.CSTNode) -> cst.If | None:
 
 
 def _is_emptied(file: Context, choice: cst.If, gone: Collection[cst.CSTNode]) -> bool:
-    if not _is_plain(file, choice.test) or any(line not in gone for line in choice.body.body):
+    if not is_plain(file, choice.test) or any(line not in gone for line in choice.body.body):
         return False
     if isinstance(choice.orelse, cst.If):
         return _is_emptied(file, choice.orelse, gone)
@@ -259,7 +259,7 @@ def _is_label(file: Context, name: cst.Name) -> bool:
     return isinstance(parent, cst.Arg) and parent.keyword is name
 
 
-def _is_read_at(file: Context, name: cst.Name) -> bool:
+def is_read_at(file: Context, name: cst.Name) -> bool:
     parent = file.parent(name)
     if isinstance(parent, cst.AnnAssign):
         return parent.target is not name
@@ -269,14 +269,14 @@ def _is_read_at(file: Context, name: cst.Name) -> bool:
     return not _is_label(file, name)
 
 
-def _path(file: Context, scope: _Scope) -> tuple[str, ...]:
+def path_of(file: Context, scope: _Scope) -> tuple[str, ...]:
     """`("Trainer", "save")`; nothing for the file."""
     around = [] if isinstance(scope, cst.Module) else [scope, *file.ancestors(scope)]
     named = [node.name.value for node in around if isinstance(node, (cst.FunctionDef, cst.ClassDef))]
     return tuple(reversed(named))
 
 
-def _is_read(tree: Tree, path: tuple[str, ...], name: str) -> bool:
+def is_read(tree: Tree, path: tuple[str, ...], name: str) -> bool:
     """Whether the new text of a function, or of the file, reads a name."""
     for node in tree.names(name):
         outer = [each for each in tree.ancestors(node) if isinstance(each, (cst.FunctionDef, cst.ClassDef))]
@@ -286,6 +286,7 @@ def _is_read(tree: Tree, path: tuple[str, ...], name: str) -> bool:
             isinstance(parent, cst.Arg) and parent.keyword is node
         )
         binds = isinstance(parent, cst.AssignTarget) or (isinstance(parent, cst.AnnAssign) and parent.target is node)
+        binds = binds or (isinstance(parent, cst.Param) and parent.name is node)
         if inside and not is_label and not binds:
             return True
     return False

@@ -1,16 +1,13 @@
 """Parameters of the wrapping function that only the constructor call reads, and that no call of the program passes.
 
-What they are is known: their defaults. They go with what they were for, so that a caller out of sight gets a TypeError
-and not another sharding than it asked for; those behind them can be passed by keyword alone, for the same reason.
+What they are is known: their defaults. They go with what they were for, as nothing reads them any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
-from codemods.api import Context, Edit
+from codemods.api import Context
 from codemods.reading.defaults import is_never_passed, parameter_named
 from codemods.reading.enclosing import contains
 
@@ -42,7 +39,6 @@ def put_defaults(values: dict[str, Value], draft: Draft) -> None:
         named = ", ".join(f"`{param.name.value}`" for param in found)
         verb = "goes" if len(found) == 1 else "go"
         draft.notes.append(Note(f"{named} of {function.name.value} {verb}: no call of the program passes them"))
-        draft.edits += [(ctx, edit) for edit in _removed(found, function, ctx)]
 
 
 def _put_for_none(param: cst.Param, function: cst.FunctionDef, ctx: Context) -> cst.If | None:
@@ -69,26 +65,3 @@ def _is_unpassed(param: cst.Param, function: cst.FunctionDef, put: cst.If | None
 def _is_keyword(ctx: Context, node: cst.Name) -> bool:
     holder = ctx.parent(node)
     return isinstance(holder, cst.Arg) and holder.keyword is node
-
-
-def _removed(found: Sequence[cst.Param], function: cst.FunctionDef, ctx: Context) -> list[Edit]:
-    """The edits of the list of parameters."""
-    params = [*function.params.params, *function.params.kwonly_params]
-    kept = [param for param in params if param not in found]
-    last = max(params.index(param) for param in found)
-    has_star = bool(function.params.kwonly_params) or function.params.star_arg is not cst.MaybeSentinel.DEFAULT
-    behind = any(params.index(param) > last for param in kept) and not has_star
-    edits = []
-    for param in found:
-        index = params.index(param)
-        start, end = ctx.span(param.name)[0], ctx.span(param.default)[1] if param.default is not None else 0
-        if index == last and behind:
-            edits.append(Edit(start, end, "*"))
-        elif index:
-            edits.append(Edit(_end(params[index - 1], ctx), end, ""))
-    return edits
-
-
-def _end(param: cst.Param, ctx: Context) -> int:
-    held = param.default or (param.annotation.annotation if param.annotation is not None else param.name)
-    return ctx.span(held)[1]
