@@ -14,10 +14,10 @@ from typing import NamedTuple
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
+from codemods.reading.enclosing import enclosing
 
 from .draft import Draft
-from .emit import body_of_root
-from .local_function import is_in_place
+from .emit import body_of_root, kept_comments
 from .one_dict import says
 
 _LINES = 5
@@ -37,7 +37,8 @@ def put_beside_maker(drafts: Iterable[Draft]) -> None:
     for home, found in homes.items():
         alike: dict[str, list[Draft]] = {}
         for draft in found:
-            text = _body(draft) if len(found) > 1 and is_in_place(draft) and _module_of(draft, home) is not None else ""
+            is_one = len(found) > 1 and _is_in_place(draft) and _module_of(draft, home) is not None
+            text = _body(draft) if is_one else ""
             if text.count("\n") >= _LINES - 1:
                 alike.setdefault(_renamed(text, {name: f"_{n}" for n, name in enumerate(_bound(text))}), []).append(
                     draft
@@ -167,3 +168,14 @@ def _module_of(draft: Draft, home: cst.FunctionDef) -> str | None:
         if is_it and node.module is not None and not node.relative and isinstance(ctx.scope(node), cst.Module):
             return ctx.code(node.module)
     return None
+
+
+def _is_in_place(draft: Draft) -> bool:
+    """`model = FSDP(model, …)`, with nothing else that the statement or the draft does."""
+    ctx, line = draft.file, enclosing(draft.file, draft.call, cst.SimpleStatementLine)
+    statement = line.body[0] if line is not None and len(line.body) == 1 else None
+    if not isinstance(statement, cst.Assign) or statement.value is not draft.call or len(statement.targets) != 1:
+        return False
+    is_same = ctx.code(statement.targets[0].target) == ctx.plain(draft.model)
+    is_plain = not (draft.is_function or draft.float32_class or draft.unit_comments or kept_comments(draft))
+    return is_same and is_plain and draft.has_root

@@ -193,8 +193,6 @@ class Draft:
     """The name of the function that does for several models what is written for this one."""
     helper_arguments: str = ""
     """What it is given behind the model."""
-    helper_body: Draft | None = None
-    """What it does, at the first of them: the draft for its parameter."""
 
     @property
     def is_alone(self) -> bool:

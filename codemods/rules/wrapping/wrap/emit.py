@@ -112,22 +112,10 @@ def body_of_function(made: Draft, indent: str) -> list[str]:
 def _lines(made: Draft, place: Place, indent: str) -> list[str]:
     width = len(indent)
     if made.helper:
-        return [*_helper(made, width), f"{made.helper}({made.model}{made.helper_arguments})"]
+        return [f"{made.helper}({made.model}{made.helper_arguments})"]
     lines, root = _above_root(made, width)
     final = _final(made, place, root, width)
     return [*lines, *(final.split("\n") if final else [])]
-
-
-def _helper(made: Draft, width: int) -> list[str]:
-    """What stands above the first call of a local function: what the models share, and the function."""
-    if made.helper_body is None:
-        return []
-    body = made.helper_body.copy()
-    lines = body_of_root(body, width + 4)
-    made.imports |= body.imports
-    above = [line for block in made.before for line in block.split("\n")]
-    definition = [f"def {made.helper}({body.model}):", *(f"    {line}" for line in lines if line)]
-    return [*above, *([""] if above else []), *definition, ""]
 
 
 def body_of_root(made: Draft, width: int = 4) -> list[str]:

@@ -60,15 +60,6 @@ def _is_none(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Name) and node.value == "None"
 
 
-def is_only_for(option: Option, value: cst.BaseExpression) -> bool:
-    """Whether what is chosen stands in an expression, or in a variable that is read nowhere else."""
-    ctx = option.file
-    if option.node in set(ctx.inside(value)):
-        return True
-    found = readers(ctx, option.node, value)
-    return found is not None and all(node is value for _, node in found)
-
-
 def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
     """Whether a value is an argument of a constructor call."""
     argument = ctx.parent(node)

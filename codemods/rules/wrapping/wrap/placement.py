@@ -12,7 +12,7 @@ from codemods.reading.cpu_backend import backend_edits
 from codemods.tables.names import PACKAGE
 
 from .draft import Draft, Entry, Note, Switch
-from .in_place import chosen_for, is_for_constructors, is_only_for, rename, renamed
+from .in_place import chosen_for, is_for_constructors, rename, renamed
 
 
 def translate_offload(value: cst.BaseExpression, draft: Draft) -> None:
@@ -72,33 +72,9 @@ def _offload_in_place(value: cst.BaseExpression, draft: Draft) -> bool:
 
 
 def _stored_in_place(value: Entry, draft: Draft) -> bool:
-    """Whether a dict holds policies where it held `CPUOffload`s: only constructor calls take them out of it."""
-    ctx, found = draft.file, list[Option]()
-    if not value.is_only_given or value.may_lack:
+    """Whether a dict that goes on to `fully_shard` holds policies where it held `CPUOffload`s, in another file too."""
+    if not value.is_only_given or value.may_lack or not draft.goes_on or len(value.stored) != 1:
         return False
-    if draft.goes_on and len(value.stored) == 1:
-        return _in_dict(value, draft)
-    for where, source in value.stored:
-        if where.path != ctx.path:
-            return False
-        try:
-            options_here = options(where, source, lambda file, node: _flag(file, node) is not None)
-        except NotStatic:
-            return False
-        if not all(is_only_for(option, source) for option in options_here):
-            return False
-        found += options_here
-    nodes = {option.node for option in found}
-    if (nodes | value.displays) & draft.left:
-        return False
-    _write_policies(found, draft)
-    draft.definitions |= value.displays
-    draft.keeps -= nodes
-    return True
-
-
-def _in_dict(value: Entry, draft: Draft) -> bool:
-    """The same for a dict that goes on to `fully_shard`, of another file too."""
     ((where, source),) = value.stored
     found = chosen_for(where, source, lambda file, node: _flag(file, node) is not None)
     if found is None or ({option.node for option in found.values} | value.displays) & draft.left:
@@ -200,18 +176,6 @@ def switch_offload(value: Switch, draft: Draft) -> None:
 def condition(value: Switch, draft: Draft) -> str:
     """The text of what decides, on one line."""
     return written(draft.file, value.test, {})
-
-
-def switch_sync(value: Switch, draft: Draft) -> None:
-    """`sync_module_states` that a condition decides about."""
-    test = condition(value, draft)
-    literals = [part is not None and isinstance(part, cst.Name) and part.value for part in (value.body, value.orelse)]
-    if literals == ["True", False] or literals == ["True", "False"]:
-        _synchronise(test, draft)
-    elif literals == [False, "True"] or literals == ["False", "True"]:
-        _synchronise(f"not ({test})", draft)
-    else:
-        raise NotStatic("sync_module_states is given under a condition")
 
 
 def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:

@@ -24,7 +24,6 @@ from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
     offload_of_entry,
     switch_offload,
-    switch_sync,
     sync_of_entry,
     translate_absent,
     translate_offload,
@@ -53,7 +52,6 @@ TRANSLATORS: Mapping[str, Translate] = {
 }
 
 SWITCHES: Mapping[str, Callable[[Switch, Draft], None]] = {
-    "sync_module_states": switch_sync,
     "auto_wrap_policy": switch_policy,
     "mixed_precision": switch_precision,
     "cpu_offload": switch_offload,

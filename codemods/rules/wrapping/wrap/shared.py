@@ -13,7 +13,6 @@ from codemods.reading.enclosing import contains, enclosing
 
 from .beside_maker import put_beside_maker
 from .draft import Draft
-from .local_function import put_in_function
 
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _ROOTS = frozenset({"dist", "torch"})
@@ -45,9 +44,7 @@ def share(drafts: Iterable[Draft]) -> None:
         by_function.setdefault(draft.file.scope(draft.call), []).append(draft)
     for found in by_function.values():
         if len(found) > 1:
-            in_order = sorted(found, key=lambda draft: draft.file.span(draft.call))
-            _share(in_order)
-            put_in_function(in_order, _is_below)
+            _share(sorted(found, key=lambda draft: draft.file.span(draft.call)))
 
 
 def _share(drafts: Sequence[Draft]) -> None:
