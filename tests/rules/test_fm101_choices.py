@@ -254,12 +254,40 @@ BY_FLAG = {
                 fsdp_kwargs["reshard_after_forward"] = False
             if isinstance(group, tuple):
                 mesh = hsdp_mesh_from_groups(*group, "cuda")
+            elif cfg.strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+                raise ValueError("hybrid sharding needs process_group=(shard_group, replicate_group)")
             else:
                 mesh = mesh_over_group(cfg.strategy, group, "cuda")
             return fully_shard(model, mesh=mesh, **fsdp_kwargs)
 
         def build(model, cfg, groups):
             return wrap(model, cfg, (groups.shard, groups.replicate))
+        """,
+    ),
+    "name that only run time knows, over a group each": (
+        f"""
+        def wrap(model, head, group, head_group, name):
+            strategy = getattr(ShardingStrategy, name)
+            model = FSDP(model, process_group=group, sharding_strategy=strategy, {DEVICE})
+            head = FSDP(head, process_group=head_group, sharding_strategy=strategy, {DEVICE})
+            return model, head
+
+        def build(model, name):
+            return wrap(model, model.head, dist.new_group([0]), dist.new_group([1]), name)
+        """,
+        """
+        def wrap(model, head, group, head_group, name):
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                "NO_SHARD": {},
+            }[name]
+            fully_shard(model, mesh=mesh_over_group(name, group, "cuda"), **fsdp_kwargs)
+            fully_shard(head, mesh=mesh_over_group(name, head_group, "cuda"), **fsdp_kwargs)
+            return model, head
+
+        def build(model, name):
+            return wrap(model, model.head, dist.new_group([0]), dist.new_group([1]), name)
         """,
     ),
     "name that only run time knows": (

@@ -1058,7 +1058,7 @@ def refusals_name_the_cure() -> None:
     raises(TypeError, lambda: wrapped(FSDP2, process_group=dist.group.WORLD, **hybrid), "device_mesh")
     for strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         # FSDP1 shards over no single group with them, nor over a mesh of one dimension.
-        raises(ValueError, lambda s=strategy: support.mesh_over_group(s, dist.group.WORLD, "cpu"), "replicate_group")
+        raises(ValueError, lambda s=strategy: support.mesh_of_group(s, dist.group.WORLD, "cpu"), "replicate_group")
         raises(ValueError, lambda s=strategy: support.strategy_mesh(s, mesh), "(replicate, shard)")
         plain = {"process_group": dist.group.WORLD, "sharding_strategy": fsdp1.ShardingStrategy[strategy]}
         raises(ValueError, lambda p=plain: wrapped(FSDP1, **p), "Tuple")

@@ -111,9 +111,7 @@ def group_mesh(
 
 
 def mesh_over_group(strategy: str | None, group: dist.ProcessGroup, device_type: str) -> DeviceMesh:
-    """What FSDP1 sharded over with a strategy of this name and one group."""
-    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        raise ValueError("hybrid sharding needs process_group=(shard_group, replicate_group), or a device_mesh")
+    """The mesh of one group: with NO_SHARD its ranks hold replicas, else shards."""
     if strategy != "NO_SHARD":
         return DeviceMesh.from_group(group, device_type)
     alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)  # a shard is the whole parameter
@@ -123,7 +121,11 @@ def mesh_over_group(strategy: str | None, group: dist.ProcessGroup, device_type:
 
 def mesh_of_group(strategy: str | None, group: dist.ProcessGroup | None, device_type: str) -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name, where it may be given a group."""
-    return strategy_mesh(strategy) if group is None else mesh_over_group(strategy, group, device_type)
+    if group is None:
+        return strategy_mesh(strategy)
+    if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        raise ValueError("hybrid sharding needs process_group=(shard_group, replicate_group), or a device_mesh")
+    return mesh_over_group(strategy, group, device_type)
 
 
 def resolve_mesh(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tokenize
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import libcst as cst
@@ -130,6 +130,9 @@ def body_of_root(made: Draft, width: int = 4) -> list[str]:
 
 def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     """What stands above the call of `fully_shard` for the root, and its arguments."""
+    mesh = _mesh_used_once(made)
+    if mesh:
+        made = replace(made, before=made.before[:-1], common_kwargs={**made.common_kwargs, "mesh": mesh})
     lines = kept_comments(made)
     for block in made.before:
         lines.extend(block.split("\n"))
@@ -140,6 +143,16 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
         lines.extend([*made.unit_comments, *_loop(made, made.selector, unit, width)])
     lines.extend(_steps(made, made.model, ""))
     return lines, root
+
+
+def _mesh_used_once(made: Draft) -> str:
+    """The text of a mesh that the root's call alone takes, where other models of the function have another one."""
+    name, last = made.common_kwargs.get("mesh"), made.before[-1] if made.before else ""
+    text = last.removeprefix(f"{name} = ") if name and last.startswith(f"{name} = ") else ""
+    if not text or "\n" in last or made.selector is not None or made.is_alone or made.after:
+        return ""
+    arguments = {**made.root_kwargs, **made.common_kwargs, "mesh": text}
+    return text if made.fits(_call(made, arguments, "", 0)) and not made.unit_steps else ""
 
 
 def call_lines(made: Draft) -> int:

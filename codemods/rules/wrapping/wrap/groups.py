@@ -32,18 +32,28 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
         groups = ", ".join(draft.file.quote(group) for group in pair)
         made = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")'
         draft.mesh, draft.group = name, None
-    elif strategy.names & HYBRID:
+    elif strategy.names & HYBRID or _is_looked_up(strategy, ranks):
         made = _one_or_two(name, ranks, strategy, device, draft)
     else:
         made = _one(name, ranks, strategy, device, draft)
     draft.before.append(f"{name} = {made}")
     if strategy.name and is_tuple and not pair:
         of_two = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}(*{ranks.text}, "{device}")'
-        draft.before[-1] = f"if isinstance({ranks.text}, tuple):\n    {name} = {of_two}\nelse:\n    {name} = {made}"
-    if strategy.keys and not strategy.names & HYBRID:
+        refused = f'elif {strategy.name} in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):\n    raise ValueError("{_ONE}")'
+        two = f"if isinstance({ranks.text}, tuple):\n    {name} = {of_two}\n{refused}"
+        draft.before[-1] = f"{two}\nelse:\n    {name} = {made}"
+    if strategy.keys and not strategy.names & HYBRID and not _is_looked_up(strategy, ranks):
         group = draft.group or ""
         replicated = f'{name} = {draft.imported(SUPPORT, "replicate_mesh")}("{device}", {group})'
         draft.before[-1] += "\n" + "\n".join(under_keys(strategy, list(strategy.keys), [NO_SHARD, replicated]))
+
+
+_ONE = "hybrid sharding needs process_group=(shard_group, replicate_group)"
+
+
+def _is_looked_up(strategy: Strategy, ranks: Ranks) -> bool:
+    """Whether run time alone knows if the ranks of one group hold shards or replicas."""
+    return bool(strategy.keys) and strategy.key == strategy.name and not ranks.may_be_none and not ranks.is_made
 
 
 def _one_or_two(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> str:

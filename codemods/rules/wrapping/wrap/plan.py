@@ -158,7 +158,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if not made.device_type and not made.device:
         infer_device(made)
     ranks = given_ranks(given, made)
-    strategy = read_strategy(given.get("sharding_strategy"), made, ranks.argument if ranks is not None else "")
+    strategy = read_strategy(given.get("sharding_strategy"), made, ranks)
     translate_mesh(ranks, strategy, made)
     ignored.translate_ignored(arguments, switched, made)
     arguments = translate_meta(arguments, made)

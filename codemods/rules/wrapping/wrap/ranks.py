@@ -24,6 +24,13 @@ class Ranks:
     may_be_none: bool
 
     @property
+    def is_one_group(self) -> bool:
+        """Whether it is no pair of groups, which a hybrid strategy needs."""
+        nodes = (self.node, *(origin.node for origin in self.origins))
+        is_pair = any(isinstance(node, cst.Tuple) for node in nodes)
+        return self.argument == "process_group" and not self.may_be_none and not is_pair
+
+    @property
     def is_made(self) -> bool:
         """Whether its text would make another one each time it is written."""
         return not isinstance(self.node, (cst.Name, cst.Attribute, cst.Subscript))

@@ -16,13 +16,16 @@ from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft, Entry, Switch, Value
 from .hybrid_only import HYBRID
+from .ranks import Ranks
 from .strategy_at_run_time import look_at_run_time, with_kwargs
 from .strategy_choices import choose_in_attribute, choose_in_dict, choose_in_place
 from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, own_parameter, strategy_name
 
 
-def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
-    """The strategy of a call; `ranks` is the argument by which a group or a mesh is given. Raises NotStatic."""
+def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Strategy:
+    """The strategy of a call that is `given` a group or a mesh, or neither. Raises NotStatic."""
+    ranks = given.argument if given is not None else ""
+    names = frozenset(STRATEGIES) - (HYBRID if given is not None and given.is_one_group else frozenset())
     if value is None:
         return FULL_SHARD
     if isinstance(value, Switch):
@@ -33,8 +36,8 @@ def read_strategy(value: Value | None, draft: Draft, ranks: str) -> Strategy:
     if fixed is not None:
         return fixed
     if isinstance(value, cst.Attribute):
-        return choose_in_attribute(value, draft, ranks) or look_at_run_time(value, draft)
-    return choose_in_place(value, draft, ranks) or look_at_run_time(value, draft)
+        return choose_in_attribute(value, draft, ranks) or look_at_run_time(value, draft, names)
+    return choose_in_place(value, draft, ranks) or look_at_run_time(value, draft, names)
 
 
 def _of_entry(value: Entry, draft: Draft, ranks: str) -> Strategy:

@@ -25,8 +25,10 @@ from .strategy_names import (
 )
 
 
-def look_at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
-    """Look at the name of the strategy that is passed."""
+def look_at_run_time(
+    value: cst.BaseExpression, draft: Draft, known: frozenset[str] = frozenset(STRATEGIES)
+) -> Strategy:
+    """Look at the name of the strategy that is passed; FSDP1 refused any but the `known` ones."""
     ctx = draft.file
     origins = ctx.origins(value)
     draft.keeps.update(origin.node for origin in origins if origin.node is not None)
@@ -43,10 +45,14 @@ def look_at_run_time(value: cst.BaseExpression, draft: Draft) -> Strategy:
     names = frozenset(n for n in seen if n is not None) if is_followed else frozenset(STRATEGIES)
     if parameter is not None and _is_handed_on(draft):
         names = frozenset(STRATEGIES)  # `Component("model", wrap, WrapConfig)`: a registry calls it with any
+    names = names & known or names
     text, key = ctx.quote(value), name_looked_up(ctx, assigned_once(value, ctx))
     if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or name_looked_up(ctx, value) is not None):
         if ctx.same_meaning(key, draft.call):
-            return with_kwargs(Strategy(names, "**", ctx.quote(key), value=key), draft)
+            looked_up = with_kwargs(Strategy(names, "**", ctx.quote(key), value=key), draft)
+            if looked_up.is_own and (looked_up.keys or not looked_up.meshes):  # which refuses what is no name
+                draft.keeps.discard(assigned_once(value, ctx))
+            return looked_up
     if not isinstance(value, (cst.Name, cst.Attribute)):
         text = draft.fresh("strategy", "sharding_strategy")
         draft.before.append(f"{text} = {written(ctx, value, {})}")

@@ -12,6 +12,7 @@ from codemods.reading.dead import assignment_only_for
 from codemods.tables.names import WRAPPER
 
 from .draft import Draft
+from .strategy_names import name_looked_up
 
 
 def unused_settings(made: Draft, plan: Plan) -> Iterator[cst.CSTNode]:
@@ -47,6 +48,8 @@ def _is_none(node: cst.CSTNode) -> bool:
 
 
 def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
+    if isinstance(node, cst.BaseExpression) and name_looked_up(ctx, node) is not None:
+        return True
     named = node.func if isinstance(node, cst.Call) else node
     return isinstance(named, (cst.Name, cst.Attribute)) and ctx.fsdp1(named) not in {None, WRAPPER, "wrap"}
 
