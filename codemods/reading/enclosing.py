@@ -24,6 +24,8 @@ def is_self(node: cst.BaseExpression, ctx: Context) -> bool:
         method = ctx.scope(method)
     if not isinstance(node, cst.Name) or not isinstance(method, cst.FunctionDef):
         return False
+    if any(ctx.code(each.decorator) == "staticmethod" for each in method.decorators):
+        return False
     first = next(iter(method.params.params), None)
     return isinstance(ctx.scope(method), cst.ClassDef) and first is not None and first.name.value == node.value
 

@@ -13,7 +13,17 @@ import libcst as cst
 from .aliases import Aliases, Place, uses_of_definition
 from .calls import Run, argument_for, parameters, runs
 from .containers import Part
-from .definitions import called_by, class_of, first_parameter, is_property, is_setter, is_static, is_super, last_name
+from .definitions import (
+    called_by,
+    class_of,
+    first_parameter,
+    is_property,
+    is_setter,
+    is_static,
+    is_super,
+    last_name,
+    takes_object,
+)
 from .lookups import Lookups
 from .scopes import EACH
 from .tree import Tree
@@ -86,7 +96,7 @@ class Callers:
                 yield Part(tree, parameter.default) if parameter.default is not None else None
         if self._values.solver.decide(lambda: not self.of(tree, function), False):
             yield from self._looked_up(tree, function, name)
-        if name in parameters(function, _takes_object(tree, function))[:1]:
+        if name in parameters(function, takes_object(tree, function))[:1]:
             for where, definition in self._decorated(tree, function):
                 yield Part(where, cast(cst.BaseExpression, definition))
         for where, call in self._maps(tree, function):
@@ -102,7 +112,7 @@ class Callers:
         defined = owner if owner is not None and function.name.value in _MAKERS else function
         if defined is not function and not isinstance(tree.scope_of[defined].node, cst.Module):
             return
-        positional = parameters(function, owner is not None)
+        positional = parameters(function, takes_object(tree, function))
         for each in self._lookups.calling(tree, function, defined):
             value = argument_for(each.run.arguments, positional, name)
             if value is not None:
@@ -385,7 +395,7 @@ class Callers:
             made += [found for base in bases[:1] for found in self._values.objects.methods(*base, "__init_subclass__")]
         for where, function in made:
             positional = [*function.params.posonly_params, *function.params.params]
-            yield from ((where, each) for each in positional[_takes_object(where, function) :][:1])
+            yield from ((where, each) for each in positional[takes_object(where, function) :][:1])
 
     def only_method(self, name: str) -> list[tuple[Tree, cst.FunctionDef]]:
         """The method of this name, when the program has no second one."""
@@ -419,10 +429,3 @@ def _is_only_called(tree: Tree, call: cst.Call) -> bool:
 def _owner(tree: Tree, function: Function | cst.ClassDef) -> cst.ClassDef | None:
     """The class that a method stands in."""
     return class_of(tree, function) if isinstance(function, cst.FunctionDef) else None
-
-
-def _takes_object(tree: Tree, function: Function) -> bool:
-    """Whether the first parameter of a method is not the first that is passed."""
-    if not isinstance(function, cst.FunctionDef) or class_of(tree, function) is None:
-        return False
-    return not is_static(function) and function.name.value != "__init_subclass__"

@@ -72,6 +72,13 @@ def class_of(tree: Tree, function: cst.FunctionDef) -> cst.ClassDef | None:
     return owner if isinstance(owner, cst.ClassDef) else None
 
 
+def takes_object(tree: Tree, function: cst.FunctionDef | cst.Lambda) -> bool:
+    """Whether the first parameter of a method is not the first that is passed."""
+    if not isinstance(function, cst.FunctionDef) or class_of(tree, function) is None:
+        return False
+    return not is_static(function) and function.name.value != "__init_subclass__"
+
+
 def first_parameter(function: cst.FunctionDef | cst.Lambda) -> str | None:
     positional = [*function.params.posonly_params, *function.params.params]
     return positional[0].name.value if positional else None

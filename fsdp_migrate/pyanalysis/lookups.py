@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcst as cst
 
 from .aliases import Aliases, Place
-from .calls import Run, runs
+from .calls import Run, parameters, runs
 from .containers import constant
-from .definitions import last_name
+from .definitions import last_name, takes_object
 from .symbols import Defined, OwnModule
 from .tree import Tree
 
@@ -74,7 +74,7 @@ class Lookups:
     def _find_calling(self, tree: Tree, function: cst.FunctionDef, defined: Definition) -> Iterator[DynamicCall]:
         is_method = isinstance(tree.scope_of[defined].node, cst.ClassDef)
         for each in self.calls:
-            if each.lookup.is_method is is_method and _fits(each, function, tree.scope_of[function].node):
+            if each.lookup.is_method is is_method and _fits(each, tree, function):
                 if self._can_be(tree, defined.name.value, each.lookup):
                     yield each
 
@@ -163,12 +163,10 @@ class Lookups:
         return Lookup(name, is_method=True) if known is None else None
 
 
-def _fits(call: DynamicCall, function: cst.FunctionDef, around: cst.CSTNode) -> bool:
+def _fits(call: DynamicCall, tree: Tree, function: cst.FunctionDef) -> bool:
     """Whether the arguments fit the parameters; of what can be anything, by a name as well."""
     params, arguments = function.params, call.run.arguments
-    positional = [each.name.value for each in (*params.posonly_params, *params.params)]
-    if isinstance(around, cst.ClassDef):
-        positional = positional[1:]
+    positional = parameters(function, takes_object(tree, function))
     by_name = {each.name.value for each in params.kwonly_params}
     given = [each for each in arguments if not each.star and each.keyword is None]
     named = {each.keyword.value for each in arguments if each.keyword is not None}

@@ -17,7 +17,7 @@ import libcst as cst
 
 from .calls import argument_for, runs
 from .containers import Part
-from .definitions import class_of, first_parameter, is_property, is_setter, last_name, overrides, returns
+from .definitions import class_of, first_parameter, is_property, is_setter, is_static, last_name, overrides, returns
 from .scopes import Path
 from .stores import AttributeStore, stores_in
 from .tree import Tree
@@ -236,7 +236,7 @@ class Objects:
 
     def _find_class_of_self(self, tree: Tree, receiver: cst.Name) -> cst.ClassDef | None:
         for method in tree.ancestors(receiver):
-            if isinstance(method, cst.FunctionDef) and class_of(tree, method) is not None:
+            if isinstance(method, cst.FunctionDef) and class_of(tree, method) is not None and not is_static(method):
                 bound = tree.scope_of[receiver].lookup(receiver.value)
                 is_self = receiver.value == first_parameter(method) and bound is not None and bound.node is method
                 return class_of(tree, method) if is_self else None

@@ -14,11 +14,15 @@ from textwrap import indent
 HEAD = """\
 import asyncio
 import collections
+import concurrent.futures
 import contextlib
 import copy
 import dataclasses
+import enum
 import functools
 import itertools
+import operator
+import sys
 import threading
 import types
 import typing

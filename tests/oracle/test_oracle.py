@@ -10,9 +10,11 @@ from random import Random
 
 import pytest
 
+from .code import WAYS, program_of
 from .oracle import judge
 from .programs import CARRIERS, EXTRAS, OF_FSDP, USES, Draft, Lines, generate, program
 from .programs import OF_PLAIN as PLAIN_USES
+from .stub import FSDP, run
 
 PROGRAMS = int(os.environ.get("ORACLE", "40"))
 PART = 20
@@ -30,6 +32,14 @@ def test_each_way_of_handing_a_model_on(first: int) -> None:
             body.append(f"net_{index} = Net()")
             CARRIERS[name](draft, body, f"net_{index}", lambda here, model: _use(here, model, PLAIN_USES))
     assert str(judge(program(draft, body))) == ""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_to_the_code_that_saves(way: str) -> None:
+    files = program_of(way, USES["save"])
+    lines = files["train.py"].split("\n")
+    assert [line for (_, line), kinds in run(files, True).kinds.items() if FSDP in kinds and "save" in lines[line - 1]]
+    assert str(judge(files)) == ""
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

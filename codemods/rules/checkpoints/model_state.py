@@ -102,6 +102,7 @@ from codemods.reading.state_dict_settings import Settings, default, reading_opti
 from codemods.reading.state_dict_uses import is_described, is_filled_in_place
 from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.words import last_name, words
+from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import SUMMON
 from codemods.tables.state_dicts import CONTEXT, DCP
 
@@ -179,7 +180,17 @@ def _is_wrapped_below(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     here, text = ctx.span(model)[0], ctx.code(model)
     below = [call for call in ctx.calls(ctx.scope(model)) if ctx.span(call)[0] > here]
     given = [call for call in below if any(ctx.code(argument.value) == text for argument in call.args)]
-    return any(call in ctx.plan.wraps or ModelKind.FSDP in ctx.kinds(call) for call in given)
+    return any(call in ctx.plan.wraps or _makes_it_fsdp(call, model, ctx) for call in given)
+
+
+def _makes_it_fsdp(call: cst.Call, model: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    """Whether the call wraps the model; a function that gives back what it gets can give back one of FSDP, too."""
+    if ModelKind.FSDP not in ctx.kinds(call):
+        return False
+    made = [origin for origin in ctx.origins(call) if origin.node in ctx.plan.wraps]
+    wrapped = [(each.file, wrapped_module(cst.ensure_type(each.node, cst.Call))) for each in made]
+    known = set(ctx.origins(model))
+    return not made or any(module is None or known & set(where.origins(module)) for where, module in wrapped)
 
 
 def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
