@@ -1583,3 +1583,32 @@ def test_function_that_another_file_imports_keeps_its_name() -> None:
     other = "from train import get_sharding_strategy\n"
     result = rewrite_files({"train.py": HEAD + code(CHOSEN_BY_NAME), "other.py": other})
     assert "def get_sharding_strategy(name):\n" in result.after["train.py"]
+
+
+UNITS_UNLESS = """
+    def policy(name):
+        if name == "no":
+            return None
+        return partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+
+    def wrap(model, args):
+        strategy = {"late": ShardingStrategy.SHARD_GRAD_OP, "no": ShardingStrategy.NO_SHARD}[args.mode]
+        return FSDP(
+            model, auto_wrap_policy=policy(args.mode), sharding_strategy=strategy, device_id=torch.cuda.current_device()
+        )
+    """
+POLICY = "from functools import partial\nfrom torch.distributed.fsdp.wrap import transformer_auto_wrap_policy\n"
+BLOCK = "class Block(torch.nn.Module):\n    pass\n\n"
+
+
+def test_the_units_are_the_other_side_of_the_test_for_the_mesh() -> None:
+    text = rewrite(POLICY + HEAD + BLOCK + code(UNITS_UNLESS)).text
+    assert text.count('args.mode == "no"') == 1
+    assert 'args.mode != "no"' not in text
+    assert "    else:\n        for module in " in text
+
+
+def test_another_test_for_the_units_stays_its_own() -> None:
+    text = rewrite(POLICY + HEAD + BLOCK + code(UNITS_UNLESS.replace('name == "no"', "not name"))).text
+    assert 'if args.mode == "no":' in text
+    assert "    if args.mode:\n        for module in " in text

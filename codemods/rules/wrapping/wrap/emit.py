@@ -16,6 +16,7 @@ from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 
 from .draft import Draft, UnitSelector
+from .one_test import other_side
 
 _WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
@@ -133,14 +134,15 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     mesh = _mesh_used_once(made)
     if mesh:
         made = replace(made, before=made.before[:-1], common_kwargs={**made.common_kwargs, "mesh": mesh})
-    lines = kept_comments(made)
-    for block in made.before:
-        lines.extend(block.split("\n"))
     named, common = _named_values(made, width) if made.selector is not None else ([], made.common_kwargs)
-    lines.extend(named)
+    choice = other_side(made, named)
+    before = [block for block in made.before if block is not choice]
+    lines = [*kept_comments(made), *(line for block in before for line in block.split("\n")), *named]
     unit, root = {**made.unit_kwargs, **common}, {**made.root_kwargs, **common}
     if made.selector is not None:
-        lines.extend([*made.unit_comments, *_loop(made, made.selector, unit, width)])
+        selector = replace(made.selector, guard="") if choice else made.selector
+        loop = [*made.unit_comments, *_loop(made, selector, unit, width + 4 * bool(choice))]
+        lines += [*choice.split("\n"), "else:", *(f"    {line}" for line in loop)] if choice else loop
     lines.extend(_steps(made, made.model, ""))
     return lines, root
 
