@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import code, rewrite
+from ..helpers import check_transformed, code, rewrite
 
 HEAD = """\
 import torch
@@ -172,3 +172,40 @@ def test_a_block_for_several_models_is_written_for_each() -> None:
     text = rewrite(LONG).text
     assert text.count("broadcast(") == 2
     assert text.count("fully_shard(module, mp_policy=block_mp_policy)") == 2
+
+
+def test_what_another_branch_puts_into_the_dict_is_not_given() -> None:
+    check_transformed(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def build(net, Block, args):
+            kwargs = dict(limit_all_gathers=True)
+            if args.wrap == "none":
+                net = FSDP(net, **kwargs)
+            elif args.wrap == "blocks":
+                kwargs["auto_wrap_policy"] = ModuleWrapPolicy({Block})
+                net = FSDP(net, **kwargs)
+            elif args.wrap == "root":
+                net = FSDP(net, **kwargs)
+            return net
+        """,
+        """
+        from torch.distributed.fsdp import fully_shard
+
+
+        def build(net, Block, args):
+            if args.wrap == "none":
+                fully_shard(net)
+            elif args.wrap == "blocks":
+                for module in net.modules():
+                    if module is not net and isinstance(module, Block):
+                        fully_shard(module)
+                fully_shard(net)
+            elif args.wrap == "root":
+                fully_shard(net)
+            return net
+        """,
+    )

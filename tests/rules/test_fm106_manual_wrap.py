@@ -59,6 +59,60 @@ def test_wraps_in_sight_become_fully_shard() -> None:
     )
 
 
+def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:
+    check_transformed(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy, enable_wrap, wrap
+
+
+        def build(net, Block):
+            policy = ModuleWrapPolicy({Block})
+            with enable_wrap(
+                wrapper_cls=FSDP,
+                auto_wrap_policy=policy,
+                device_id=torch.cuda.current_device(),
+            ):
+                # the decoder
+                net.decoder = wrap(
+                    net.decoder,
+                    sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,  # kept whole
+                    sync_module_states=True,
+                )
+
+                for name, child in net.heads.named_children():
+                    net.heads.add_module(name, wrap(child))
+            return net
+        """,
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import fully_shard
+
+
+        def build(net, Block):
+            # the decoder
+            # sharding_strategy: kept whole
+            net.decoder.to(torch.cuda.current_device())
+            for tensor in (*net.decoder.parameters(), *net.decoder.buffers()):
+                dist.broadcast(tensor.detach(), src=0)
+            for module in net.decoder.modules():
+                if module is not net.decoder and isinstance(module, Block):
+                    fully_shard(module, reshard_after_forward=False)
+            fully_shard(net.decoder, reshard_after_forward=False)
+
+            for name, child in net.heads.named_children():
+                for module in child.modules():
+                    if module is not child and isinstance(module, Block):
+                        fully_shard(module)
+                fully_shard(child)
+                net.heads.add_module(name, child)
+            return net
+        """,
+    )
+
+
 SUPPORT = {
     "arguments from elsewhere": """\
         def build(net, **kwargs):
@@ -86,14 +140,6 @@ SUPPORT = {
         def build(net, mesh, other):
             with enable_wrap(wrapper_cls=FSDP, device_mesh=mesh):
                 mesh = other
-                return wrap(net)
-        """,
-    "several lines": """\
-        def build(net):
-            with enable_wrap(wrapper_cls=FSDP):
-                net.inner = wrap(
-                    net.inner,
-                )
                 return wrap(net)
         """,
     "only one of them is decided": """\

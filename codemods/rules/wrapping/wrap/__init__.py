@@ -88,6 +88,8 @@ from .unused_settings import unused_settings
 
 CODE = "FM101"
 
+_SAME_EACH_TIME = frozenset({"functools.partial", "torch.cuda.current_device", "torch.device"})
+
 _UNITS = "which modules become units is seen at run time: shard_model logs how many, and check --run-gpus compares them"
 
 
@@ -253,7 +255,7 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
         raise NotStatic("the constructor is passed on as a value")
     context = context_of(ctx, call)
     if context is not None:
-        return _draft_inside(context, call, ctx)
+        _look_at_context(context, call, ctx)
     made = draft(ctx, call, asked=asked, left=left)
     if not _needs_place(made, ctx, call):
         return made
@@ -276,19 +278,20 @@ def _reads(target: str, call: cst.Call, ctx: Context) -> bool:
     )
 
 
-def _draft_inside(context: cst.Call, call: cst.Call, ctx: Context) -> Draft:
-    """`wrap(module)` inside of an `enable_wrap` that is taken away: one line in the place of one line."""
+def _look_at_context(context: cst.Call, call: cst.Call, ctx: Context) -> None:
+    """Raises NotStatic where the `enable_wrap` around a `wrap(module)` cannot be taken away."""
     if block_of(ctx, context) is None:
         raise NotStatic("enable_wrap is not the only context of its `with`")
     for argument in context.args:
-        made_each_time = isinstance(argument.value, cst.Call) and ctx.fsdp1(argument.value.func) is None
-        if made_each_time or not ctx.same_meaning(argument.value, call):
+        if _is_made_each_time(argument.value, ctx) or not ctx.same_meaning(argument.value, call):
             raise NotStatic(f"`{ctx.code(argument.value)}` is made once for several calls of wrap")
-    made = draft(ctx, call)
-    statement = next(node for node in ctx.ancestors(call) if isinstance(node, cst.BaseStatement))
-    if _has_statements(made) or made.dead or "\n" in ctx.code(statement):
-        raise NotStatic("wrap needs more than a line in its place")
-    return made
+
+
+def _is_made_each_time(value: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether another call of it could give something else: not a setting, and not a policy that holds no state."""
+    if not isinstance(value, cst.Call) or ctx.fsdp1(value.func) is not None:
+        return False
+    return ctx.dotted(value.func) not in _SAME_EACH_TIME
 
 
 def _has_statements(made: Draft) -> bool:

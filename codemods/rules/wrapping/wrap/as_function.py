@@ -45,7 +45,7 @@ def function_edit(made: Draft) -> Edit:
     ctx = made.file
     line = enclosing(ctx, made.call, cst.SimpleStatementLine)
     assert line is not None
-    indent = line_indent(ctx, line)
+    indent = line_indent(made, line)
     held = _name(line.body[0], made.call)
     name = held or made.fresh("shard", "shard_module")
     lines = [f"def {name}({made.model}):", *(f"    {each}" for each in body_of_function(made, indent))]

@@ -11,7 +11,9 @@ from itertools import takewhile
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, NotStatic
+from codemods.reading.block_layout import extra_indent
 from codemods.reading.enclosing import enclosing
+from codemods.reading.manual import block_of, context_of
 from codemods.tables.arguments import DROPPED
 from codemods.tables.names import PACKAGE, WRAPPER
 
@@ -78,7 +80,7 @@ def is_repeatable(module: cst.BaseExpression) -> bool:
 
 def edits(made: Draft, place: Place) -> list[Edit]:
     """Replace the statement by the loop over the units and the call for the root."""
-    indent = line_indent(made.file, place.line)
+    indent = line_indent(made, place.line)
     lines = _lines(made, place, indent)
     start, end = made.file.span(place.line.body[0])
     return [Edit(start, end, joined_lines(lines, indent, made.file))]
@@ -90,7 +92,8 @@ def root_call(made: Draft) -> str:
     start = ctx.span(made.call)[0]
     line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
     text = _call(made, {**made.root_kwargs, **made.common_kwargs}, "", len(line))
-    return joined_lines(text.split("\n"), line[: len(line) - len(line.lstrip())], ctx)
+    indent = line[: len(line) - len(line.lstrip())]
+    return joined_lines(text.split("\n"), indent[_taken_out(made) :], ctx)
 
 
 def factory(made: Draft) -> str:
@@ -159,7 +162,7 @@ def _mesh_used_once(made: Draft) -> str:
 
 def call_lines(made: Draft) -> int:
     """How many lines the arguments of units and root take, where each is spelled out for both."""
-    width = len(line_indent(made.file, _line(made)))
+    width = len(line_indent(made, _line(made)))
     named, common = _named_values(made, width)
     depth = 8 if made.selector is not None and not made.selector.units else 4
     unit = _call(made, {**made.unit_kwargs, **common}, " " * depth, width, "module")
@@ -348,9 +351,17 @@ def _keywords(keywords: dict[str, str]) -> list[str]:
     return [*named, *(f"**{value}" for name, value in keywords.items() if name == "**")]
 
 
-def line_indent(ctx: Context, line: cst.SimpleStatementLine) -> str:
-    start = ctx.span(line)[0]
-    return ctx.text[ctx.whole_lines(line)[0] : start]
+def line_indent(made: Draft, line: cst.SimpleStatementLine) -> str:
+    """How far in a statement stands when it is written."""
+    start = made.file.span(line)[0]
+    return made.file.text[made.file.whole_lines(line)[0] : start][_taken_out(made) :]
+
+
+def _taken_out(made: Draft) -> int:
+    """How many characters the statement goes out with the `enable_wrap` that it stands in."""
+    context = context_of(made.file, made.call)
+    block = block_of(made.file, context) if context is not None else None
+    return extra_indent(made.file, block) if block is not None else 0
 
 
 def joined_lines(lines: list[str], indent: str, ctx: Context) -> str:

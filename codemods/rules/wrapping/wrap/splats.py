@@ -11,6 +11,7 @@ from codemods.api import Context, NotStatic
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import is_constructor, is_factory
+from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Switch, Value
 from .entries import of_dict
@@ -104,7 +105,8 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         else:
             only_for_calls = False
     for store in stores:
-        _put(found.values, store)
+        if not is_on_another_way(ctx, store.statement, call):
+            _put(found.values, store)
     for last in found.values.values():  # what was replaced on the way can have meant something else
         _check_meaning(ctx, call, last)
     if only_for_calls and line is not None:
