@@ -98,6 +98,12 @@ def test_annotation_of_what_a_unit_alone_has() -> None:
     assert "def step(model: FSDPModule, kind: type[FSDPModule]) -> None:\n" in result.text
 
 
+def test_annotation_of_a_result_alone() -> None:
+    """Nobody checks types there: it says that what comes back is sharded."""
+    result = rewrite(HEAD + "def ask(model, rank=0) -> FSDP:\n    return model" + WRAP.format("FSDP"))
+    assert "def ask(model, rank=0) -> FSDPModule:\n" in result.text
+
+
 def test_annotation_needs_an_import() -> None:
     result = rewrite(HEAD + "def ask(model: FSDP) -> FSDP:\n    return model" + WRAP.format("FSDP"))
     assert "def ask(model: nn.Module) -> nn.Module:\n" in result.text

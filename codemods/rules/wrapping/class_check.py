@@ -3,7 +3,8 @@ with the class into `nn.Module`.
 
 **Why.** `fully_shard` gives each sharded module's class the mix-in `FSDPModule`; a sharded module is never an
 instance of `FullyShardedDataParallel`, so the old test would be False without a word. `FSDPModule` by itself is no
-`nn.Module`: it has no `parameters()`, and what was typed would be no longer.
+`nn.Module`: it has no `parameters()`, and what was typed would be no longer. A function that says of its result alone
+what it is, and of none of its parameters, says it to readers: `-> FSDP` becomes `-> FSDPModule` there.
 
 ## Example
 
@@ -293,10 +294,18 @@ def _is_module_annotation(node: Reference, ctx: Context) -> bool:
     if any(isinstance(each, cst.Subscript) and ctx.code(each.value) in _OF_CLASSES for each in around):
         return False
     parameter = ctx.parent(around[-1])
+    if isinstance(parameter, cst.FunctionDef) and around[-1] is around[0]:
+        return not _is_for_readers(parameter)
     if not isinstance(parameter, cst.Param):
         return True
     uses = [ctx.parent(use) for use in ctx.uses(parameter)]
     return not any(isinstance(use, cst.Attribute) and use.attr.value in _OF_UNITS for use in uses)
+
+
+def _is_for_readers(function: cst.FunctionDef) -> bool:
+    """Whether what it gives back is all that it says of types: it says that this is sharded, and no checker asks."""
+    params = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+    return bool(params) and all(param.annotation is None for param in params)
 
 
 _OF_CLASSES = frozenset({"type", "Type", "typing.Type"})
