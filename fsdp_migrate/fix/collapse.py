@@ -1,6 +1,6 @@
 """`m.net if isinstance(m, FSDP) else m.inner.net` whose sides the edits made the same is one of them.
 
-An assignment that they made the same at the top of both branches of an `if` stands above it.
+An assignment that they made the same at the top of both branches of an `if` stands above it, or in its place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
         lines = _first_lines(branches, file)
         if lines is not None and _is_touched(lines[0], file, starts) and _hoists(branches.test, *lines, file, made):
             text = file.quote(lines[0].body[0])
-            yield Fix([insertion(file, branches, [text]), *(Edit(*file.whole_lines(line), "") for line in lines)])
+            if len(branches.body.body) == 1:
+                yield Fix([Edit(*file.span(branches), text)])
+            else:
+                yield Fix([insertion(file, branches, [text]), *(Edit(*file.whole_lines(line), "") for line in lines)])
 
 
 def _is_touched(node: cst.CSTNode, file: Context, starts: Sequence[int]) -> bool:
@@ -56,11 +59,13 @@ def _is_touched(node: cst.CSTNode, file: Context, starts: Sequence[int]) -> bool
 
 
 def _first_lines(choice: cst.If, file: Context) -> tuple[cst.SimpleStatementLine, cst.SimpleStatementLine] | None:
-    """The statements at the top of an `if` and its `else`, where more than those stands there."""
+    """The statements at the top of an `if` and its `else`, where more than those stands in both, or in neither."""
     if not isinstance(choice.orelse, cst.Else) or not isinstance(file.parent(choice), (cst.IndentedBlock, cst.Module)):
         return None
     blocks = (choice.body, choice.orelse.body)
-    if not all(isinstance(block, cst.IndentedBlock) and len(block.body) > 1 for block in blocks):
+    if not all(isinstance(block, cst.IndentedBlock) for block in blocks):
+        return None
+    if (len(blocks[0].body) == 1) is not (len(blocks[1].body) == 1):
         return None
     one, other = (block.body[0] for block in blocks)
     if not isinstance(one, cst.SimpleStatementLine) or not isinstance(other, cst.SimpleStatementLine):

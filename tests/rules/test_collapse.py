@@ -60,3 +60,31 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def use(net):
     model = FSDP(net)
 """
+
+
+BRANCHES = """\
+    if cfg.fsdp:
+        name = model._fsdp_wrapped_module.head
+    else:
+        name = model.head
+    return name
+"""
+
+
+def test_an_if_whose_branches_say_the_same_goes() -> None:
+    text = rewrite(f"{HEAD}def ask(net, cfg):\n    model = FSDP(net)\n{BRANCHES}").text
+    assert text.endswith("    model = fully_shard(net)\n    name = model.head\n    return name\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("cfg.fsdp", "cfg.ask()"),
+        ("        name = model.head", "        # the head\n        name = model.head"),
+        ("        name = model.head", "        name = model.head\n        print(name)"),
+        ("else:", "elif cfg.other:"),
+    ],
+)
+def test_an_if_that_says_more_stays(old: str, new: str) -> None:
+    text = rewrite(f"{HEAD}def ask(net, cfg):\n    model = FSDP(net)\n{BRANCHES.replace(old, new)}").text
+    assert text.count("name = model.head\n") == 2
