@@ -6,14 +6,27 @@ import libcst as cst
 
 from codemods.api import Context
 
-from .enclosing import enclosing
+from .enclosing import enclosing, is_self
+from .wrapped import wrapped_module
 
 _REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 
 
-def may_wrap_a_part(ctx: Context, call: cst.Call) -> bool:
-    """Whether there are other constructor calls, or this one runs for several modules."""
-    return ctx.wrapping.is_several(ctx.path) or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+def wraps_parts(ctx: Context, call: cst.Call) -> bool:
+    """Whether it wraps what a model holds: in a loop, as a function that is handed on, beside others `model.head`."""
+    is_one_of_several = _is_held(ctx, wrapped_module(call)) and ctx.wrapping.is_several(ctx.path)
+    return is_one_of_several or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+
+
+def _is_held(ctx: Context, module: cst.BaseExpression | None) -> bool:
+    if not isinstance(module, (cst.Attribute, cst.Subscript)):
+        return False
+    owner = enclosing(ctx, module, cst.ClassDef) if is_self(module.value, ctx) else None
+    methods = owner.body.body if owner is not None else ()
+    is_trainers = owner is not None and not any(
+        isinstance(each, cst.FunctionDef) and each.name.value == "forward" for each in methods
+    )
+    return not is_trainers
 
 
 def _is_repeated(ctx: Context, call: cst.Call) -> bool:

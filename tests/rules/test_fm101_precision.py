@@ -578,8 +578,26 @@ def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
     """)
     result = rewrite_files({"train.py": script, "tune.py": script, "shared.py": shared})
     assert "fully_shard(make_model(), mp_policy=bf16)" in result.after["train.py"]
+    assert not any("another one" in finding.message for finding in result.findings)
     both = rewrite_files({"train.py": script, "tune.py": f"import train\n{script}", "shared.py": shared})
-    assert "shard_model" in both.support
+    assert both.after["train.py"] == result.after["train.py"]
+    assert any("a part of another one" in finding.message for finding in both.findings)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["net.head = FSDP(net.head, mixed_precision=bf16)", "for part in net.children(): FSDP(part, mixed_precision=bf16)"],
+)
+def test_what_a_model_holds_is_no_root(call: str) -> None:
+    text = code("""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+        CALL
+        net = FSDP(net)
+    """)
+    assert "shard_model" in rewrite(text.replace("CALL", call)).support
 
 
 def test_what_a_script_is_started_with_wraps_once() -> None:

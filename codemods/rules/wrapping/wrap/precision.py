@@ -14,7 +14,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import lookup, written
-from codemods.reading.parts import may_wrap_a_part
+from codemods.reading.parts import wraps_parts
 from codemods.reading.precision import (
     SAVED_BUFFERS,
     Fields,
@@ -33,6 +33,7 @@ from .buffers import cast_loop, has_no_buffers
 from .draft import Draft, Entry, Note, Switch
 from .in_place import keep_none, put_for_none
 
+_INPUTS = "FSDP1 cast inputs at the root alone, and this model may be a part of another one that is wrapped"
 _SHORT = 24
 """An attribute that is longer than this gets a name before it is read several times."""
 
@@ -115,8 +116,8 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
     if draft.file.mentions("_module_classes_to_ignore"):
         raise NotStatic("mixed_precision with _module_classes_to_ignore")
-    if draft.selector is None and may_wrap_a_part(draft.file, draft.call):
-        raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+    if draft.selector is None:
+        _look_for_root(draft)
     draft.reads_precision = True
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     is_in_place = not _may_say(draft.file, ("keep_low_precision_grads",), 3)
@@ -304,13 +305,22 @@ def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) 
     return written(draft.file, value, dict.fromkeys(nones, policy))
 
 
+def _look_for_root(draft: Draft) -> None:
+    """FSDP1 cast the inputs of a root alone. Raises NotStatic where the call wraps what looks like a part of one."""
+    ctx = draft.file
+    if wraps_parts(ctx, draft.call):
+        raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+    if ctx.wrapping.is_several(ctx.path):
+        draft.notes.append(Note(_INPUTS, "pass cast_forward_inputs=False if it is"))
+
+
 def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_units, cast_root = casts
     cast_root = cast_root or cast_units
     if not cast_root:
         raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
-    if draft.selector is None and not cast_units and may_wrap_a_part(draft.file, draft.call):
-        raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+    if draft.selector is None and not cast_units:
+        _look_for_root(draft)
     is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
     if draft.selector is None or cast_units or is_same or not draft.has_root:  # each unit is a root of its own
         draft.common_kwargs["mp_policy"] = policy
