@@ -594,6 +594,7 @@ def test_what_a_model_holds_is_no_root(call: str) -> None:
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
 
         bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+        net = torch.nn.Sequential(torch.nn.Linear(2, 2))
         CALL
         net = FSDP(net)
     """)
