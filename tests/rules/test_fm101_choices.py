@@ -137,21 +137,6 @@ BY_FLAG = {
             return fully_shard(model, **fsdp_kwargs)
         """,
     ),
-    "name, among those that the command line offers": (
-        """
-        def wrap(model, parser):
-            parser.add_argument("--strategy", choices=["FULL_SHARD", "SHARD_GRAD_OP"])
-            args = parser.parse_args()
-            return FSDP(model, sharding_strategy=ShardingStrategy[args.strategy])
-        """,
-        """
-        def wrap(model, parser):
-            parser.add_argument("--strategy", choices=["FULL_SHARD", "SHARD_GRAD_OP"])
-            args = parser.parse_args()
-            fsdp_kwargs = {"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[args.strategy]
-            return fully_shard(model, **fsdp_kwargs)
-        """,
-    ),
     "one of them has a mesh": (
         f"""
         def wrap(model, mode):
@@ -1257,6 +1242,16 @@ def _given_both(strategy: str) -> str:
         """
     header = HEAD + "from torch.distributed.device_mesh import init_device_mesh\n"
     return rewrite(header + code(text)).text
+
+
+def test_a_name_that_the_command_line_offers_is_looked_up_at_run_time() -> None:
+    text = """
+        def wrap(model, parser):
+            parser.add_argument("--strategy", choices=["FULL_SHARD", "SHARD_GRAD_OP"])
+            args = parser.parse_args()
+            return FSDP(model.cuda(), sharding_strategy=ShardingStrategy[args.strategy])
+        """
+    assert "strategy_mesh(args.strategy)" in rewrite(HEAD + code(text)).text
 
 
 def test_a_group_where_the_mesh_is_none_is_left_to_run_time() -> None:

@@ -24,9 +24,6 @@ from .strategy_names import (
     Strategy,
     assigned_once,
     frees_late,
-    in_table_order,
-    kwargs_for,
-    name_looked_up,
     names_given,
     strategy_name,
 )
@@ -189,13 +186,10 @@ def _with_meshes(
     own = [option for option in found if (names_given(option.file, option.node) or frozenset()) & chosen.meshes]
     if of_group and chosen.meshes & HYBRID:
         return None  # two groups for some of them, one for the others
-    if not any(option.eager or name_looked_up(option.file, option.node) is not None for option in own):
+    if not any(option.eager for option in own):
         if of_group or draft.device_type == "cpu" or any(option.file.path != draft.file.path for option in own):
             return None
         return Strategy(chosen.names, "**", has_mesh=True)
-    by_name = name_looked_up(draft.file, value)
-    if by_name is not None:
-        return _by_key(by_name, {f'"{name}"': name for name in sorted(chosen.meshes)}, chosen, draft)
     looked_up = lookup(draft.file, assigned_once(value, draft.file))
     if looked_up is None or any(option.node is looked_up.default for option in own):
         return None
@@ -221,10 +215,6 @@ def _by_key(key: cst.BaseExpression, keys: Mapping[str, str], chosen: Strategy, 
 def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
     """What an option becomes: `{}`, or the keyword arguments that its strategy stands for."""
     names = names_given(option.file, option.node) or frozenset()
-    key = name_looked_up(option.file, option.node)
-    if key is not None:
-        entries = ", ".join(f'"{name}": {kwargs_for(frozenset({name}))}' for name in sorted(names, key=in_table_order))
-        return f"{{{entries}}}[{option.file.quote(key)}]"
     (name,) = names
     parts = []
     if has_mesh and STRATEGIES[name].mesh:

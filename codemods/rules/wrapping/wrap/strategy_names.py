@@ -9,7 +9,6 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.choices import Option
-from codemods.reading.command_line import choices_of
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft
@@ -102,11 +101,7 @@ def _member_named(text: cst.BaseExpression) -> cst.BaseExpression | None:
 def names_given(ctx: Context, node: cst.BaseExpression) -> frozenset[str] | None:
     """The strategies that an expression can give; None when it says nothing about them."""
     name = strategy_name(ctx, node)
-    if name is not None:
-        return frozenset({name})
-    key = name_looked_up(ctx, node)
-    known = choices_of(ctx, key) if key is not None else None
-    return frozenset(known) if known and known <= STRATEGIES.keys() else None
+    return frozenset({name}) if name is not None else None
 
 
 def kwargs_for(names: frozenset[str]) -> str:
