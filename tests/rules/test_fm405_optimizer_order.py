@@ -456,7 +456,9 @@ MOVED = [
         """,
         """
         def main(model):
-            wrapper = fully_shard
+            def wrapper(net):
+                return fully_shard(net)
+
             model = wrapper(model)
             optimizer = torch.optim.AdamW(model.parameters())
             return model, optimizer

@@ -81,7 +81,7 @@ from codemods.tables.versions import exists
 
 from .as_function import function_edit
 from .draft import Draft
-from .emit import edits, factory, is_repeatable, place_of, root_call
+from .emit import edits, is_repeatable, place_of, root_call
 from .plan import NotFSDP1, draft, draft_factory
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
@@ -229,11 +229,10 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
     made = planned.draft.copy()  # writing it adds imports
     if made.is_function:
         written = [function_edit(made)]
-    elif is_constructor(ctx, call) and _needs_place(made, ctx, call):
+    elif _needs_place(made, ctx, call):
         written = edits(made, place_of(ctx, call))
     else:
-        text = root_call(made) if is_constructor(ctx, call) else factory(made)
-        written = [Edit(*ctx.bare_span(call), text)]
+        written = [Edit(*ctx.bare_span(call), root_call(made))]
     written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made, ctx.plan))]
     written += [edit for where, edit in made.edits if where.path == ctx.path]
     return Fix(

@@ -96,12 +96,6 @@ def root_call(made: Draft) -> str:
     return joined_lines(text.split("\n"), indent[_taken_out(made) :], ctx)
 
 
-def factory(made: Draft) -> str:
-    """`partial(fully_shard, …)` in the place of `partial(FSDP, …)`."""
-    arguments = [_fully_shard(made), *_keywords(made.common_kwargs)]
-    return f"{made.file.quote(made.call.func)}({', '.join(arguments)})" if made.common_kwargs else arguments[0]
-
-
 def body_of_function(made: Draft, indent: str) -> list[str]:
     """The lines of a function of the model."""
     width = len(indent) + 4

@@ -242,12 +242,6 @@ def one_group(draft: Draft, lines: list[str]) -> str:
     return name
 
 
-def translate_absent(name: str, value: cst.BaseExpression, draft: Draft) -> None:
-    """An argument whose idiomatic form needs more than this call shows: only its default can go."""
-    if not all(origin.is_none for origin in draft.file.origins(value)):
-        raise NotStatic(f"{name} is given")
-
-
 def distributed(draft: Draft) -> str:
     return draft.imported("torch.distributed", alias="dist")
 

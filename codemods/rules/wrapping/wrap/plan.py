@@ -25,7 +25,6 @@ from .placement import (
     offload_of_entry,
     switch_offload,
     sync_of_entry,
-    translate_absent,
     translate_offload,
     translate_sync,
 )
@@ -111,16 +110,20 @@ def _drafted(
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
     made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked, left=left, goes_on=goes_on)
-    made.dead += given.dead
-    made.inlined |= given.made
-    made.spread = given.entries
-    made.freed |= given.freed
-    made.keeps |= given.keeps
+    _take(given, made)
     put_defaults(arguments, made)
     _translate(arguments, made)
     _hand_on(given.rest, made)
     gather_arguments(made)
     return made
+
+
+def _take(given: Spread, made: Draft) -> None:
+    made.dead += given.dead
+    made.inlined |= given.made
+    made.spread = given.entries
+    made.freed |= given.freed
+    made.keeps |= given.keeps
 
 
 def _hand_on(rest: str, made: Draft) -> None:
@@ -202,49 +205,19 @@ def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:
 
 
 def draft_factory(ctx: Context, call: cst.Call) -> Draft:
-    """Translate `partial(FSDP, ...)`: to `partial(fully_shard, ...)`, or to a function where that needs statements.
+    """`partial(FSDP, ...)` becomes a function of the model, which is made where the partial was, and has the same name.
 
-    Raises NotStatic where neither says what it said.
+    Raises NotStatic where it cannot say what the partial said.
     """
     if any(argument.keyword is None for argument in call.args[1:]):
         raise NotStatic("the constructor is passed on as a value, with arguments that have no names")
-    constructor = call.args[0].value
-    made = Draft(ctx, call, constructor, ctx.quote(constructor))
-    arguments = _arguments_of_factory(made)
-    try:
-        for name in ("auto_wrap_policy", "mixed_precision"):
-            value = arguments.get(name)
-            if isinstance(value, cst.BaseExpression):
-                translate_absent(name, value, made)
-        _translate({name: value for name, value in arguments.items() if name not in _POSSIBLY_ABSENT}, made)
-        if made.before or made.after or made.unit_steps:
-            raise NotStatic("the constructor is passed on as a value, and more than one statement replaces it")
-    except NotStatic:
-        return _as_function(ctx, call)
-    return made
-
-
-_POSSIBLY_ABSENT = frozenset({"auto_wrap_policy", "mixed_precision"})
-
-
-def _arguments_of_factory(made: Draft) -> dict[str, Value]:
-    given = read_arguments(made.file, made.call)
-    made.dead += given.dead
-    made.inlined |= given.made
-    made.spread = given.entries
-    made.freed |= given.freed
-    made.keeps |= given.keeps
-    return {name: value for name, value in given.values.items() if name != "module"}
-
-
-def _as_function(ctx: Context, call: cst.Call) -> Draft:
-    """The same for a function of the model, which is made where the partial was, and has the same name."""
     refuse_rebound(ctx, call)
-    constructor = call.args[0].value
-    made = Draft(ctx, call, constructor, "", is_function=True)
+    made = Draft(ctx, call, call.args[0].value, "", is_function=True)
     made.model = made.fresh("model", "net", "sharded_model")
     made.quoted.add(made.model)
-    _translate(_arguments_of_factory(made), made)
+    given = read_arguments(ctx, call)
+    _take(given, made)
+    _translate({name: value for name, value in given.values.items() if name != "module"}, made)
     if made.selector is None and "mp_policy" in made.common_kwargs:
         raise NotStatic("mixed_precision without a policy: the function may be called for a part of a model")
     gather_arguments(made)
