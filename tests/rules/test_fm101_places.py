@@ -576,7 +576,8 @@ FACTORIES = [
 def test_partial_of_the_class(arguments: str, after: str) -> None:
     head = "from functools import partial\n\nimport torch\nfrom torch.distributed.fsdp import ShardingStrategy\n"
     result = rewrite(head + BEFORE + f"wrapper = partial(FSDP, {arguments})\nmodel = wrapper(net)\n")
-    assert f"def wrapper(sharded_model):\n    return fully_shard(sharded_model{after})\n\nmodel = wrapper(net)\n" in result.text
+    after = f"def wrapper(sharded_model):\n    return fully_shard(sharded_model{after})\n\n"
+    assert f"{after}model = wrapper(net)\n" in result.text
     assert "FSDP" not in result.text
 
 
