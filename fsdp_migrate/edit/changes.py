@@ -6,13 +6,13 @@ import io
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit, Import, Raise
+from codemods.api import SUPPORT
 from codemods.tables.names import PACKAGE
 from codemods.template import pieces
 
@@ -24,21 +24,13 @@ from . import support_file
 from .apply import Overlap, Rendered, apply
 from .check import faults
 from .imports import Tidied, tidy
-from .in_file import is_annotated, needed, own_text
+from .in_file import needed, own_text
+from .one_serves import with_one
+from .pending import Pending
 from .quotes import in_quotes_of
 from .search_path import SearchPath
 
 _HINT = "nothing of this program was written; this is a fault of fsdp-migrate, please report it with the file"
-
-
-@dataclass
-class Pending:
-    """What the rules want of one file."""
-
-    edits: dict[Edit, str] = field(default_factory=dict)
-    """The rule that each one comes from."""
-    imports: set[Import] = field(default_factory=set)
-    raises: list[Raise] = field(default_factory=list)
 
 
 class Fault(Exception):
@@ -90,7 +82,7 @@ def write(
     types = {name: frozenset[str]() for name in support.TYPES if program.mentions(name)}
     for home, files in supports.items():
         asked = support.joined(reduce(support.joined, (each.support for each in files)), types)
-        change = support_file.change(home, asked, is_annotated(each.tree for each in files), program.texts)
+        change = support_file.change(home, asked, [each.tree for each in files], program.texts)
         changes += [change] if change is not None else []
     in_order = tuple(sorted(changes, key=lambda change: change.path))
     return Written(in_order, tuple(errors), frozenset(failed), frozenset(supported))
@@ -108,7 +100,7 @@ def _of_group(
     texts = program.texts
     wanted = {path: pending[path] for path in group if path in pending}
     touched = {path: each for path, each in wanted.items() if each.edits or PACKAGE in texts[path]}
-    touched = {path: _in_its_quotes(program, path, each) for path, each in touched.items()}
+    touched = {path: _in_its_quotes(program, path, each) for path, each in with_one(program, touched).items()}
     tidied = {path: _tidied(program, path, each) for path, each in touched.items()}
     for path, result in tidied.items():
         for name, message in result.misfits():

@@ -29,10 +29,14 @@ _BESIDE_THE_WRAP = frozenset(
     {
         *("broadcast_unit", "initialize_unit", "policy_units", "post_order", "reset_unit", "units_by_size"),
         *("group_mesh", "hsdp_mesh_from_groups", "mesh_of_group", "mesh_over_group", "node_mesh", "replicate_mesh"),
-        *("first_dimension", "strategy_mesh"),
+        *("first_dimension", "sharding_mesh", "strategy_mesh"),
     }
 )
 """What a person writes next to the calls of `fully_shard`: which modules become units, over what, and their values."""
+
+
+_ANY: support.Asked = dict.fromkeys(support.MARKS, frozenset[str]())
+"""What other files may say is not known here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ def own_text(tidied: Tidied, is_shared: bool, elsewhere: Collection[str]) -> Own
 
 def needed(asked: support.Asked) -> frozenset[str]:
     """The functions that calls need, with what those need themselves."""
-    return frozenset(each.name for each in support.cut(asked))
+    return frozenset(each.name for each in support.cut({**asked, **_ANY}))
 
 
 def _movable(tidied: Tidied, elsewhere: Collection[str]) -> dict[str, frozenset[str]]:
@@ -87,7 +91,7 @@ def _movable(tidied: Tidied, elsewhere: Collection[str]) -> dict[str, frozenset[
     named = Counter(item.name for item in tidied.additions if item.module == SUPPORT)
     asked, parts = dict(tidied.support), {}
     for name, given in tidied.support.items():
-        parts[name] = frozenset[str]() if name in support.TYPES else needed({name: given})
+        parts[name] = frozenset[str]() if name in support.MARKS else needed({name: given})
     kept = frozenset(elsewhere)
     while asked:
         staying = {
@@ -120,7 +124,7 @@ def _short(asked: support.Asked, names: Collection[str], limit: int) -> support.
 
 
 def _are_functions(asked: support.Asked) -> bool:
-    definitions = support.cut(asked)
+    definitions = support.cut({**asked, **_ANY})
     wanted = [item for each in definitions for item in support.imports_of(each)]
     names_fsdp1 = any(item.module == PACKAGE and item.name in CONFIGS for item in wanted)
     return not names_fsdp1 and all(_is_function(each.text) for each in definitions)

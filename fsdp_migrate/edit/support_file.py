@@ -12,6 +12,8 @@ from .. import support
 from ..findings import Change
 from ..project import probes
 from ..project.source import read_source
+from ..pyanalysis.tree import Tree
+from .in_file import is_annotated
 from .search_path import SearchPath, Way, is_installed, root_package
 
 NAME = support.NAME
@@ -54,10 +56,13 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
     return found
 
 
-def change(path: Path, asked: support.Asked, typed: bool, texts: Mapping[Path, str]) -> Change | None:
+def change(path: Path, asked: support.Asked, users: Sequence[Tree], texts: Mapping[Path, str]) -> Change | None:
     """The support module for these calls; None when it serves them already. What the user edited is kept."""
     before = _there(path, texts)
-    after = support.update(before, asked) if before is not None else support.compose(asked, typed)
+    narrow, wide = support.WIDTHS
+    width = wide if all(user.width >= wide for user in users) else narrow
+    new = support.compose(asked, is_annotated(users), width)
+    after = support.update(before, asked) if before is not None else new
     return Change(path, before, after) if after != before else None
 
 

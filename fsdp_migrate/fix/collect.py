@@ -13,7 +13,7 @@ from codemods import leftover
 from codemods.api import SUPPORT, Context, Finding, Fix, Raise
 
 from ..edit.apply import Overlap, Rendered, apply
-from ..edit.changes import Pending
+from ..edit.pending import Pending
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 from codemods.api import SUPPORT as NAME
-from fsdp_migrate.support.compose import compose, imports_of, joined, parse, unannotated, unserved, update
-from fsdp_migrate.support.cut import TYPES, Asked, asked_by, cut, everything
+from fsdp_migrate.support.compose import WIDTHS, compose, imports_of, joined, parse, unannotated, unserved, update
+from fsdp_migrate.support.cut import MARKS, TYPES, Asked, asked_by, cut, everything
 from fsdp_migrate.support.library import available
 from fsdp_migrate.support.signatures import misfits
 
 __all__ = [
+    "MARKS",
     "NAME",
     "TYPES",
+    "WIDTHS",
     "Asked",
     "asked_by",
     "available",

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 
 from codemods.api import Import
 
-from .cut import TYPES, Asked, asked_by, cut, defaults
-from .layout import without_types
+from .cut import MARKS, Asked, asked_by, cut, defaults
+from .layout import USUAL, WIDE, without_types
 from .library import Definition, available, library, read
 
 DOCSTRING = '''"""What this program used of FSDP1, on FSDP2; written by fsdp-migrate, yours to edit."""
@@ -33,13 +33,17 @@ def unannotated(definition: Definition) -> Definition:
     return read(without_types(definition.text)).definitions[definition.name]
 
 
-def compose(asked: Asked, typed: bool = True) -> str:
-    """The text of a support module for these calls; `typed` or not, as the program is."""
+WIDTHS = (USUAL, WIDE)
+"""How long the lines of import statements can be, as the program's are."""
+
+
+def compose(asked: Asked, typed: bool = True, width: int = USUAL) -> str:
+    """The text of a support module for these calls; `typed` or not, and as wide, as the program is."""
     definitions = _styled(cut(asked), typed)
     imports = library().imports
     used = {name for definition in definitions for name in definition.uses if name in imports}
     future = ["from __future__ import annotations\n"] if typed else []
-    head = [DOCSTRING, *future, *import_blocks(imports[name] for name in used)]
+    head = [DOCSTRING, *future, *import_blocks((imports[name] for name in used), width)]
     text = body(definitions)
     starts_with_code = definitions and not definitions[0].text.startswith(("def ", "class ", "@"))
     return "\n".join(head) + (text[1:] if starts_with_code else text)  # one blank line behind imports, as isort has it
@@ -60,7 +64,7 @@ def body(definitions: Iterable[Definition]) -> str:
     return "".join(f"\n\n{definition.text}\n" for definition in definitions)
 
 
-def import_blocks(statements: Iterable[str]) -> Iterator[str]:
+def import_blocks(statements: Iterable[str], width: int) -> Iterator[str]:
     """Import statements as isort has them: the standard library first, plain imports before `from` ones."""
     sections: dict[bool, list[str]] = defaultdict(list)
     members: dict[str, list[str]] = defaultdict(list)
@@ -73,7 +77,7 @@ def import_blocks(statements: Iterable[str]) -> Iterator[str]:
     for module in sorted(members):
         listed = ", ".join(sorted(members[module], key=by_kind))
         line = f"from {module} import {listed}"
-        if len(line) > 88:  # the usual limit, in a file that belongs to somebody else
+        if len(line) > width:
             line = f"from {module} import (\n    " + listed.replace(", ", ",\n    ") + ",\n)"
         sections[is_third_party(module)].append(line)
     for third_party in sorted(sections):
@@ -100,10 +104,15 @@ def held(text: str) -> Asked:
     source = read(text)
     there = {name: each for name, each in source.definitions.items() if name in library().definitions}
     present = {name: _parameters(each) & defaults(name).keys() for name, each in there.items()}
-    present |= {name: frozenset() for name in TYPES & source.imports.keys()}
+    present |= {name: frozenset() for name in MARKS & source.imports.keys()}
     inner = frozenset[str]().union(*(each.uses for each in there.values()))
-    outer = {name: given for name, given in present.items() if name not in inner - TYPES}
-    return outer if text == compose(outer, is_typed(text)) else present
+    outer = {name: given for name, given in present.items() if name not in inner - MARKS}
+    return outer if _width(text, outer) else present
+
+
+def _width(text: str, asked: Asked) -> int | None:
+    """How wide a support module for these calls was written; None where that is not all of it."""
+    return next((width for width in WIDTHS if text == compose(asked, is_typed(text), width)), None)
 
 
 def _parameters(definition: Definition) -> frozenset[str]:
@@ -123,14 +132,15 @@ def update(text: str, asked: Asked) -> str:
     """A support module that serves these calls too. What stands there stays, unless all of it is still ours."""
     there = read(text)
     present = {name: _parameters(each) for name, each in there.definitions.items()}
-    functions = {name: given for name, given in asked.items() if name not in TYPES}
+    functions = {name: given for name, given in asked.items() if name not in MARKS}
     is_served = all(name in present and given <= present[name] for name, given in functions.items())
     known = [library().definitions[name] for name in present.keys() & library().definitions.keys()]
-    if is_served and not any(each.uses & asked.keys() & TYPES - there.imports.keys() for each in known):
+    if is_served and not any(each.uses & asked.keys() & MARKS - there.imports.keys() for each in known):
         return text
     before, typed = held(text), is_typed(text)
-    if text == compose(before, typed):
-        return compose(joined(before, asked), typed)
+    width = _width(text, before)
+    if width is not None:
+        return compose(joined(before, asked), typed, width)
     if is_served:
         return text
     missing = [
@@ -144,7 +154,7 @@ def update(text: str, asked: Asked) -> str:
     lines = text.splitlines(keepends=True)
     at = after_imports(text)
     newline = "\r\n" if "\r\n" in text else "\n"
-    added = "".join(import_blocks(imports[name] for name in used)).replace("\n", newline)
+    added = "".join(import_blocks((imports[name] for name in used), USUAL)).replace("\n", newline)
     below = ("\n" + body(missing)).replace("\n", newline)
     return "".join(lines[:at]) + added + "".join(lines[at:]).rstrip("\r\n") + below
 

@@ -28,11 +28,19 @@ _Values = dict[str, dict[str, str | None]]
 TYPES = frozenset({"CustomPolicy"})
 """Classes whose objects reach the functions only where the program names them. They are asked for like functions."""
 
+KINDS = frozenset({"ShardedStateDictConfig"})
+"""What stands for checkpoints that are not FULL_STATE_DICT: the same, where a call sets another kind."""
+
+MARKS = TYPES | KINDS
+"""What is asked for like functions and is none."""
+
+_SETS_KIND = frozenset({"set_state_dict_type", "state_dict_type"})
+
 
 def everything(names: Iterable[str]) -> Asked:
     """For calls that may pass anything."""
     asked = {name: frozenset(defaults(name)) for name in names}
-    return {**asked, **dict.fromkeys(TYPES, frozenset[str]())} if asked else asked
+    return {**asked, **dict.fromkeys(MARKS, frozenset[str]())} if asked else asked
 
 
 @cache
@@ -65,8 +73,8 @@ def passed(name: str, call: ast.Call) -> dict[str, ast.expr | None]:
 
 def cut(asked: Asked) -> list[Definition]:
     """The definitions that a program needs, as far as it can reach them, in the order of the library."""
-    never = TYPES - asked.keys()
-    values = _values({name: given for name, given in asked.items() if name not in TYPES}, never)
+    never = MARKS - asked.keys()
+    values = _values({name: given for name, given in asked.items() if name not in MARKS}, never)
     gone = {name: frozenset(_constants(name, given)) for name, given in values.items()}
     order = {name: tuple(defaults(name)) for name in values}
     names = [name for name in library().definitions if name in values]
@@ -114,9 +122,15 @@ def asked_by(tree: ast.AST, names: Mapping[str, str]) -> Asked:
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
             name, call = names[node.id], called.get(id(node))
-            given = passed(name, call) if call is not None else defaults(name)
+            given: Mapping[str, object] = passed(name, call) if call is not None else defaults(name)
             found[name] = found.get(name, frozenset()) | given.keys()
+            if name in _SETS_KIND and not _is_full(given.get("state_dict_type")):
+                found |= dict.fromkeys(KINDS, frozenset[str]())
     return found
+
+
+def _is_full(kind: object) -> bool:
+    return isinstance(kind, ast.Attribute) and kind.attr == "FULL_STATE_DICT"
 
 
 def _calls(text: str) -> Iterator[tuple[str, dict[str, str | None]]]:
@@ -160,21 +174,35 @@ def _constants(name: str, values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _text(name: str, values: _Values, never: frozenset[str]) -> str:
-    no_types = dict.fromkeys(never & library().definitions[name].uses, "()")  # `isinstance(value, ())` never holds
-    return _specialised(name, tuple(sorted({**_constants(name, values[name]), **no_types}.items())))
+    uses = library().definitions[name].uses
+    no_types = dict.fromkeys(never & TYPES & uses, "()")  # `isinstance(value, ())` never holds
+    constants = tuple(sorted({**_constants(name, values[name]), **no_types}.items()))
+    return _specialised(name, constants, is_full=never >= KINDS and "StateDictType" in uses)
 
 
 @cache
-def _specialised(name: str, constants: tuple[tuple[str, str], ...]) -> str:
+def _specialised(name: str, constants: tuple[tuple[str, str], ...], is_full: bool) -> str:
     text = library().definitions[name].text
-    if not constants:
+    if not constants and not is_full:
         return text
     module = cst.parse_module(text)
+    if is_full:
+        module = module.visit(_OnlyFull())
     body = [
         specialised(node, dict(constants)) if isinstance(node, cst.FunctionDef) and node.name.value == name else node
         for node in module.body
     ]
     return module.with_changes(body=body).code
+
+
+class _OnlyFull(cst.CSTTransformer):
+    """Answers `kind is StateDictType.FULL_STATE_DICT` where there is no other kind."""
+
+    def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
+        kind = updated_node.comparisons[0].comparator
+        if not isinstance(kind, cst.Attribute) or not kind.attr.value.endswith("_STATE_DICT"):
+            return updated_node
+        return cst.Name(str(kind.attr.value == "FULL_STATE_DICT"))
 
 
 def _function(name: str) -> ast.FunctionDef | None:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import libcst as cst
 
-_WIDTH = 120
+USUAL, WIDE = 88, 120
+"""The limit that most projects have, and that of a long line of code in them."""
 
 
 def laid_out(text: str, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> str:
@@ -102,7 +103,7 @@ def _joined(text: str, cut: Collection[str]) -> str:
     lines = text.split("\n")
     for start, end, is_cut in sorted(_spread(ast.parse(text), cut), reverse=True):
         line = _one_line(lines[start : end + 1], is_cut)
-        if line is not None and len(line) <= _WIDTH:
+        if line is not None and len(line) <= WIDE:
             lines[start : end + 1] = [line]
     return "\n".join(lines)
 

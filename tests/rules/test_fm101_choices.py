@@ -1160,6 +1160,11 @@ def test_mesh_of_a_branch_that_may_choose_another_strategy() -> None:
     assert "fsdp_mesh = strategy_mesh(strategy.name, mesh)" in _with_mesh(body, "strategy")
 
 
+def test_mesh_of_strategies_that_keep_nothing_whole() -> None:
+    body = BRANCH.replace("ShardingStrategy._HYBRID_SHARD_ZERO2", "ShardingStrategy.FULL_SHARD").replace("NO_", "FULL_")
+    assert "fsdp_mesh = sharding_mesh(strategy.name, mesh)" in _with_mesh(body, "strategy")
+
+
 BESIDE = BRANCH.replace("print(strategy)", "print(mesh)").replace("NO_SHARD", "FULL_SHARD")
 
 

@@ -1043,6 +1043,16 @@ def local_state_dicts_hold_flat_slices() -> None:
     assert len(answer.missing_keys) == len(list(models.Plain().parameters()))
 
 
+@check()
+def meshes_of_strategies_that_keep_nothing_whole() -> None:
+    mesh, two = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard"))
+    for function in (support.strategy_mesh, support.sharding_mesh):
+        assert function("FULL_SHARD", mesh) is mesh
+        assert function(None, None) is None
+        assert function("HYBRID_SHARD", two) is two
+        assert function("SHARD_GRAD_OP", two).get_group() == two.get_group(0)
+
+
 # What is refused
 
 
@@ -1060,6 +1070,7 @@ def refusals_name_the_cure() -> None:
         # FSDP1 shards over no single group with them, nor over a mesh of one dimension.
         raises(ValueError, lambda s=strategy: support.mesh_of_group(s, dist.group.WORLD, "cpu"), "replicate_group")
         raises(ValueError, lambda s=strategy: support.strategy_mesh(s, mesh), "(replicate, shard)")
+        raises(ValueError, lambda s=strategy: support.sharding_mesh(s, mesh), "(replicate, shard)")
         plain = {"process_group": dist.group.WORLD, "sharding_strategy": fsdp1.ShardingStrategy[strategy]}
         raises(ValueError, lambda p=plain: wrapped(FSDP1, **p), "Tuple")
     raises(TypeError, lambda: wrapped(FSDP2, process_group=(dist.group.WORLD, dist.group.WORLD)), "hybrid")

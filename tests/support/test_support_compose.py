@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate import support
-from fsdp_migrate.support import available, everything, parse
+from fsdp_migrate.support import asked_by, available, everything, parse
 from fsdp_migrate.support import compose as composed
 from fsdp_migrate.support import update as updated
 from fsdp_migrate.support.library import MODULES, library, read
@@ -134,6 +134,33 @@ def test_a_policy_of_the_program_s_own_settings_is_served_where_one_is_named() -
     assert updated(more, asked) is more
     assert updated(composed({"unwrap": frozenset()}), {**named, "unwrap": frozenset()}) == composed(
         {**named, "unwrap": frozenset()}
+    )
+
+
+def test_kind_of_checkpoint_that_no_call_sets_is_not_written() -> None:
+    """Where each call sets FULL_STATE_DICT, nothing asks which kind it is."""
+    read, mark = {"model_state_dict": frozenset({"model"})}, frozenset[str]()
+    call = "set_state_dict_type(model, StateDictType.{}, state_dict_config=config)"
+    full, sharded = (
+        asked_by(ast.parse(call.format(kind)), {"set_state_dict_type": "set_state_dict_type"})
+        for kind in ("FULL_STATE_DICT", "SHARDED_STATE_DICT")
+    )
+    assert sharded == {**full, "ShardedStateDictConfig": mark}
+    text, more = composed({**read, **full}), composed({**read, **sharded})
+    assert "Sharded" not in text
+    assert "offload(" not in text
+    assert "offload(" in more
+    assert updated(text, {**read, **sharded}) == more
+    assert updated(more, {**read, **full}) is more
+
+
+def test_wide_program_has_wide_imports() -> None:
+    asked = {"load_optimizer_state": frozenset({"model", "optim", "state_dict"})}
+    usual, wide = composed(asked), composed(asked, width=120)
+    assert "state_dict import (\n" in usual
+    assert "state_dict import StateDictOptions, set_optimizer_state_dict\n" in wide
+    assert updated(wide, {**asked, "unwrap": frozenset({"model"})}) == composed(
+        {**asked, "unwrap": frozenset({"model"})}, width=120
     )
 
 

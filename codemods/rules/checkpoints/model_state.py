@@ -353,10 +353,17 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
     return Fix(
         edits=[Edit(*ctx.bare_span(found.call), text)],
         findings=[
-            finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {name} of the support module")
+            finding(
+                CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {_said(name)} of the support module"
+            )
         ],
         imports=[item],
     )
+
+
+def _said(name: str) -> str:
+    """Which of the two functions that gather a program needs is seen when all of it is written."""
+    return "a function" if name in ("full_state_dict", "whole_state_dict") else name
 
 
 def _check_loading(call: cst.Call) -> None:

@@ -96,9 +96,20 @@ def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None) -> Devic
         raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {mesh}")
     if mesh is not None or strategy not in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         return mesh
-    # NO_SHARD kept the parameters whole, the hybrid strategies shard inside a node.
-    shards = 1 if strategy == "NO_SHARD" else torch.cuda.device_count()
+    shards = 1 if strategy == "NO_SHARD" else torch.cuda.device_count()  # whole parameters, or shards inside a node
     return init_device_mesh("cuda", (dist.get_world_size() // shards, shards), mesh_dim_names=("replicate", "shard"))
+
+
+def sharding_mesh(strategy: str | None, mesh: DeviceMesh | None) -> DeviceMesh | None:
+    """What FSDP1 sharded over with a strategy of this name, which is not NO_SHARD; None stands for all ranks."""
+    if strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        return mesh if mesh is None or mesh.ndim == 1 or mesh.mesh_dim_names is None else mesh[mesh.mesh_dim_names[0]]
+    if mesh is None:
+        shape = (dist.get_world_size() // torch.cuda.device_count(), torch.cuda.device_count())  # shards inside a node
+        return init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+    if mesh.ndim != 2:
+        raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {mesh}")
+    return mesh
 
 
 def group_mesh(

@@ -15,18 +15,15 @@ from .summon import full_tensor, is_first_rank
 
 def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False) -> dict[str, Any]:
     """FSDP1's FULL_STATE_DICT. Every rank has to call this. With `rank0_only`, the others than the first get {}."""
-    state = model.state_dict()
-    sharded = next((value for value in state.values() if isinstance(value, DTensor)), None)
-    if sharded is None:
+    state, full = model.state_dict(), {}
+    mesh = next((value.device_mesh for value in state.values() if isinstance(value, DTensor)), None)
+    if mesh is None:
         return state  # DDP, or not distributed at all
-    is_kept = not rank0_only or sharded.device_mesh.get_local_rank(sharded.device_mesh.ndim - 1) == 0
-    device = "cpu" if offload_to_cpu else None
-    full = {}
     for name, value in state.items():
         whole = value.full_tensor() if isinstance(value, DTensor) else value
-        if is_kept:
+        if not rank0_only or mesh.get_local_rank(mesh.ndim - 1) == 0:
             # A copy, since gathering over one rank gives the parameter itself, and so do buffers.
-            full[name] = whole.to(device, copy=True) if isinstance(whole, torch.Tensor) else whole
+            full[name] = whole.to("cpu" if offload_to_cpu else None, copy=True) if torch.is_tensor(whole) else whole
     return full
 
 

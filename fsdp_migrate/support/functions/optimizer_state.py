@@ -95,8 +95,8 @@ def renamed(state_dict: Mapping[str, Any] | None, rename: Callable[[str], str]) 
 def with_compiled_names(model: nn.Module, state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """An optimizer state dict with the `_orig_mod.` of compiled modules in its names, as FSDP1 saved them."""
     names = [name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()]
-    compiled = {name.replace("_orig_mod.", ""): name for name in names}
-    return renamed(state_dict, lambda name: compiled[name])
+    names = [name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()]
+    return renamed(state_dict, {name.replace("_orig_mod.", ""): name for name in names}.__getitem__)
 
 
 def without_compiled_names(state_dict: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -70,19 +70,13 @@ def state_dict_type(
         STATE_DICT_SETTINGS[module] = before
 
 
-def is_full(model: nn.Module) -> bool:
-    """Whether checkpoints of a model are gathered ones."""
-    return get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT
-
-
 def model_state_dict(model: nn.Module) -> dict[str, Any]:
     """`model.state_dict()` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
-    if not any(isinstance(module, FSDPModule) for module in model.modules()):
-        return model.state_dict()  # DDP, or not distributed at all
     config = get_state_dict_type(model).state_dict_config
-    if is_full(model):
+    if get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT:
         return full_state_dict(model, config.offload_to_cpu, getattr(config, "rank0_only", False))
-    return offload(model.state_dict()) if config.offload_to_cpu else model.state_dict()
+    is_sharded = any(isinstance(module, FSDPModule) for module in model.modules())
+    return offload(model.state_dict()) if is_sharded and config.offload_to_cpu else model.state_dict()
 
 
 def state_dict_of(
@@ -102,9 +96,9 @@ def state_dict_of(
 
 def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
     """`model.load_state_dict(...)` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
-    if any(isinstance(module, FSDPModule) for module in model.modules()) and is_full(model):
+    if get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT:
         return load_full_state_dict(model, state_dict, strict)
-    return model.load_state_dict(state_dict, strict=strict)  # sharded, or no FSDP model at all
+    return model.load_state_dict(state_dict, strict=strict)
 
 
 def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
@@ -112,7 +106,7 @@ def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str
     config = get_state_dict_type(model).optim_state_dict_config
     if get_state_dict_type(model).state_dict_type is StateDictType.LOCAL_STATE_DICT:
         raise NotImplementedError("FSDP1 had no LOCAL_STATE_DICT of optimizers either")
-    if is_full(model):
+    if get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT:
         rank0_only = getattr(config, "rank0_only", False)
         return full_optim_state_dict(model, optim, rank0_only, config.offload_to_cpu, has_stepped=False)
     return read_optimizer_state(model, optim, options=StateDictOptions(cpu_offload=config.offload_to_cpu))

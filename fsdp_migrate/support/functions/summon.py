@@ -24,10 +24,8 @@ def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def is_first_rank(model: nn.Module) -> bool:
     """Whether this is the first of the ranks that a model is sharded over, which FSDP1 meant by rank 0."""
-    param = next((param for param in model.parameters() if isinstance(param, DTensor)), None)
-    if param is None:
-        return dist.get_rank() == 0
-    return param.device_mesh.get_local_rank(param.device_mesh.ndim - 1) == 0
+    mesh = next((param.device_mesh for param in model.parameters() if isinstance(param, DTensor)), None)
+    return (dist.get_rank() if mesh is None else mesh.get_local_rank(mesh.ndim - 1)) == 0
 
 
 def full_parameters(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -162,13 +162,16 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         if not strategy.name and strategy.known is None:
             raise NotStatic("device_mesh is not seen, and the strategy is one of several")
         which = strategy.name or f'"{strategy.known}"'
-        function, arguments = draft.imported(SUPPORT, "strategy_mesh"), [which, ranks.text]
+        function, arguments = "", [which, ranks.text]
         if strategy.value is not None and is_for_hybrids(seen, strategy.value, draft):
+            function = draft.imported(SUPPORT, "strategy_mesh")
             text = ranks.text
             if ranks.is_made:
                 draft.before.append(f"{name} = {text}")
                 text = name
             function, arguments = f"{text} or {function}", [which]
+        else:
+            function = draft.imported(SUPPORT, "strategy_mesh" if "NO_SHARD" in strategy.names else "sharding_mesh")
     else:
         function, arguments = draft.imported(SUPPORT, "first_dimension"), [ranks.text]
     draft.before.append(draft.assigned(name, function, arguments))
