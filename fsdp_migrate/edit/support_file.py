@@ -60,7 +60,7 @@ def change(path: Path, asked: support.Asked, users: Sequence[Tree], texts: Mappi
     """The support module for these calls; None when it serves them already. What the user edited is kept."""
     before = _there(path, texts)
     narrow, wide = support.WIDTHS
-    width = wide if all(user.width >= wide for user in users) else narrow
+    width = wide if sum(user.width >= wide for user in users) * 2 >= len(users) else narrow
     new = support.compose(asked, is_annotated(users), width)
     after = support.update(before, asked) if before is not None else new
     return Change(path, before, after) if after != before else None
