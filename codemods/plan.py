@@ -45,7 +45,7 @@ class Plan:
     """The decisions about one program."""
 
     wraps: Mapping[cst.Call, WrapPlan]
-    """The constructor calls in the files that are rewritten."""
+    """The constructor calls in the files that are rewritten, and the calls of what holds the class."""
     skipped: Mapping[Path, KeepReason]
     """The files whose FSDP1 stays, because of an FSDP2 path beside it or of a subclass of FSDP."""
     foreign: frozenset[Path]

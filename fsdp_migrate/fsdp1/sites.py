@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -12,7 +12,9 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.manual import class_given, context_of, is_constructor, is_factory
+from codemods.reading.passed_on import calls_of
 from codemods.skipped import generated, vendored
+from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
@@ -22,15 +24,14 @@ from .files import naming_fsdp1, using_models
 
 @dataclass(frozen=True)
 class WrapSite:
-    """A call that makes an FSDP model, or what does.
-
-    `FSDP(...)`, `partial(FSDP, ...)`, `enable_wrap(wrapper_cls=FSDP)`.
-    """
+    """A call that makes an FSDP model, or what does."""
 
     file: Context
     call: cst.Call
     context: cst.Call | None
     """The `enable_wrap` that a `wrap` stands in."""
+    is_constructor: bool
+    """`FSDP(...)`, `partial(FSDP, ...)`, `enable_wrap(wrapper_cls=FSDP)`; if not, a call of what holds the class."""
 
 
 class WrapFacts:
@@ -111,10 +112,12 @@ class WrapFacts:
 
 
 def _wrap_sites(files: Sequence[Context]) -> Iterator[WrapSite]:
-    """The wrap sites in these files."""
-    for file in files:
-        for call in _constructor_calls(file):
-            yield WrapSite(file, call, context_of(file, call))
+    """The wrap sites in these files, constructors first."""
+    paths = {file.path for file in files}
+    constructors = {call: file for file in files for call in _constructor_calls(file)}
+    values = {call: file for file, call in _calls_of_values(files) if file.path in paths}
+    for call, file in {**constructors, **values}.items():
+        yield WrapSite(file, call, context_of(file, call), call in constructors)
 
 
 def _constructor_calls(file: Context) -> Iterator[cst.Call]:
@@ -124,6 +127,15 @@ def _constructor_calls(file: Context) -> Iterator[cst.Call]:
             continue  # it neither calls FSDP1 nor takes a name of it
         if is_constructor(file, call) or is_factory(file, call) or class_given(file, call) is not None:
             yield call
+
+
+def _calls_of_values(files: Iterable[Context]) -> Iterator[tuple[Context, cst.Call]]:
+    """The calls of what holds the class: `WRAPPERS[name](model)`."""
+    for file in files:
+        for node, name in file.references():
+            holder = file.parent(node)
+            if name == WRAPPER and not (isinstance(holder, cst.Call) and holder.func is node):
+                yield from calls_of(file, node) or ()
 
 
 def _is_in_sight(file: Context, node: cst.BaseExpression) -> bool:

@@ -31,7 +31,8 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
     found = {
         site.call: search.around(site.file, site.call, wrapped_module(site.call))
         for site in model.wrapping.sites
-        if not wrap.is_left(site.file, site.call)  # what it stands beside is the tool's FSDP2, not the user's
+        if site.is_constructor
+        and not wrap.is_left(site.file, site.call)  # what it stands beside is the tool's FSDP2, not the user's
     }
     return {call: switch for call, switch in found.items() if switch is not None}
 

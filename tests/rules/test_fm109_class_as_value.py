@@ -52,6 +52,23 @@ KEPT = {
         class Trainer:
             wrapper = FSDP
         """,
+    "an optimizer above": """\
+        def build(torch, net, sharded):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            kind = FSDP if sharded else DDP
+            return kind(net), optimizer
+        """,
+}
+
+
+@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+def test_value_that_is_not_only_called_stays(text: str) -> None:
+    result = rewrite(HEAD + code(text) + "\n\ndef other(net):\n    return FSDP(net)\n")
+    assert ("FM109", Level.MANUAL) in {(finding.rule, finding.level) for finding in result.findings}
+    assert "shard_model" not in result.text
+
+
+PASSED = {
     "a conditional": """\
         def build(net, sharded, **kwargs):
             kind = FSDP if sharded else DDP
@@ -88,22 +105,15 @@ KEPT = {
         def main(net):
             return build(net, FSDP), build(net, kind=FSDP)
         """,
-    "an optimizer above": """\
-        def build(torch, net, sharded):
-            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-            kind = FSDP if sharded else DDP
-            return kind(net), optimizer
-        """,
 }
 
 
-@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
-def test_value_stays_and_is_said(text: str) -> None:
-    alone = rewrite(HEAD + code(text))
-    assert ("FM109", Level.MANUAL) in {(finding.rule, finding.level) for finding in alone.findings}
-    result = rewrite(HEAD + code(text) + "\n\ndef other(net):\n    return FSDP(net)\n")
-    assert ("FM109", Level.MANUAL) in {(finding.rule, finding.level) for finding in result.findings}
-    assert "shard_model" not in result.text
+@pytest.mark.parametrize("text", PASSED.values(), ids=PASSED)
+def test_value_that_is_only_called_becomes_shard_model(text: str) -> None:
+    result = rewrite(HEAD + code(text))
+    assert "shard_model" in result.support
+    assert "FSDP" not in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
 
 
 def test_table_that_another_file_uses_stays() -> None:

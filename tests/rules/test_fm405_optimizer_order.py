@@ -923,6 +923,26 @@ def test_optimizer_that_comes_to_the_wrap_on_two_ways_is_rebound_once() -> None:
     assert "if optimizer is not None:\n        rebind_optimizer(optimizer, unsharded, net)" in result
 
 
+@pytest.mark.parametrize("wrapped", ['WRAPPERS["fsdp"](net, use_orig_params=True)', "kind(net, use_orig_params=True)"])
+def test_an_optimizer_above_a_call_of_what_holds_the_class(wrapped: str) -> None:
+    before = code(f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        WRAPPERS = {{"fsdp": FSDP, "ddp": DDP}}
+
+
+        def main(net, sharded):
+            kind = FSDP if sharded else DDP
+            optimizer = torch.optim.AdamW(net.parameters())
+            model = {wrapped}
+            return model, optimizer
+        """)
+    text = rewrite(before).text
+    assert text.index(f"model = {wrapped}") < text.index("optimizer = torch.optim.AdamW")
+
+
 NO_OPTIMIZERS = [
     "param_millions(net)",
     "optimal_batch_size(net)",

@@ -1,40 +1,40 @@
-"""**What it does.** Rewrites `FullyShardedDataParallel` as a value where nothing is wrapped by it: the class that a
+"""**What it does.** Rewrites `FullyShardedDataParallel` as a value (a variable, a table of wrappers, an argument, a
+default) into `shard_model` of the support module, where all that is done with the value is to call it. The class that a
 mock stands for (`Mock(spec=FSDP)`), and one that is asked for (`FSDP is not None`), becomes `FSDPModule`.
 
-**Why.** An FSDP2 model is an `FSDPModule`. What else holds the class (a variable, a table of wrappers, an argument, an
-attribute) is reported, and stays: which arguments it is called with, only run time knows.
+**Why.** What is called is only known at run time, and `shard_model` takes the arguments that FSDP1's constructor took.
 
 ## Example
 
 ```python
-from unittest.mock import Mock
-
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
 
-model = Mock(spec=FSDP)
+WRAPPERS = {"ddp": DDP, "fsdp": FSDP}
 
 
-def build(net):
-    return FSDP(net)
+def wrap_model(net, kind, **kwargs):
+    return WRAPPERS[kind](net, **kwargs)
 ```
 
 ## Use instead
 
 ```python
-from unittest.mock import Mock
+from torch.nn.parallel import DistributedDataParallel as DDP
 
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from fsdp2_support import shard_model
 
-model = Mock(spec=FSDPModule)
+WRAPPERS = {"ddp": DDP, "fsdp": shard_model}
 
 
-def build(net):
-    return fully_shard(net)
+def wrap_model(net, kind, **kwargs):
+    return WRAPPERS[kind](net, **kwargs)
 ```
 
 ## Fix safety
 
-The mock passes for an object of the class, as it did.
+Each way that the value takes is followed to its calls. One that is not (a class test, a base class, an attribute, a
+file that imports the table) is reported, and the value stays.
 
 ## References
 
@@ -45,8 +45,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import FSDP_MODULE, Context, Edit, Fix, Level, Reference, Rule, finding
+from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
 
 CODE = "FM109"
@@ -60,7 +61,10 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
         return None
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
-    return node if _is_of_a_mock(holder, ctx) or _is_asked_for(node, ctx) else None
+    if _is_of_a_mock(holder, ctx) or _is_asked_for(node, ctx):
+        return node
+    calls = calls_of(ctx, node)
+    return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
 
 
 def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
@@ -85,11 +89,24 @@ _MOCKS = frozenset(f"{module}.{name}" for module in ("mock", "unittest.mock") fo
 
 
 def edit(found: Reference, ctx: Context) -> Fix:
-    item = ctx.named(FSDP_MODULE, found)
-    is_of_a_mock = _is_of_a_mock(ctx.parent(found), ctx)
-    what = "the class that a mock stands for" if is_of_a_mock else "whether the class could be imported"
-    message = f"{what} becomes {'FSDPModule' if is_of_a_mock else 'a test of FSDPModule'}"
+    if _is_of_a_mock(ctx.parent(found), ctx):
+        item = ctx.named(FSDP_MODULE, found)
+        message = "the class that a mock stands for becomes FSDPModule"
+        done = finding(CODE, Level.REWRITTEN, ctx, found, message)
+        return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
+    if _is_asked_for(found, ctx):
+        return _asked_for(found, ctx)
+    item = ctx.named(Import(SUPPORT, "shard_model"), found)
+    message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+
+
+def _asked_for(found: Reference, ctx: Context) -> Fix:
+    item = ctx.named(FSDP_MODULE, found)
+    done = finding(
+        CODE, Level.REWRITTEN, ctx, found, "whether the class could be imported becomes a test of FSDPModule"
+    )
+    return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
 
 
 RULE: Rule[Reference] = Rule(

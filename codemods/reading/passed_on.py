@@ -1,0 +1,100 @@
+"""The FSDP class as a value: where a variable, a table or a parameter takes it to, and whether it is only called there.
+
+`shard_model` of the support module can stand in its place then; in a class test or as a base class it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import libcst as cst
+
+from codemods.api import Context
+
+Calls = list[tuple[Context, cst.Call]]
+
+
+def calls_of(ctx: Context, value: cst.BaseExpression) -> Calls | None:
+    """The calls of a value, followed through the program; None where it is used in any other way, or lost."""
+    holder = ctx.parent(value)
+    if isinstance(holder, cst.Call) and holder.func is value:
+        return [(ctx, holder)]
+    if isinstance(holder, (cst.IfExp, cst.BooleanOperation)) and holder is not None and _is_result(holder, value):
+        return calls_of(ctx, holder)
+    if isinstance(holder, cst.Assign) and len(holder.targets) == 1 and isinstance(holder.targets[0].target, cst.Name):
+        return _of_uses(ctx, holder, holder.targets[0].target)
+    if isinstance(holder, cst.Param):
+        return _all(calls_of(ctx, use) for use in ctx.uses(holder))
+    if isinstance(holder, cst.DictElement) and holder.value is value:
+        return _of_table(ctx, holder)
+    if isinstance(holder, cst.Arg):
+        return _of_parameter(ctx, holder)
+    return None
+
+
+def _is_result(holder: cst.IfExp | cst.BooleanOperation, value: cst.BaseExpression) -> bool:
+    return not (isinstance(holder, cst.IfExp) and holder.test is value)
+
+
+def _of_uses(ctx: Context, statement: cst.Assign, name: cst.Name) -> Calls | None:
+    if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
+        return None
+    return _all(calls_of(ctx, use) for use in ctx.uses(statement))
+
+
+def _of_table(ctx: Context, entry: cst.DictElement) -> Calls | None:
+    """`WRAPPERS = {"fsdp": FSDP}`, used as `WRAPPERS[name](model)` or `WRAPPERS.get(name)(model)`."""
+    table = ctx.parent(entry)
+    statement = ctx.parent(table) if table is not None else None
+    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
+        return None
+    name = statement.targets[0].target
+    if not isinstance(name, cst.Name):
+        return None
+    if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
+        return None
+    return _all(_of_look_up(ctx, use) for use in ctx.uses(statement))
+
+
+def _of_look_up(ctx: Context, use: cst.Name) -> Calls | None:
+    holder = ctx.parent(use)
+    if isinstance(holder, cst.Subscript) and holder.value is use:
+        return calls_of(ctx, holder)
+    if isinstance(holder, cst.ComparisonTarget):
+        return []  # `name in WRAPPERS`
+    call = ctx.parent(holder) if isinstance(holder, cst.Attribute) else None
+    if not isinstance(holder, cst.Attribute) or not isinstance(call, cst.Call) or call.func is not holder:
+        return None
+    if holder.attr.value == "keys":
+        return []
+    return calls_of(ctx, call) if holder.attr.value == "get" else None
+
+
+def _of_parameter(ctx: Context, argument: cst.Arg) -> Calls | None:
+    """Handed to functions of the program."""
+    call = ctx.parent(argument)
+    if not isinstance(call, cst.Call) or argument.star:
+        return None
+    found = [_uses_of_parameter(where, function, call, argument) for where, function in ctx.runs(call)]
+    return _all(found) if found else None
+
+
+def _uses_of_parameter(ctx: Context, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg) -> Calls | None:
+    parameters = function.params
+    if argument.keyword is not None:
+        named = (*parameters.params, *parameters.kwonly_params)
+        parameter = next((p for p in named if p.name.value == argument.keyword.value), None)
+    else:
+        positional = (*parameters.posonly_params, *parameters.params)
+        bound = isinstance(ctx.scope(function), cst.ClassDef)
+        index = list(call.args).index(argument) + bound
+        parameter = positional[index] if index < len(positional) else None
+    return _all(calls_of(ctx, use) for use in ctx.uses(parameter)) if parameter is not None else None
+
+
+def _all(found: Iterable[Calls | None]) -> Calls | None:
+    """All calls together; None when one of the ways is not followed, or when there are none."""
+    ways: Sequence[Calls | None] = list(found)
+    if not ways or any(way is None for way in ways):
+        return None
+    return [call for way in ways if way is not None for call in way]
