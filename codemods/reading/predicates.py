@@ -24,6 +24,8 @@ class Predicate:
     """Any of them makes a module a unit."""
     function: str = ""
     """A function that is there already, where that is all the policy asks."""
+    written: cst.Lambda | None = None
+    """The same where the policy spells it out."""
 
     @property
     def test(self) -> str:
@@ -58,7 +60,7 @@ def predicate(origin: Origin) -> Predicate:
             _assert_settled(ctx, function)
             return Predicate(origin, (f"{ctx.quote(function)}({{module}})",), ctx.quote(function))
         if isinstance(function, cst.Lambda) and len(function.params.params) == 1:
-            return Predicate(origin, (substituted(ctx, function),), ctx.quote(function))
+            return Predicate(origin, (substituted(ctx, function),), ctx.quote(function), function)
     if made == "_or_policy":
         policies = _argument(origin, arguments, "policies")
         elements = class_elements(policies)

@@ -1192,6 +1192,25 @@ def test_a_policy_that_only_a_list_reads_is_said_in_its_function() -> None:
     assert code(function) in rewrite(IMPORTS + "\n\n" + code(text)).text
 
 
+def test_a_lambda_that_gets_a_name_is_a_function() -> None:
+    """As linters want it (E731)."""
+    text = """
+        def get_policy(names, lora):
+            if lora:
+                policy = partial(lambda_auto_wrap_policy, lambda_fn=lambda layer: lora(layer))
+            else:
+                policy = partial(transformer_auto_wrap_policy, transformer_layer_cls=names)
+            return policy
+
+
+        def wrap(model, args):
+            return FSDP(model, auto_wrap_policy=get_policy(args.names, args.lora))
+        """
+    written = rewrite(IMPORTS + "\n\n" + code(text)).text
+    assert "        def policy(layer):\n            return lora(layer)\n\n    else:\n" in written
+    assert "= lambda" not in written
+
+
 def test_a_policy_that_something_else_reads_stays() -> None:
     text = """
         def get_policy(names, lora):

@@ -130,19 +130,22 @@ def _expression(text: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]
 def _function(found: Origin, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
     """A `def` where the policy has a name, as linters want it; else a lambda."""
     made = predicate(found)
-    if made.function:
+    if made.function and (made.written is None or not _assigned(node, ctx)[0]):
         return _named_after(made.function, node, ctx) or _expression(made.function, node, ctx)
-    words = {each.value for each in ctx.inside(node) if isinstance(each, cst.Name)}
-    parameter = next(name for name in ("module", "layer", "submodule") if name not in words)
-    test = made.test.replace("{module}", parameter)
+    if made.written is not None:
+        parameter, tests = made.written.params.params[0].name.value, [ctx.quote(made.written.body)]
+    else:
+        words = {each.value for each in ctx.inside(node) if isinstance(each, cst.Name)}
+        parameter = next(name for name in ("module", "layer", "submodule") if name not in words)
+        tests = [each.replace("{module}", parameter) for each in made.tests]
     name, line = _assigned(node, ctx)
     if not name or line is None:
-        return _expression(f"lambda {parameter}: {test}", node, ctx)
+        return _expression(f"lambda {parameter}: {' or '.join(tests)}", node, ctx)
     start, end = ctx.whole_lines(line)
     indent = " " * (ctx.position(line)[1] - 1)
     inner = [
         *_comments(node, ctx),
-        *_returned([each.replace("{module}", parameter) for each in made.tests], indent, ctx),
+        *_returned(tests, indent, ctx),
     ]
     lines = [f"{indent}def {name}({parameter}):", *(f"{indent}{ctx.indent}{each}" for each in inner)]
     if not _text_above(line, ctx).rstrip(" \t").endswith(("\n\n", ":\n")) and not _ends_blank(line, ctx):
@@ -214,7 +217,13 @@ def _ends_blank(line: cst.SimpleStatementLine, ctx: PlannedContext) -> bool:
     if above is None:
         return False
     made = ctx.plan.predicates & set(ctx.inside(above))
-    return any(_assigned(each, ctx)[1] is above and not predicate(Origin(ctx, each)).function for each in made)
+    return any(_assigned(each, ctx)[1] is above and _is_def(each, ctx) for each in made)
+
+
+def _is_def(node: cst.CSTNode, ctx: Context) -> bool:
+    """Whether a policy that has a name is written as a function of it."""
+    made = predicate(Origin(ctx, node))
+    return not made.function or made.written is not None
 
 
 def _assigned(node: cst.CSTNode, ctx: Context) -> tuple[str, cst.SimpleStatementLine | None]:
