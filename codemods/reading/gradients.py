@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.left_out import may_ignore_parameters
-from codemods.reading.model_parameters import Reading, models_around, readings
+from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
 from codemods.reading.process_groups import is_default
 from codemods.reading.words import last_name
 
@@ -17,6 +17,7 @@ _COLLECTIVES = frozenset({"all_reduce", "reduce", "all_gather", "all_gather_into
 _ADDS = frozenset({"append", "extend", "insert", "add_", "copy_", "update", "put"})
 _PLAIN = frozenset({"to_local", "full_tensor"})
 _SAME_VALUES = frozenset({"detach", "float", "double", "to"})
+_LEAF = frozenset({"clone", "detach", "float", "requires_grad_", "to"})
 _NORMS = frozenset({"torch.norm", "torch.linalg.norm", "torch.linalg.vector_norm"})
 _SQUARED = re.compile(r"\*\*=?\s*2|\.(pow_?\(2|square_?\()")
 _FLATTENED = frozenset({"_flatten_dense_tensors", "flatten_dense_tensors"})
@@ -123,9 +124,27 @@ def _is_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
 
 
 def _may_be_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether it is not seen to be a parameter of a model that nothing shards."""
+    """Whether it is not seen to be a parameter of a model that nothing shards, or an activation."""
+    if _is_activation(param, ctx):
+        return False
     models = models_around(param, ctx)
     return not models or any(ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} for model in models)
+
+
+def _is_activation(leaf: cst.BaseExpression, ctx: Context) -> bool:
+    """`h = h.detach().requires_grad_()` of what a call gave: what a model computed, cut off from how it did."""
+    made = [(o.file, o.node) for o in ctx.origins(leaf)] if isinstance(leaf, cst.Name) else []
+    return bool(made) and all(_is_cut_off(node, where) for where, node in made)
+
+
+def _is_cut_off(node: cst.CSTNode | None, ctx: Context) -> bool:
+    methods = list[str]()
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value in _LEAF:
+        methods.append(node.func.attr.value)
+        node = node.func.value
+    given = [o.node for o in ctx.origins(node)] if isinstance(node, cst.Name) else [node]
+    is_given = all(isinstance(each, cst.Call) and not gives_parameters(each, ctx) for each in given)
+    return "detach" in methods and bool(given) and is_given
 
 
 def _read_around(param: cst.BaseExpression, ctx: Context) -> Iterator[Reading]:
