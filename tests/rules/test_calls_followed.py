@@ -18,6 +18,8 @@ METHOD = (
     "class Trainer:\n    def __init__(self, lr):\n        self.lr = lr\n\n"
     "    def step(self, model):\n        return model.clip_grad_norm_(1.0)\n"
 )
+STATIC = "class Tools:\n    @staticmethod\n    def step(model):\n        return model.clip_grad_norm_(1.0)\n"
+OF_CLASS = "class Tools:\n    @classmethod\n    def step(cls, model):\n        return model.clip_grad_norm_(1.0)\n"
 LOOP = (
     "class Loop:\n    def __init__(self, function):\n        self.function = function\n\n"
     "    def run(self, model):\n        self.function(model)\n"
@@ -40,6 +42,10 @@ CHOSEN = "if torch.cuda.is_available():\n    from other import step\nelse:\n    
 HEIR = "from lib import Trainer as Base\n\n\nclass Mine(Base):\n    pass\n"
 WAYS = {
     "itself": (STEP, "", "from lib import step", "step(model)"),
+    "static method": (STATIC, "", "from lib import Tools", "Tools.step(model)"),
+    "static method of an object": (STATIC, "", "from lib import Tools", "Tools().step(model)"),
+    "static method by a name": (STATIC, "", "import sys\nfrom lib import Tools", "getattr(Tools, f'st{sys}')(model)"),
+    "method of the class": (OF_CLASS, "", "from lib import Tools", "Tools.step(model)"),
     "alias": (STEP, "", "from lib import step as run", "run(model)"),
     "alias in a function": (STEP, "", "", "\ndef main():\n    from lib import step as run\n    run(model)\n\n\nmain()"),
     "alias of an alias": (STEP, "from lib import step as go\n", "from other import go as run", "run(model)"),

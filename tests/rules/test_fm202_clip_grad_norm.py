@@ -318,6 +318,13 @@ def test_groups_that_take_cpu_tensors_clip_offloaded_gradients(start: str, becom
     assert not result.support
 
 
+def test_groups_take_what_a_scaler_finds_in_offloaded_gradients() -> None:
+    """`GradScaler` all-reduces it where the gradients are; FSDP1's moved it to the device first."""
+    text = offloading('dist.init_process_group("nccl")').replace("model.clip_grad_norm_(1.0)", "ShardedGradScaler()")
+    scaler = "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler\n"
+    assert 'dist.init_process_group("cpu:gloo,cuda:nccl")' in rewrite(scaler + text).text
+
+
 @pytest.mark.parametrize("start", OUT_OF_SIGHT)
 def test_groups_that_may_not_take_cpu_tensors(start: str) -> None:
     assert rewrite(offloading(start)).support == {"clip_offloaded_grad_norm_"}

@@ -32,7 +32,8 @@ QUIET = [
     "for p in model.parameters():\n    print(p.grad)",
     "own = [p for p in model.parameters() if p.grad is not None]\n"
     "total = torch.stack([p.grad.to_local().norm() for p in own]).sum()\ndist.all_reduce(total)",
-    "h = model(x)\nh = h.detach().requires_grad_()\nnet(h).sum().backward()\ntotal = h.grad.norm()\ndist.all_reduce(total)",
+    "h = model(x)\nh = h.detach().requires_grad_()\nnet(h).sum().backward()\n"
+    "total = h.grad.norm()\ndist.all_reduce(total)",
     "print(model.out.weight.grad)\nmetrics = torch.tensor([x.item()])\ndist.all_reduce(metrics)",
 ]
 

@@ -115,11 +115,14 @@ _ON_THE_CPU = "cpu_offload: whole parameters, and norms that the program compute
 
 
 def _compute_on_cpu(draft: Draft) -> None:
-    """Norms and whole values of offloaded parameters need groups that take CPU tensors; FSDP1 moved them first."""
+    """Norms and whole values of offloaded parameters, and what a scaler finds in their gradients, need groups that take
+    CPU tensors; FSDP1 moved them first.
+    """
     edits = backend_edits(draft.file)
-    if edits is None or not draft.file.mentions("clip_grad_norm_", "get_total_norm"):
-        hint = "where it gathers state dicts or such norms, give the process group a CPU backend: init_process_group("
-        draft.notes.append(Note(_ON_THE_CPU, f'{hint}"cpu:gloo,cuda:nccl")'))
+    if edits is None or not draft.file.mentions("clip_grad_norm_", "get_total_norm", "ShardedGradScaler"):
+        where = "where it gathers state dicts or such norms, or scales a loss"
+        hint = f'{where}, give the process group a CPU backend: init_process_group("cpu:gloo,cuda:nccl")'
+        draft.notes.append(Note(_ON_THE_CPU, hint))
     elif edits:
         draft.edits += edits
         draft.notes.append(Note(f"{_ON_THE_CPU}, for which the process group gets gloo beside NCCL"))
