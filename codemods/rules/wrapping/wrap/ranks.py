@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import NotStatic, Origin
+from codemods.reading.choices import written
 
 from .draft import Draft, Entry, Switch, Value
 
@@ -44,10 +45,27 @@ def ranks_of(argument: str, value: Value | None, draft: Draft) -> Ranks | None:
         none = value.may_lack or _may_be_none(value.values)
         return None if _is_none(value.values) else Ranks(argument, value.text, value.values, None, none)
     if isinstance(value, Switch):
-        raise NotStatic(f"{argument} is given under a condition")
+        return _switched(argument, value, draft)
     origins = tuple(draft.file.origins(value))
     none = not isinstance(value, cst.Call) and _may_be_none(origins)  # what a function makes is taken for a group
     return None if _is_none(origins) else Ranks(argument, draft.file.quote(value), origins, value, none)
+
+
+def _switched(argument: str, value: Switch, draft: Draft) -> Ranks | None:
+    """One that a condition decides about."""
+    sides: list[cst.BaseExpression] = []
+    texts = ["None", "None"]
+    for index, side in enumerate((value.body, value.orelse)):
+        if isinstance(side, cst.BaseExpression):
+            sides.append(side)
+            texts[index] = draft.file.quote(side)
+        elif side is not None:
+            raise NotStatic(f"{argument} is given under several conditions")
+    origins = [origin for side in sides for origin in draft.file.origins(side)]
+    if _is_none(origins):
+        return None
+    text = f"{texts[0]} if {written(draft.file, value.test, {})} else {texts[1]}"
+    return Ranks(argument, text, tuple(origins), None, len(sides) < 2 or _may_be_none(origins))
 
 
 def _is_none(origins: Sequence[Origin]) -> bool:
