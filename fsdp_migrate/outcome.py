@@ -31,7 +31,10 @@ _WRAPS = {
 def obstacle(program: Program, plan: Plan) -> str | None:
     """Why nothing at all is written: a program that is FSDP1 in one place and FSDP2 in another trains wrongly."""
     if not plan.wraps:
-        elsewhere = "name the script that wraps the model too, so that both are migrated together"
+        elsewhere = (
+            "name the script that wraps the model too, so that both are migrated together; nothing that was looked"
+            " through does"
+        )
         if program.mentions("fully_shard"):
             elsewhere = "the model is FSDP2 already: write by hand what is left of FSDP1 here"
         return next((cure for names, cure in _WRAPS.items() if all(map(program.mentions, names))), elsewhere)
