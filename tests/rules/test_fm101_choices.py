@@ -1236,6 +1236,21 @@ def test_strategy_that_the_shape_of_the_mesh_decides() -> None:
     assert not result.support
     other = code(text).replace("self.mesh.ndim == 2", "full > 2")
     assert "shard_model" in rewrite(header + other).support
+    # FSDP1 raised where a hybrid strategy met a mesh of one dimension: what ran has two, whoever chose it.
+    hybrid = code(text).replace(
+        "ShardingStrategy.FULL_SHARD if full else ShardingStrategy.SHARD_GRAD_OP", "one(self.mesh)"
+    )
+    one = """
+        def one(mesh, name="full"):
+            if name == "hybrid":
+                return ShardingStrategy.HYBRID_SHARD
+            if mesh.ndim == 1:
+                return ShardingStrategy.FULL_SHARD
+            return ShardingStrategy.HYBRID_SHARD
+        """
+    result = rewrite(header + code(one) + "\n\n" + hybrid)
+    assert "return fully_shard(model, mesh=self.mesh, **fsdp_kwargs)\n" in result.text
+    assert not result.support
 
 
 def _given_both(strategy: str) -> str:

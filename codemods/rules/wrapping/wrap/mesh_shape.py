@@ -16,18 +16,21 @@ from .strategy_names import names_given
 
 
 def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
-    """Whether a strategy is chosen only where `mesh.ndim` is what it needs: two for a hybrid one, else one.
+    """Whether a strategy is chosen only where the mesh is what it needs: a hybrid one raises for one of one dimension,
+    and any other is chosen where `mesh.ndim` is one.
 
     `mesh` are the places where the mesh is made.
     """
     names = names_given(option.file, option.node) or frozenset()
-    if not names <= HYBRID and (names & HYBRID or _own_mesh_of_one(names)):
+    if names and names <= HYBRID:
+        return True
+    if names & HYBRID or _own_mesh_of_one(names):
         return False
-    wanted, inner = 2 if names <= HYBRID else 1, cast(cst.CSTNode, option.node)
+    inner = cast(cst.CSTNode, option.node)
     for outer in option.file.ancestors(option.node):
         if isinstance(outer, cst.If):
             asked = _dimensions_asked(option.file, outer.test, mesh)
-            if asked and (asked == wanted) == (inner is outer.body):
+            if asked and (asked == 1) == (inner is outer.body):
                 return True
         inner = outer
     return False
