@@ -14,8 +14,14 @@ _REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.Ge
 
 def wraps_parts(ctx: Context, call: cst.Call) -> bool:
     """Whether it wraps what a model holds: in a loop, as a function that is handed on, beside others `model.head`."""
-    is_one_of_several = _is_held(ctx, wrapped_module(call)) and ctx.wrapping.is_several(ctx.path)
-    return is_one_of_several or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+    callers = ctx.callers(call)
+    given = [
+        (ctx, wrapped_module(call)),
+        *((where, argument.value) for where, each in callers for argument in each.args),
+    ]
+    is_one_of_several = len(callers) > 1 or ctx.wrapping.is_several(ctx.path)
+    is_part = is_one_of_several and any(_is_held(where, module) for where, module in given)
+    return is_part or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
 
 
 def _is_held(ctx: Context, module: cst.BaseExpression | None) -> bool:

@@ -1274,10 +1274,18 @@ def test_a_name_that_the_command_line_offers_is_looked_up_at_run_time() -> None:
     assert "strategy_mesh(args.strategy)" in rewrite(HEAD + code(text)).text
 
 
-def test_a_group_where_the_mesh_is_none_is_left_to_run_time() -> None:
-    assert "shard_model(" in _given_both("")
+def test_a_group_where_the_mesh_is_none() -> None:
+    """FSDP1 refuses both, so that what is given is the one or the other."""
+    text = _given_both("")
+    made = '    if group is not None:\n        fsdp_mesh = DeviceMesh.from_group(group, "cuda")\n'
+    assert f"    fsdp_mesh = first_dimension(mesh)\n{made}    return fully_shard(model, mesh=fsdp_mesh)\n" in text
+
+
+def test_a_group_where_the_mesh_of_a_hybrid_strategy_is_none() -> None:
     body = FOR_HYBRIDS["by a test of the strategy"].rstrip() + "\n        group = cfg.pairs[0] if cfg.tp else None"
-    assert "shard_model(" in _with_mesh(body, "cfg.strategy, process_group=group")
+    text = _with_mesh(body, "cfg.strategy, process_group=group")
+    made = 'mesh or mesh_of_group(cfg.strategy and cfg.strategy.name, group, "cuda")'
+    assert made in " ".join(text.split()).replace("( ", "(").replace(" )", ")")
 
 
 def test_a_group_beside_any_mesh_and_any_strategy_is_left_to_run_time() -> None:

@@ -601,6 +601,24 @@ def test_what_a_model_holds_is_no_root(call: str) -> None:
     assert "shard_model" in rewrite(text.replace("CALL", call)).support
 
 
+def test_what_the_callers_hand_in_is_a_part() -> None:
+    text = code("""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def shard(module):
+            return FSDP(module, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+
+
+        def build(net):
+            net.head = shard(net.head)
+            return shard(net)
+    """)
+    assert "shard_model" in rewrite(text).support
+    assert not rewrite(text.replace("    net.head = shard(net.head)\n", "")).support
+
+
 def test_what_a_script_is_started_with_wraps_once() -> None:
     text = code("""
         import fire

@@ -91,6 +91,17 @@ def _one(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft)
     return f"{made} if {text} is not None else None" if ranks.may_be_none else made
 
 
+def one_group(ranks: Ranks, draft: Draft) -> str:
+    """A group's text, which can be repeated. Raises NotStatic for two groups."""
+    if any(isinstance(origin.node, cst.Tuple) for origin in ranks.origins):
+        raise NotStatic("process_group is not seen to be one group")
+    if not ranks.is_made:
+        return ranks.text
+    text = draft.fresh("group", "fsdp_group")
+    draft.before.append(f"{text} = {ranks.text}")
+    return text
+
+
 def of_one_group(text: str, device: str, draft: Draft) -> str:
     """The text of the mesh of one group."""
     return f'{draft.imported("torch.distributed.device_mesh", "DeviceMesh")}.from_group({text}, "{device}")'

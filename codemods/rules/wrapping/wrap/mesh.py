@@ -8,6 +8,7 @@ where the second dimension has one, not at all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -15,7 +16,7 @@ from codemods.api import SUPPORT, Edit, NotStatic, Origin
 
 from . import own_meshes
 from .draft import Draft, Note, Value
-from .groups import from_group, under_keys
+from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
 from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
@@ -28,7 +29,7 @@ def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
     """The group or the mesh that the call is given; None where it is given neither. Raises NotStatic."""
     mesh, group = (ranks_of(name, arguments.get(name), draft) for name in ("device_mesh", "process_group"))
     if mesh is not None and mesh.may_be_none and group is not None:
-        raise NotStatic("device_mesh or process_group, whichever is not None")
+        return replace(mesh, instead=group)
     return mesh or group
 
 
@@ -154,7 +155,7 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         return text
     seen = [origin for origin in ranks.origins if not origin.is_none]
     is_beside = strategy.value is not None and is_beside_hybrids(seen, strategy.value, draft)
-    if strategy.meshes <= HYBRID and is_beside:
+    if strategy.meshes <= HYBRID and is_beside and ranks.instead is None:
         draft.mesh, draft.mesh_is_optional, draft.group = ranks.text, ranks.may_be_none, None
         return ranks.text
     name = draft.fresh("mesh", "fsdp_mesh")
@@ -170,11 +171,21 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
                 draft.before.append(f"{name} = {text}")
                 text = name
             function, arguments = f"{text} or {function}", [which]
+            if ranks.instead is not None:
+                group, device = one_group(ranks.instead, draft), device_type(draft, ranks.instead.argument)
+                function = f"{text} or {draft.imported(SUPPORT, 'mesh_of_group')}"
+                arguments += [group, f'"{device}"']
+        elif ranks.instead is not None:
+            raise NotStatic("device_mesh or process_group, and a strategy with a mesh of its own")
         else:
             function = draft.imported(SUPPORT, "strategy_mesh" if "NO_SHARD" in strategy.names else "sharding_mesh")
     else:
         function, arguments = draft.imported(SUPPORT, "first_dimension"), [ranks.text]
     draft.before.append(draft.assigned(name, function, arguments))
+    if ranks.instead is not None and not strategy.meshes:
+        group = one_group(ranks.instead, draft)
+        line = f"{name} = {of_one_group(group, device_type(draft, ranks.instead.argument), draft)}"
+        draft.before.append(f"if {group} is not None:\n    {line}" if ranks.instead.may_be_none else line)
     draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     return name
 

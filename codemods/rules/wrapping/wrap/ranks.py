@@ -23,6 +23,8 @@ class Ranks:
     node: cst.BaseExpression | None
     """The argument itself, where the call shows it."""
     may_be_none: bool
+    instead: Ranks | None = None
+    """The group that is given where the mesh is None: FSDP1 refuses both."""
 
     @property
     def is_one_group(self) -> bool:
