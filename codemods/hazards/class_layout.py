@@ -1,6 +1,6 @@
 """**What it does.** Finds model classes whose first base is `ABC`, `Generic` or `Protocol`, or a class that comes from
-one of these. Those that are not seen to be sharded are for review: should one be, the first start of the program says
-so.
+one of these, and that cannot be changed (FM425 changes the others). Those that are not seen to be sharded are for
+review: should one be, the first start of the program says so.
 
 **Why.** `fully_shard` changes the class of the object. With such a base first the layouts differ: `TypeError: __class__
 assignment: 'FSDPM' object layout differs from 'M'`. FSDP1 took both orders.
@@ -57,7 +57,7 @@ import libcst as cst
 
 from codemods.api import Check, Finding, Level, finding
 from codemods.plan import PlannedContext
-from codemods.reading.class_layout import is_refused
+from codemods.reading.class_layout import behind_the_module, is_refused
 
 CODE = "FM415"
 
@@ -65,9 +65,11 @@ CODE = "FM415"
 def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each class."""
     for node in ctx.nodes(cst.ClassDef):
+        is_sharded = node in ctx.plan.sharded
         if not ctx.plan.migrates or not is_refused(ctx, node):
             continue
-        is_sharded = node in ctx.plan.sharded
+        if is_sharded and behind_the_module(ctx, node) is not None:
+            continue
         message = "fully_shard cannot change the class of an object whose first base comes from ABC"
         hint = f"class {node.name.value}(nn.Module, ...): the module first"
         yield finding(CODE, Level.MANUAL if is_sharded else Level.REVIEW, ctx, node.name, message, hint)

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, Edit
 from codemods.reading.wrapped import wrapped_module
 
-_EMPTY = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol"})
+MOVABLE = frozenset({"abc.ABC", "typing.Generic"})
+"""Bases without methods of their own: where they stand among the bases makes no other difference."""
+_EMPTY = MOVABLE | {"typing.Protocol"}
 _BASES = 8
 """How many classes, each the base of the one before, are looked at."""
 
@@ -22,6 +24,17 @@ def is_refused(ctx: Context, node: cst.ClassDef) -> bool:
     """Whether the class is a module, and its first base is one that makes another layout."""
     bases = [base.value for base in node.bases]
     return len(bases) > 1 and _is_empty(ctx, bases[0]) and any(_is_module(ctx, base) for base in bases[1:])
+
+
+def behind_the_module(ctx: Context, node: cst.ClassDef) -> Edit | None:
+    """The bases with those that can move at the end; None where that is not seen to be the same."""
+    bases = [base.value for base in node.bases]
+    start, end = ctx.span(bases[0])[0], ctx.span(bases[-1])[1]
+    first = [base for base in bases if _named(ctx, base) in MOVABLE]
+    rest = [base for base in bases if base not in first]
+    if bases[0] not in first or _is_empty(ctx, rest[0]) or "\n" in ctx.text[start:end]:
+        return None
+    return Edit(start, end, ", ".join(ctx.quote(base) for base in (*rest, *first)))
 
 
 def sharded_classes(ctx: Context, call: cst.Call) -> Iterator[tuple[Context, cst.ClassDef]]:

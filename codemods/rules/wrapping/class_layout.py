@@ -1,0 +1,96 @@
+"""**What it does.** Puts `ABC` and `Generic` behind `nn.Module` among the bases of a class that is seen to be
+sharded.
+
+**Why.** `fully_shard` changes the class of the object. With `ABC` first the layouts differ: `TypeError: __class__
+assignment: 'FSDPNet' object layout differs from 'Net'`. FSDP1 took both orders.
+
+## Example
+
+```python
+from abc import ABC
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(ABC, nn.Module):
+    pass
+
+
+def build():
+    return FSDP(Net())
+```
+
+## Use instead
+
+```python
+from abc import ABC
+
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+
+class Net(nn.Module, ABC):
+    pass
+
+
+def build():
+    return fully_shard(Net())
+```
+
+## Fix safety
+
+`ABC` and `Generic` have no methods: where they stand among the bases makes no other difference. A base of your own
+that comes from them can have some, so that such a class is reported (FM415). So is a class in a file that is kept as it
+is, which FSDP1 takes in either order.
+
+## References
+
+- https://docs.python.org/3/library/abc.html
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Emission, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
+from codemods.reading.class_layout import behind_the_module, is_refused, sharded_classes
+from codemods.reading.manual import is_constructor
+
+CODE = "FM425"
+
+Match = list[tuple[Context, cst.ClassDef, Edit | None]]
+"""Without an edit where the class stands in a file that is kept as it is."""
+
+_MOVES = "a base without methods moves behind nn.Module: fully_shard cannot change the class of such an object"
+_KEPT = "fully_shard cannot change the class of an object whose first base comes from ABC, and this file is kept"
+
+
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
+    """The classes that a constructor call shards, and that have to change for it."""
+    if not isinstance(node, cst.Call) or not is_constructor(ctx, node) or ctx.plan.emission(node) is Emission.SKIP:
+        return None
+    found: Match = []
+    for where, owner in dict.fromkeys(sharded_classes(ctx, node)):
+        if not is_refused(where, owner):
+            continue
+        is_kept = ctx.plan.is_kept(where.path)
+        edit = None if is_kept else behind_the_module(where, owner)
+        if is_kept or edit is not None:
+            found.append((where, owner, edit))
+    return found or None
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    return Fix(elsewhere=[(where, _outcome(where, owner, change)) for where, owner, change in found])
+
+
+def _outcome(ctx: Context, owner: cst.ClassDef, change: Edit | None) -> Fix:
+    if change is not None:
+        return Fix([change], [finding(CODE, Level.REWRITTEN, ctx, owner.name, _MOVES)])
+    hint = f"class {owner.name.value}(nn.Module, ...): the module first, which FSDP1 takes too"
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, owner.name, _KEPT, hint)])
+
+
+RULE: Rule[Match] = Rule(CODE, "class-layout", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
