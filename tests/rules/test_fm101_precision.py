@@ -601,6 +601,24 @@ def test_what_a_model_holds_is_no_root(call: str) -> None:
     assert "shard_model" in rewrite(text.replace("CALL", call)).support
 
 
+def test_the_root_of_parts_that_cast_is_left_to_run_time_as_they_are() -> None:
+    """`shard_model` of the root takes their input casts away (the parity row "by hand in bf16" trains otherwise)."""
+    text = code("""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def build(net):
+            bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+            for i, block in enumerate(net.blocks):
+                net.blocks[i] = FSDP(block, mixed_precision=bf16)
+            return FSDP(net, mixed_precision=bf16)
+    """)
+    assert "return shard_model(net, mixed_precision=bf16)" in rewrite(text).text
+    plain = text.replace("FSDP(block, mixed_precision=bf16)", "FSDP(block)")
+    assert not rewrite(plain).support
+
+
 def test_what_the_callers_hand_in_is_a_part() -> None:
     text = code("""
         import torch

@@ -181,6 +181,18 @@ def condition(value: Switch, draft: Draft) -> str:
     return written(draft.file, value.test, {})
 
 
+def switch_sync(value: Switch, draft: Draft) -> None:
+    """`sync_module_states` that a condition decides about."""
+    test = condition(value, draft)
+    literals = [part is not None and isinstance(part, cst.Name) and part.value for part in (value.body, value.orelse)]
+    if literals == ["True", False] or literals == ["True", "False"]:
+        _synchronise(test, draft)
+    elif literals == [False, "True"] or literals == ["False", "True"]:
+        _synchronise(f"not ({test})", draft)
+    else:
+        raise NotStatic("sync_module_states is given under a condition")
+
+
 def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     """`sync_module_states`: all ranks start from the first one's values, broadcast before sharding."""
     if all(is_named(origin, "False") or origin.is_none for origin in draft.file.origins(value)):

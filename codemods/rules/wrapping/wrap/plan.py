@@ -24,6 +24,7 @@ from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
     offload_of_entry,
     switch_offload,
+    switch_sync,
     sync_of_entry,
     translate_offload,
     translate_sync,
@@ -54,6 +55,7 @@ SWITCHES: Mapping[str, Callable[[Switch, Draft], None]] = {
     "auto_wrap_policy": switch_policy,
     "mixed_precision": switch_precision,
     "cpu_offload": switch_offload,
+    "sync_module_states": switch_sync,
 }
 """What can be given under a condition."""
 

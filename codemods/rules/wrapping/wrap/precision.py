@@ -14,6 +14,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import lookup, written
+from codemods.reading.manual import arguments
 from codemods.reading.parts import wraps_parts
 from codemods.reading.precision import (
     SAVED_BUFFERS,
@@ -310,8 +311,17 @@ def _look_for_root(draft: Draft) -> None:
     ctx = draft.file
     if wraps_parts(ctx, draft.call):
         raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
-    if ctx.wrapping.is_several(ctx.path):
-        draft.notes.append(Note(_INPUTS, "pass cast_forward_inputs=False if it is"))
+    if not ctx.wrapping.is_several(ctx.path):
+        return
+    for where, other in ctx.wrapping.calls(ctx.path):
+        if other is not draft.call and wraps_parts(where, other) and _may_have_precision(where, other):
+            raise NotStatic("mixed_precision without a policy: another call may wrap a part of this model")
+    draft.notes.append(Note(_INPUTS, "pass cast_forward_inputs=False if it is"))
+
+
+def _may_have_precision(ctx: Context, call: cst.Call) -> bool:
+    given = arguments(ctx, call)
+    return any(each.star or (each.keyword is not None and each.keyword.value == "mixed_precision") for each in given)
 
 
 def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
