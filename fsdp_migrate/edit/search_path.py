@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from ..project import probes
 from ..project.import_scan import Imported
 from ..project.imports import imported_in, reachable
+from ..pyanalysis.quiet_ast import parsed
 
 BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
@@ -139,7 +139,7 @@ class SearchPath:
         """Whether it asks for `__name__`: nothing but a script has to."""
         if path not in self._scripts:
             text = self._texts.get(path, "")
-            tree = _parsed(text) if "__name__" in text else ast.Module([], [])
+            tree = parsed(text) if "__name__" in text else ast.Module([], [])
             tests = (node.test for node in tree.body if isinstance(node, ast.If))
             names = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Name))
             self._scripts[path] = any(name.id == "__name__" for name in names)
@@ -193,15 +193,6 @@ class SearchPath:
         if path not in self._statements:
             self._statements[path] = imported_in(self._texts.get(path, "").encode(errors="replace"))
         return self._statements[path]
-
-
-def _parsed(text: str) -> ast.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
 
 
 def is_installed(folder: Path) -> bool:

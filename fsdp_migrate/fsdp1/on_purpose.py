@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from ..pyanalysis.program import Program
+from ..pyanalysis.quiet_ast import parsed
 
 
 class OnPurpose:
@@ -61,7 +61,7 @@ class OnPurpose:
 
     def _taken_from(self, path: Path) -> Iterator[Path]:
         """The files that a file's import statements name, or take names of that are no modules."""
-        for node in ast.walk(_parsed(self._program.texts.get(path, ""))):
+        for node in ast.walk(parsed(self._program.texts.get(path, ""))):
             if isinstance(node, ast.Import):
                 parts = [alias.name.split(".") for alias in node.names]
                 modules = [".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)]
@@ -76,12 +76,3 @@ class OnPurpose:
 
     def _file(self, path: Path, module: str | None, level: int) -> Path | None:
         return self._program.symbols.file_of(path, module, level)
-
-
-def _parsed(text: str) -> ast.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
