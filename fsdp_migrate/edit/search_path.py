@@ -177,17 +177,18 @@ class SearchPath:
         return self._found_from[key]
 
     def _find_from(self, importer: Path, target: Path) -> Path | None:
+        """By the longest name that fits: `import torch` does not mean the `torch` of `app.torch.data`."""
         stem = target.parent if target.name == "__init__.py" else target.with_suffix("")
+        longest = 0
         for found in self._of(importer):
             if found.level or not found.module:
                 continue
             dotted = tuple(found.module.split("."))
             # `import config.model` runs the package `config` too.
             packages = [dotted[:length] for length in range(1, len(dotted))] if target.name == "__init__.py" else []
-            for parts in (dotted, *packages, *((*dotted, name) for name in found.names)):
-                if stem.parts[-len(parts) :] == parts:
-                    return Path(*stem.parts[: -len(parts)])
-        return None
+            fits = (dotted, *packages, *((*dotted, name) for name in found.names))
+            longest = max([longest, *(len(parts) for parts in fits if stem.parts[-len(parts) :] == parts)])
+        return Path(*stem.parts[:-longest]) if longest else None
 
     def _of(self, path: Path) -> tuple[Imported, ...]:
         if path not in self._statements:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.config import Config
+from fsdp_migrate.edit.search_path import SearchPath
 from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather
 
@@ -143,3 +144,17 @@ def test_module_of_a_package_that_a_script_beside_it_imports_too(tmp_path: Path)
     rewritten(tmp_path / "x", BOTH)
     start(tmp_path / "x", ["main.py"])
     start(tmp_path / "x", ["pkg/train.py"])
+
+
+def test_folder_of_the_project_that_is_called_like_a_library(tmp_path: Path) -> None:
+    """`import torch` does not mean `app/torch`, so what comes from torch is not one of the project's own modules."""
+    texts = {
+        "app/__init__.py": "",
+        "app/torch/__init__.py": "",
+        "app/torch/data.py": "load = 1\n",
+        "app/torch/train.py": "import torch\nfrom app.torch.data import load\n",
+    }
+    paths = {tmp_path / name: text for name, text in texts.items()}
+    train = tmp_path / "app/torch/train.py"
+    search = SearchPath({**dict.fromkeys(paths, ()), train: [path for path in paths if path != train]}, paths)
+    assert search.own_names(train) == {"app"}
