@@ -5,8 +5,7 @@ Too many names cost time, and nothing else: whoever looks for callers asks of ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 import libcst as cst
@@ -39,15 +38,44 @@ class Place(NamedTuple):
     """How many attributes the value went through."""
 
 
+class Named:
+    """Where the names of a program stand, each looked up once: many functions are called the same on their way."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._definitions: dict[frozenset[str], Sequence[tuple[Tree, cst.BaseExpression]]] = {}
+        self._attributes: dict[str, Sequence[tuple[Tree, cst.Attribute]]] = {}
+        self._variables: dict[tuple[Scope, str], Sequence[cst.Name]] = {}
+
+    def definition(self, names: set[str]) -> Sequence[tuple[Tree, cst.BaseExpression]]:
+        """`uses_of_definition`."""
+        key = frozenset(names)
+        if key not in self._definitions:
+            self._definitions[key] = list(uses_of_definition(self.program, names))
+        return self._definitions[key]
+
+    def attributes(self, name: str) -> Sequence[tuple[Tree, cst.Attribute]]:
+        if name not in self._attributes:
+            trees = self.program.mentioning(name)
+            self._attributes[name] = [(tree, use) for tree in trees for use in tree.attributes(name)]
+        return self._attributes[name]
+
+    def variable(self, tree: Tree, scope: Scope, name: str) -> Sequence[cst.Name]:
+        if (scope, name) not in self._variables:
+            uses = [use for use in tree.names(name) if tree.scope_of[use].lookup(name) is scope]
+            self._variables[scope, name] = uses
+        return self._variables[scope, name]
+
+
 class Aliases:
     """The names that values get from some places on."""
 
-    def __init__(self, program: Program, targets: Targets, registering: Registering) -> None:
+    def __init__(self, named: Named, targets: Targets, registering: Registering) -> None:
         """`targets`: the functions of the program that an expression stands for.
 
         `registering`: their parameters that a definition becomes where it stands, by a decorator.
         """
-        self._program = program
+        self._named = named
         self._targets = targets
         self._registering = registering
         self.names: set[str] = set()
@@ -122,22 +150,22 @@ class Aliases:
                 self._name_locally(place, place.tree, scope, target.value)
 
     def _name_in_file(self, place: Place, name: str) -> None:
-        known = {each for each in self._program.known_as(name) if self._is_new(("in a file", each))}
+        known = {each for each in self._named.program.known_as(name) if self._is_new(("in a file", each))}
         self.names |= known
-        found = uses_of_definition(self._program, known)
-        self.places += (place._replace(tree=tree, node=use) for tree, use in found)
+        self._add(self._named.definition(known), place.attributes)
+
+    def _add(self, found: Iterable[tuple[Tree, cst.BaseExpression]], attributes: int) -> None:
+        self.places += [Place(tree, use, attributes) for tree, use in found if use not in self._known]
 
     def _name_attribute(self, place: Place, name: str) -> None:
         if place.attributes < _FAR and self._is_new(name):
             self.names.add(name)
-            found = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
-            self.places += (Place(tree, use, place.attributes + 1) for tree, use in found)
+            self._add(self._named.attributes(name), place.attributes + 1)
 
     def _name_locally(self, place: Place, tree: Tree, scope: Scope, name: str) -> None:
         if self._is_new((scope, name)):
             self.locals.setdefault(tree, set()).add(name)
-            uses = (use for use in tree.names(name) if tree.scope_of[use].lookup(name) is scope)
-            self.places += (place._replace(tree=tree, node=use) for use in uses)
+            self._add(((tree, use) for use in self._named.variable(tree, scope, name)), place.attributes)
 
     def _make(self, place: Place, function: cst.FunctionDef) -> None:
         """A function returns the value."""
@@ -146,10 +174,12 @@ class Aliases:
         name = function.name.value
         if place.attributes > _FAR or not self._is_new(("made by", name)):
             return
-        found = uses_of_definition(self._program, self._program.known_as(name))
-        if class_of(place.tree, function) is not None:
-            named = ((tree, use) for tree in self._program.mentioning(name) for use in tree.attributes(name))
-            found = iter(few if len(few := list(islice(named, _MOST + 1))) <= _MOST else ())
+        found: Sequence[tuple[Tree, cst.BaseExpression]]
+        if class_of(place.tree, function) is None:
+            found = self._named.definition(self._named.program.known_as(name))
+        else:
+            named = self._named.attributes(name)
+            found = named if len(named) <= _MOST else ()
         for tree, use in found:
             call = tree.parents[use]
             if isinstance(call, cst.Call) and call.func is use:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import libcst as cst
 
-from .aliases import Aliases, Place, uses_of_definition
+from .aliases import Aliases, Named, Place, uses_of_definition
 from .calls import Run, argument_for, parameters, runs
 from .containers import Part
 from .definitions import (
@@ -64,7 +64,8 @@ class Callers:
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._aliases: dict[Function | cst.ClassDef, Aliases] = {}
-        self._lookups = Lookups(values)
+        self._named = Named(values.program)
+        self._lookups = Lookups(values, self._named)
         self._decorating: dict[str, Sequence[tuple[Tree, cst.Decorator]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
@@ -253,7 +254,7 @@ class Callers:
     ) -> Aliases:
         """By names alone, so that what calls run is only looked at from near."""
         if function not in self._aliases:
-            found = Aliases(self._program, self._targets, self._registering)
+            found = Aliases(self._named, self._targets, self._registering)
             places = self._as_values(tree, function, owner, names)
             _, is_whole = self._values.solver.is_whole(lambda: self._values.plainly(lambda: found.follow(places)))
             if not is_whole:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
-from .aliases import Aliases, Place
+from .aliases import Aliases, Named, Place
 from .calls import Run, parameters, runs
 from .containers import constant
 from .definitions import last_name, takes_object
@@ -59,8 +59,9 @@ class DynamicCall(NamedTuple):
 class Lookups:
     """Answers for one program, by names and scopes alone: no question about values leads here and back."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: Values, named: Named) -> None:
         self._values = values
+        self._named = named
         self._program = values.program
         self._calling: dict[cst.FunctionDef, Sequence[DynamicCall]] = {}
         self._written: dict[str, bool] = {}
@@ -135,7 +136,7 @@ class Lookups:
                 yield DynamicCall(where, call, runs(call), Lookup(member.attr.value))
 
     def _uses(self, tree: Tree, node: cst.BaseExpression, attributes: int = 1) -> Iterator[tuple[Tree, cst.CSTNode]]:
-        aliases = Aliases(self._program, lambda tree, callee: (), lambda tree, definition: ())
+        aliases = Aliases(self._named, lambda tree, callee: (), lambda tree, definition: ())
         aliases.follow([Place(tree, node, attributes)])
         yield from ((place.tree, place.node) for place in aliases.places)
 
