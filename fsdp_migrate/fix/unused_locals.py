@@ -24,6 +24,7 @@ _LOAD = "torch.load"
 _MAKES_A_VALUE = frozenset(
     {
         *("dict", "list", "set", "tuple", "frozenset", "functools.partial"),
+        *("callable", "isinstance", "issubclass"),
         *("torch.cuda.current_device", "torch.cuda.device_count", "torch.device", "torch.load"),
     }
 )
@@ -77,6 +78,7 @@ def unused_locals(file: Context, made: Collected) -> Iterator[Fix]:
 
 
 _Scope = cst.FunctionDef | cst.Module
+_WHY = "  # an unknown name is an error"
 
 
 def _lost_uses(file: Context, made: Collected, rendered: Rendered) -> Iterator[tuple[_Scope, str]]:
@@ -138,7 +140,19 @@ def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:
     if isinstance(assignment, cst.Assign) and len(assignment.targets) != 1:
         return None
     value = assignment.value if isinstance(assignment, (cst.Assign, cst.AnnAssign)) else None
-    return line if value is not None and (_is_run(value) or is_plain(file, value)) else None
+    if value is None:
+        return None
+    return line if _is_run(value) or is_plain(file, value) or _refuses_names(file, value) else None
+
+
+def _refuses_names(file: Context, value: cst.BaseExpression) -> bool:
+    """`getattr(ShardingStrategy, name)`, `ShardingStrategy[name]`: where a name that is none is told."""
+    table: cst.BaseExpression | None = None
+    if isinstance(value, cst.Subscript):
+        table = value.value
+    elif isinstance(value, cst.Call) and len(value.args) == 2 and file.code(value.func) == "getattr":
+        table = value.args[0].value
+    return table is not None and _is_setting(file, table)
 
 
 def _is_run(value: cst.BaseExpression) -> bool:
@@ -160,9 +174,18 @@ def _target(line: cst.SimpleStatementLine) -> cst.Name:
 
 def is_plain(file: Context, value: cst.BaseExpression) -> bool:
     return all(
-        isinstance(node, _PLAIN) or not isinstance(node, (cst.BaseExpression, cst.BaseElement)) or _makes(file, node)
+        isinstance(node, _PLAIN)
+        or not isinstance(node, (cst.BaseExpression, cst.BaseElement))
+        or _is_named_item(node)
+        or _makes(file, node)
         for node in file.inside(value)
     )
+
+
+def _is_named_item(node: cst.CSTNode) -> bool:
+    """`state["model"]`, which looks up as an attribute does; `loader[0]` may read a file, and draw numbers."""
+    at = node.slice[0].slice if isinstance(node, cst.Subscript) and len(node.slice) == 1 else None
+    return isinstance(at, cst.Index) and isinstance(at.value, cst.SimpleString)
 
 
 def _makes(file: Context, node: cst.CSTNode) -> bool:
@@ -223,7 +246,8 @@ def _removals(file: Context, gone: Collection[cst.CSTNode]) -> list[Edit]:
     if any(_is_alone(file, statement) for statement in left):
         return []
     unnamed = [Edit(file.span(line)[0], file.span(value)[0], "") for line, value in run.items()]
-    return [*unnamed, *(removal(file, statement) for statement in left)]
+    said = [Edit(*2 * (file.span(line)[1],), _WHY) for line, value in run.items() if _refuses_names(file, value)]
+    return [*unnamed, *said, *(removal(file, statement) for statement in left)]
 
 
 def _choice(file: Context, statement: cst.CSTNode) -> cst.If | None:

@@ -45,6 +45,8 @@ def test_stays(body: str) -> None:
 
 GOES = {
     "attributes": "keep = cfg.lora or cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
+    "an item by its name": "keep = cfg['lora']['peft']\nmodel = FSDP(net, use_orig_params=keep)",
+    "what is only asked": "keep = isinstance(cfg, dict)\nmodel = FSDP(net, use_orig_params=keep)",
     "with its type": "keep: bool = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
     "one by the other": "peft = cfg.peft\nkeep = not peft\nmodel = FSDP(net, use_orig_params=keep)",
     "set twice": "keep = {'a': 1}\nkeep = None\nmodel = FSDP(net, use_orig_params=keep)",
@@ -128,3 +130,11 @@ def test_condition_with_nothing_left_under_it_goes(test: str) -> None:
 )
 def test_condition_that_does_more_stays(test: str, more: str) -> None:
     assert f"    if {test}:\n" in rewrite(KINDS.format(test=test, more=more)).text
+
+
+@pytest.mark.parametrize("lookup", ["getattr(ShardingStrategy, cfg.mode)", "ShardingStrategy[cfg.mode]"])
+def test_a_strategy_that_is_looked_up_for_nothing_still_refuses_unknown_names(lookup: str) -> None:
+    body = f"torch.cuda.set_device(0)\nkeep = {lookup}\nmodel = FSDP(net, sharding_strategy=keep)"
+    text = rewrite("import torch\n" + HEAD + function(body)).text
+    assert f"    {lookup}  # an unknown name is an error\n" in text
+    assert "keep" not in text
