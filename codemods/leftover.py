@@ -49,6 +49,7 @@ from codemods.reading.program import defines_method, reads_attribute, sets_attri
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
     CLASS,
+    GONE,
     HARMLESS,
     INTERNALS,
     LEFTOVERS,
@@ -72,6 +73,9 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
     call = ctx.parent(node)
     if migrated and name.endswith("_is_fsdp_flattened") and isinstance(call, cst.Call) and call.func is node:
         return _sharded_parameter(call, ctx)
+    if name.split(".")[0] in GONE:
+        message = f"torch has no {name} any more: importing it failed before, and does now"
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, message)])
     row = _row(node, name, ctx)
     stays = _stays(node, name, ctx) if row is PRIVATE else ""
     if stays:

@@ -33,7 +33,7 @@ def build(net):
 ## Fix safety
 
 Nothing is changed. A file is taken for a copy when it defines the class itself on top of `nn.Module`, or several of
-the private names that only torch's sources define.
+the private names that only torch's sources define. Of a copy that nothing is seen to use a note is all there is.
 
 ## References
 
@@ -75,6 +75,7 @@ _TORCH_DEFINES = frozenset(
     }
 )
 """Private names of torch's FSDP sources, of several versions."""
+_UNUSED_HINT = "delete it, unless something outside of the program puts it in the place of torch's file"
 _HINT = "use torch's own, then run again; see whether FSDP2 still needs what was changed in the copy"
 
 
@@ -85,10 +86,18 @@ def find(ctx: Context) -> Iterator[Finding]:
     wrapper = next((d for d in _defined(ctx) if d.name.value == WRAPPER and isinstance(d, cst.ClassDef)), None)
     first = wrapper or next(d for d in _defined(ctx) if d.name.value in _TORCH_DEFINES)
     calls = list(_calls(ctx, wrapper))
-    message = "a copy of torch's FSDP sources is not the program's code, and is left as it is"
-    if not calls:
+    if not calls and _is_used(ctx):
+        message = "a copy of torch's FSDP sources is not the program's code, and is left as it is"
         yield finding(CODE, Level.MANUAL, ctx, first, message, _HINT)
+    elif not calls:
+        message = "a copy of torch's FSDP sources, which nothing here is seen to use, is left as it is"
+        yield finding(CODE, Level.KEPT, ctx, first, message, _UNUSED_HINT)
     yield from calls
+
+
+def _is_used(ctx: Context) -> bool:
+    """Whether a file that is no copy itself names something of this one."""
+    return any(not is_copy(where) for definition in _defined(ctx) for where, _ in ctx.references_to(definition))
 
 
 def _calls(ctx: Context, wrapper: cst.FunctionDef | cst.ClassDef | None) -> Iterator[Finding]:

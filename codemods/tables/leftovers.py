@@ -177,3 +177,5 @@ ON_MODEL_HINTS = {
 OTHER = Leftover(
     "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
 )
+GONE = frozenset({"HandleInitMode", "ParamExecOrderPolicy", "ParamExecOrderWrapPolicy"})
+"""What torch 2.13 does not have any more: an import of it fails, whatever becomes of the program."""

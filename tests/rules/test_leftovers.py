@@ -224,3 +224,27 @@ def test_what_wraps_in_something_else_than_fsdp1_goes_on() -> None:
 def test_what_wraps_in_fsdp1_stops() -> None:
     text = RECURSIVE.replace("wrapper=checkpoint_wrapper", "wrapper=FSDP")
     assert "raise NotImplementedError" in rewrite(text).text
+
+
+def test_what_torch_has_no_more_asks_no_person() -> None:
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def policy(ordered):
+            if ordered:
+                from torch.distributed.fsdp.wrap import HandleInitMode, ParamExecOrderPolicy
+
+                return ParamExecOrderPolicy(HandleInitMode.MODULE_LEVEL)
+            return None
+
+
+        model = FSDP(net)
+        """
+    result = rewrite(code(text))
+    assert "return ParamExecOrderPolicy(HandleInitMode.MODULE_LEVEL)" in result.text
+    found = [each for each in result.findings if each.rule == "FM100"]
+    assert [(each.level, "no more" in each.message or "any more" in each.message) for each in found] == [
+        (Level.REVIEW, True),
+        (Level.REVIEW, True),
+    ]

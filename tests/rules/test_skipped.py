@@ -176,6 +176,15 @@ def test_copy_of_torch_is_left_and_the_rest_is_rewritten(text: str) -> None:
     assert "copy of torch's FSDP sources" in message
 
 
+def test_copy_that_nothing_uses_asks_no_person() -> None:
+    copied = code(COPIES["the optimizer's state"])
+    alone = rewrite_files({"copied.py": copied, "train.py": MAIN})
+    assert {found.level for found in alone.findings if found.rule == "FM111"} == {Level.KEPT}
+    kept = MAIN + "\n\nimport copied\n\nSTATE = {'load': copied._flatten_optim_state_dict}\n"
+    named = rewrite_files({"copied.py": copied, "train.py": kept})
+    assert {found.level for found in named.findings if found.rule == "FM111"} == {Level.MANUAL}
+
+
 def test_call_of_a_copied_class_is_named() -> None:
     files = {
         "copied.py": code(COPIES["the wrapper"]),
