@@ -7,15 +7,16 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-
-from .units import unit_modules
 
 
 def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
     """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
     if param_init_fn is not None and any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
-        for module in unit_modules(unit):
+        modules = [unit]
+        for module in modules:  # grows: parents first, without nested units
+            modules += [m for m in module.children() if not isinstance(m, FSDPModule) and m not in modules]
             param_init_fn(module)
 
 
@@ -23,7 +24,9 @@ def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object
 def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
     """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
     if any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
-        for module in unit_modules(unit):
+        modules = [unit]
+        for module in modules:  # grows: parents first, without nested units
+            modules += [m for m in module.children() if not isinstance(m, FSDPModule) and m not in modules]
             if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
                 module.to_empty(device=device, recurse=False)
                 module.reset_parameters()  # type: ignore[operator]
