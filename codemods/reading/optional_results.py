@@ -32,7 +32,7 @@ def optional_result(ctx: Context, call: cst.BaseExpression) -> OptionalResult | 
     if function is None or not isinstance(call, cst.Call):
         return None
     choice = _choice(ctx, function)
-    given = _given(call, function)
+    given = arguments_given(call, function)
     if choice is None or given is None or not all(_is_variable(ctx, value) for value in given.values()):
         return None
     test, value, otherwise = choice
@@ -89,6 +89,12 @@ def _only_method(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | No
 
 
 def _only_for(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | None:
+    """The same for a function in which nothing is said that would go with it."""
+    function = function_only_for(ctx, call)
+    return function if function is not None and _is_plain(ctx, function) else None
+
+
+def function_only_for(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | None:
     """The function at the top of this file that nothing but the call names, and that no other file can read."""
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
         return None
@@ -96,17 +102,22 @@ def _only_for(ctx: Context, call: cst.BaseExpression) -> cst.FunctionDef | None:
     function = origins[0].node if len(origins) == 1 and origins[0].file is ctx else None
     if not isinstance(function, cst.FunctionDef) or not isinstance(ctx.parent(function), cst.Module):
         return None
-    if ctx.is_read_elsewhere(function.name.value) or not _is_plain(ctx, function):
+    if ctx.is_read_elsewhere(function.name.value) or not _is_run_as_it_stands(ctx, function):
         return None
     return function if [name for _, name in ctx.references_to(function)] == [call.func] else None
 
 
 def _is_plain(ctx: Context, function: cst.FunctionDef) -> bool:
     """Whether nothing is said about a function, or of it elsewhere, and it is run as it stands."""
+    is_said = bool(comments_in(ctx.text[slice(*ctx.whole_lines(function))]) or lost_comments(ctx, function))
+    return not is_said and _is_run_as_it_stands(ctx, function)
+
+
+def _is_run_as_it_stands(ctx: Context, function: cst.FunctionDef) -> bool:
     if function.decorators or function.asynchronous is not None:
         return False
-    is_said = any(node.evaluated_value == function.name.value for node in ctx.nodes(cst.SimpleString))  # `__all__`
-    return not (is_said or comments_in(ctx.text[slice(*ctx.whole_lines(function))]) or lost_comments(ctx, function))
+    name = function.name.value
+    return not any(node.evaluated_value == name for node in ctx.nodes(cst.SimpleString))  # `__all__`
 
 
 def _choice(
@@ -141,7 +152,7 @@ def _is_none(value: cst.BaseExpression | None) -> bool:
     return value is None or (isinstance(value, cst.Name) and value.value == "None")
 
 
-def _given(call: cst.Call, function: cst.FunctionDef) -> dict[str, cst.BaseExpression] | None:
+def arguments_given(call: cst.Call, function: cst.FunctionDef) -> dict[str, cst.BaseExpression] | None:
     """What is passed for each parameter; None where that is not plain."""
     params = function.params
     if params.posonly_params or params.kwonly_params or params.star_kwarg is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from codemods.api import Context, Origin
@@ -18,10 +20,13 @@ _AROUND = ("apply_activation_checkpointing", "checkpoint_wrapper", "CheckpointWr
 """What puts modules around those of a class."""
 
 
-def list_of_units(ctx: Context, call: cst.Call, built: Makeup, element: Origin) -> str | None:
+def list_of_units(
+    ctx: Context, call: cst.Call, built: Makeup, element: Origin, asked: Collection[cst.CSTNode] = ()
+) -> str | None:
     """The attribute of the model of a constructor call that holds every module of a class, and nothing else.
 
-    None where some may be elsewhere, or may be wrapped in something else by then.
+    None where some may be elsewhere, or may be wrapped in something else by then. `asked` are names of the class that
+    do no more than ask for it.
     """
     definition = element.node
     if not isinstance(definition, cst.ClassDef) or ctx.mentions(*_EXCHANGED) or ctx.wrapping.compiles(ctx.path):
@@ -29,7 +34,7 @@ def list_of_units(ctx: Context, call: cst.Call, built: Makeup, element: Origin) 
     around = [(where, name) for word in _AROUND for where, name in _named(ctx, word)]
     if not all(_is_below(*each, ctx, call) or _is_about_another(*each, ctx, call) for each in around):
         return None
-    made = _only_made(element.file, definition)
+    made = _only_made(element.file, definition, asked)
     if made is None:
         return None
     where, one = made
@@ -78,14 +83,16 @@ def _is_about_another(where: Context, name: cst.Name, ctx: Context, call: cst.Ca
     return False
 
 
-def _only_made(ctx: Context, definition: cst.ClassDef) -> tuple[Context, cst.Call] | None:
+def _only_made(
+    ctx: Context, definition: cst.ClassDef, asked: Collection[cst.CSTNode]
+) -> tuple[Context, cst.Call] | None:
     """The one call that makes objects of a class; None where there are more, or may be."""
     made: list[tuple[Context, cst.Call]] = []
     for where, reference in ctx.references_to(definition):
         holder = where.parent(reference)
         if isinstance(holder, cst.Call) and holder.func is reference:
             made.append((where, holder))
-        elif not _only_asks(where, reference):
+        elif reference not in asked and not _only_asks(where, reference):
             return None
     return made[0] if len(made) == 1 else None
 

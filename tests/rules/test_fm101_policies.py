@@ -1350,3 +1350,91 @@ def test_a_policy_that_cannot_be_written_twice_is_asked() -> None:
     result = rewrite(IMPORTS + "\n\n" + code(text))
     assert "for unit in policy_units(model, policy, look_inside=False):" in result.text
     assert result.support == {"policy_units"}
+
+
+IN_TUPLE = """\
+from functools import partial
+
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+
+
+class Block(nn.Module):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Block()
+        self.second = Block()
+
+
+def get_settings(args, block):
+    name = args.name.lower()
+    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={block})
+    return name, policy, args.steps
+
+
+def main(args):
+    name, policy, steps = get_settings(args, Block)
+    model = FSDP(Net(), auto_wrap_policy=policy)
+    return model, name, steps
+"""
+
+
+def test_a_constant_policy_among_what_a_function_returns_is_asked_for_at_the_loop() -> None:
+    result = rewrite(IN_TUPLE.replace("{block})", "{block})  # the largest"))
+    after = code(result.text)
+    assert "# the largest\n    for module in model.modules():\n" in result.text
+    assert "def get_settings(args):\n    name = args.name.lower()\n    return name, args.steps\n" in after
+    assert "    name, steps = get_settings(args)\n" in after
+    assert "        if isinstance(module, Block):\n            fully_shard(module)\n" in after
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ("policy, args.steps", "    steps = get_settings(args)\n"),
+        ("args.steps, policy", "    steps = get_settings(args)\n"),
+        ("(args.steps, policy)", "    (steps) = get_settings(args)\n"),
+    ],
+)
+def test_of_two_values_the_other_one_is_returned(settings: str, wanted: str) -> None:
+    names = settings.replace("args.", "")
+    before = IN_TUPLE.replace("return name, policy, args.steps", f"return {settings}")
+    before = before.replace("    name, policy, steps =", f"    {names} =").replace("model, name, steps", "model, steps")
+    after = code(rewrite(before).text)
+    assert wanted in after
+    assert "isinstance(module, Block)" in after
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("    return model, name, steps", "    return model, name, steps, policy"),
+        ("    return model, name, steps", "    return model, get_settings(args, Block)"),
+        ("(args, Block)\n", "(args, layer := Block)\n"),
+        ("    model = FSDP", "    layer = policy\n    model = FSDP"),
+        ("    name = args.name.lower()\n", "    name = args.name.lower()\n    block = args.layer\n"),
+        (
+            "    name = args.name.lower()\n",
+            "    name = args.name.lower()\n    if not name:\n        return 1, None, 2\n",
+        ),
+        ("    name, policy, steps = get", "    name, *policy, steps = get"),
+        ("(args, Block)\n", "(*args)\n"),
+    ],
+)
+def test_a_policy_among_what_a_function_returns_that_stays_there(change: tuple[str, str]) -> None:
+    """It is read elsewhere, or may be another one."""
+    assert change[0] in IN_TUPLE
+    after = rewrite(IN_TUPLE.replace(*change)).text
+    assert "isinstance(module, Block)" not in after
+
+
+def test_a_class_that_has_another_name_by_then_is_returned() -> None:
+    again = "    name, policy, steps = get_settings(args, layer)\n    layer = args.layer\n"
+    before = IN_TUPLE.replace("    name, policy, steps = get_settings(args, Block)\n", again)
+    after = rewrite(before.replace("def main(args):", "def main(args, layer):")).text
+    assert "isinstance(module, layer)" not in after

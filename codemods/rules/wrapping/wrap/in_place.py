@@ -74,7 +74,7 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
     of the same name in the function that chooses.
     """
     ctx, scope = draft.file, draft.file.scope(draft.call)
-    targets, uses = _mentions(ctx, scope, value.value)
+    targets, uses = mentions(ctx, scope, value.value)
     others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
     if not isinstance(scope, cst.FunctionDef) or not targets or others:
         return value.value
@@ -84,7 +84,7 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
     chosen_in = dict.fromkeys((option.file.scope(option.node), option.file) for option in found)
     for inner, where in chosen_in:
-        own, read = _mentions(where, inner, value.value)
+        own, read = mentions(where, inner, value.value)
         taken = {node.value for node in where.inside(inner) if isinstance(node, cst.Name)}
         if inner is scope or not isinstance(inner, cst.FunctionDef) or name in taken or not own:
             continue
@@ -135,7 +135,7 @@ def chosen_for(
     if not isinstance(value, cst.Name):
         return _chosen(ctx, value, is_known)
     scope = ctx.scope(value)
-    targets, uses = _mentions(ctx, scope, value.value)
+    targets, uses = mentions(ctx, scope, value.value)
     assigned = [statement for target in targets if (statement := _alone(ctx, target)) is not None]
     if not isinstance(scope, cst.FunctionDef) or not targets or len(assigned) < len(targets):
         return None
@@ -198,7 +198,7 @@ def rename(where: Context, found: Chosen, draft: Draft, better: Sequence[str]) -
         draft.edits += [(where, Edit(*where.span(node), name)) for node in found.names]
 
 
-def _mentions(ctx: Context, scope: cst.CSTNode, name: str) -> tuple[list[cst.Name], list[cst.Name]]:
+def mentions(ctx: Context, scope: cst.CSTNode, name: str) -> tuple[list[cst.Name], list[cst.Name]]:
     """Where a function binds a name by `=`, and where else it names it."""
     names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == name]
     names = [node for node in names if not _is_keyword(ctx, node)]

@@ -22,6 +22,7 @@ from codemods.reading.policies import (
 
 from .draft import Draft, Switch
 from .policy_at_run_time import ask_at_run_time
+from .policy_in_tuple import returned_in_tuple
 from .policy_inline import asks_for_classes, bury, can_be_inlined, is_policy_argument, units_of
 from .policy_made_elsewhere import returned_for_one_call, translate_elsewhere
 
@@ -43,7 +44,7 @@ def translate_policy(value: cst.BaseExpression, draft: Draft) -> None:
         except NotStatic:
             pass
         draft.restore(state)
-    if _returned_or_none(value, draft) or returned_for_one_call(value, draft):
+    if _returned_or_none(value, draft) or returned_for_one_call(value, draft) or returned_in_tuple(value, draft):
         return
     try:
         if len(origins) == 1 and can_be_inlined(draft, origins[0]) and not asks_for_classes(origins[0]):

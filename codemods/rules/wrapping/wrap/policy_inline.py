@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import libcst as cst
 
@@ -48,10 +48,8 @@ def units_of(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSele
             raise NotStatic("auto_wrap_policy: CustomPolicy, which may give units arguments of their own")
         return function_targets(origin, function, draft, as_test=as_test)
     classes = policy_classes(origin)
-    listed = _in_a_list(origin.file, classes, draft) if not as_test else None
-    if listed is not None:
-        return UnitSelector("", nested=False, may_be_root=False, units=f"{draft.model}.{listed}", item=_one_of(listed))
-    return UnitSelector(
+    listed = units_in_a_list(origin.file, classes, draft) if not as_test else None
+    return listed or UnitSelector(
         f"isinstance({{module}}, {isinstance_argument(draft.file, classes)})",
         nested=can_nest(origin.file, classes),
         may_be_root=can_be_root(draft, origin.file, classes),
@@ -59,13 +57,18 @@ def units_of(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSele
     )
 
 
-def _in_a_list(ctx: Context, classes: cst.BaseExpression, draft: Draft) -> str | None:
-    """The attribute of the model that is the list of all modules of a class."""
+def units_in_a_list(
+    ctx: Context, classes: cst.BaseExpression, draft: Draft, asked: Collection[cst.CSTNode] = ()
+) -> UnitSelector | None:
+    """The units, where an attribute of the model is the list of all modules of a class."""
     elements = class_elements(classes)
     if elements is None or len(elements) != 1 or draft.ignores or draft.float32_class:
         return None
     origins = ctx.origins(elements[0])
-    return list_of_units(draft.file, draft.call, draft.built, origins[0]) if len(origins) == 1 else None
+    listed = list_of_units(draft.file, draft.call, draft.built, origins[0], asked) if len(origins) == 1 else None
+    if listed is None:
+        return None
+    return UnitSelector("", nested=False, may_be_root=False, units=f"{draft.model}.{listed}", item=_one_of(listed))
 
 
 def _one_of(listed: str) -> str:
