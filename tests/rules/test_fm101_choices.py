@@ -1411,8 +1411,9 @@ def test_choices_in_a_tuple_that_a_function_returns_are_made_there() -> None:
     )
     assert "    precision = MixedPrecisionPolicy()\n" in result.text
     assert '    fsdp_kwargs = {"reshard_after_forward": False} if mode == "zero2" else {}\n' in result.text
-    assert "    return precision, (Block,), fsdp_kwargs\n" in result.text
-    assert "    precision, unit_classes, fsdp_kwargs = settings_of(mode)\n" in result.text
+    assert "    return precision, fsdp_kwargs\n" in result.text
+    assert "    precision, fsdp_kwargs = settings_of(mode)\n" in result.text
+    assert "isinstance(module, Block)" in result.text, "the policy is always the same"
 
 
 def test_a_tuple_that_is_not_taken_apart_keeps_its_strategy() -> None:
