@@ -115,6 +115,7 @@ _MODEL = re.compile(
 
 
 _OTHERS = {*NO_MODELS, "ddp"}
+_HANDS_OVER = {"get", "get_nowait", "result"}
 
 
 @dataclass(frozen=True)
@@ -150,11 +151,27 @@ def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether it could be an FSDP model, whose shards would be saved without a word."""
     if not ctx.plan.migrates:
         return False
-    if not _MODEL.search(ctx.code(model)) or _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
+    if not _MODEL.search(ctx.code(model)) and not _is_handed_over(model, ctx):
+        return False
+    if _is_wrapped_below(model, ctx) or _is_in_ddp(model, ctx):
         return False
     if _deals_in_shards(ctx.scope(model), ctx):
         return False
     return not _is_wrapped_elsewhere(model, ctx)
+
+
+def _is_handed_over(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it comes out of a queue or a future, or is looked up by `attrgetter`: any name can be a model's there."""
+    if _words(model, ctx) & _OTHERS:
+        return False
+    made = (origin.node for origin in ctx.origins(model))
+    return any(isinstance(node, cst.Call) and _hands_over(node, ctx) for node in made)
+
+
+def _hands_over(call: cst.Call, ctx: Context) -> bool:
+    if isinstance(call.func, cst.Call):
+        return ctx.dotted(call.func.func) == "operator.attrgetter"
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in _HANDS_OVER and not call.args
 
 
 def _deals_in_shards(function: cst.CSTNode, ctx: Context) -> bool:
@@ -394,12 +411,17 @@ def _unseen(found: Match, ctx: Context) -> Fix:
     """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
     inner = found.model
     owner = inner.value if isinstance(inner, cst.Attribute) and inner.attr.value == "module" else inner
-    named = [node.value for node in (owner, *ctx.inside(owner)) if isinstance(node, (cst.Name, cst.SimpleString))]
-    if any(words(name.strip("'\"")) & _OTHERS for name in named):
+    if _words(owner, ctx) & _OTHERS:
         return Fix()
     message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"
     hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
     return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])
+
+
+def _words(owner: cst.BaseExpression, ctx: Context) -> set[str]:
+    """What the names and keys in an expression are made of."""
+    named = (node.value for node in ctx.inside(owner) if isinstance(node, (cst.Name, cst.SimpleString)))
+    return {word for name in named for word in words(name.strip("'\""))}
 
 
 def _manual(found: Match, ctx: Context, reason: str) -> Fix:

@@ -1,0 +1,105 @@
+"""**What it does.** Finds the method `state_dict` of a sharded model where it is taken to be called later, or by its
+name: `get = model.state_dict`, `getattr(model, "state_dict")`, `operator.methodcaller("state_dict")(model)`.
+
+**Why.** Whoever calls it gets this rank's DTensors, without a word, where FSDP1 gathered the whole state dict: a file
+saved from it holds one rank's shards (torch 2.13, 2 ranks).
+
+## Example
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    get_state = model.state_dict
+    torch.save(get_state(), path)
+```
+
+## Use instead
+
+```python
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(net, path):
+    model = FSDP(net)
+    torch.save(model.state_dict(), path)
+```
+
+## Fix safety
+
+Nothing is changed: a context of the caller may say what the state dict is. It raises when it is reached, so that no
+checkpoint is lost.
+
+## References
+
+- https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Check, Context, Finding, Level, ModelKind, Raise, finding
+from codemods.plan import PlannedContext
+
+CODE = "FM428"
+
+_METHOD = "state_dict"
+_MESSAGE = "state_dict of a sharded model is taken here to be called later: on FSDP2 it gives this rank's DTensors"
+_HINT = "take a function that calls get_model_state_dict of torch.distributed.checkpoint.state_dict instead"
+
+
+def find(ctx: PlannedContext) -> Iterator[Finding]:
+    """One finding for each place."""
+    for node, _ in _taken(ctx):
+        yield finding(CODE, Level.MANUAL, ctx, node, _MESSAGE, _HINT)
+
+
+def stops(ctx: PlannedContext) -> Iterator[tuple[Context, Raise]]:
+    """What is taken from an FSDP2 model, not from another."""
+    for node, model in _taken(ctx):
+        yield ctx, Raise(node, CODE, _MESSAGE, model)
+
+
+def _taken(ctx: PlannedContext) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
+    """The places, and the model of each."""
+    if not ctx.plan.migrates:
+        return
+    for node in ctx.nodes(cst.Attribute):
+        around = ctx.parent(node)
+        is_called = isinstance(around, cst.Call) and around.func is node
+        if node.attr.value != _METHOD or is_called or isinstance(around, (cst.AssignTarget, cst.Attribute)):
+            continue
+        if _is_sharded(node.value, ctx):
+            yield node, node.value
+    for call in ctx.nodes(cst.Call):
+        model = _looked_up(call, ctx)
+        if model is not None and _is_sharded(model, ctx):
+            yield call, model
+
+
+def _is_sharded(model: cst.BaseExpression, ctx: Context) -> bool:
+    return ModelKind.FSDP in ctx.kinds(model)
+
+
+def _looked_up(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """The model of `getattr(model, "state_dict")` and of `methodcaller("state_dict")(model)`."""
+    if isinstance(call.func, cst.Name) and call.func.value == "getattr" and len(call.args) > 1:
+        return call.args[0].value if _is_name(call.args[1].value) else None
+    maker = call.func
+    if not isinstance(maker, cst.Call) or ctx.dotted(maker.func) != "operator.methodcaller" or not call.args:
+        return None
+    return call.args[0].value if maker.args and _is_name(maker.args[0].value) else None
+
+
+def _is_name(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.SimpleString) and value.evaluated_value == _METHOD
+
+
+CHECK = Check(CODE, "state-dict-method", __doc__, words=(_METHOD,), find=find, stops=stops)

@@ -1,0 +1,61 @@
+"""FM428: the method `state_dict` as a value; FM304: what only run time hands over."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..helpers import code, rewrite
+
+HEAD = """
+    import operator
+    import queue
+
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    def main(net, path, ema, jobs: queue.Queue):
+"""
+
+
+def _findings(body: str) -> list[tuple[str, str]]:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    return [(each.rule, each.level.value) for each in rewrite(code(HEAD + lines)).findings if each.rule != "FM101"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "get = net.state_dict\nFSDP(net)\nreturn get",  # of the plain module, before it is wrapped
+        "model = FSDP(net)\nget = ema.state_dict\nreturn model, get",
+        "model = FSDP(net)\nmodel.state_dict = lambda: {}\nreturn model",
+        "model = FSDP(net)\nreturn model, getattr(ema, 'state_dict')",
+        "model = FSDP(net)\nreturn model if hasattr(model, 'state_dict') else None",
+        "model = FSDP(net)\noptimizer = jobs.get()\nreturn model, optimizer.state_dict()",
+        "model = FSDP(net)\nbest = ema.get('best')\nreturn model, best.state_dict()",
+    ],
+)
+def test_what_is_not_told(body: str) -> None:
+    assert _findings(body) == []
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        "model.state_dict",
+        "getattr(model, 'state_dict')",
+        "getattr(model, 'state_dict', None)",
+        "operator.methodcaller('state_dict')(model)",
+    ],
+)
+def test_taken_to_be_called_later(take: str) -> None:
+    body = f"model = FSDP(net)\nget = {take}\ntorch.save(get(), path)"
+    assert _findings(body) == [("FM428", "manual")]
+    after = rewrite(code(HEAD + "".join(f"        {line}\n" for line in body.splitlines()))).text
+    assert "raise NotImplementedError" in after
+
+
+@pytest.mark.parametrize("got", ["jobs.get()", "jobs.get_nowait()", "ema.result()", "operator.attrgetter('net')(ema)"])
+def test_what_only_run_time_hands_over(got: str) -> None:
+    body = f"model = FSDP(net)\nm = {got}\ntorch.save(m.state_dict(), path)\nreturn model"
+    assert _findings(body) == [("FM304", "manual")]
