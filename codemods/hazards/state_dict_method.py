@@ -76,12 +76,25 @@ def _taken(ctx: PlannedContext) -> Iterator[tuple[cst.CSTNode, cst.BaseExpressio
         is_called = isinstance(around, cst.Call) and around.func is node
         if node.attr.value != _METHOD or is_called or isinstance(around, (cst.AssignTarget, cst.Attribute)):
             continue
+        if _only_asks(node, ctx):
+            continue
         if _is_sharded(node.value, ctx):
             yield node, node.value
     for call in ctx.nodes(cst.Call):
         model = _looked_up(call, ctx)
-        if model is not None and _is_sharded(model, ctx):
+        if model is not None and not _only_asks(call, ctx) and _is_sharded(model, ctx):
             yield call, model
+
+
+def _only_asks(taken: cst.BaseExpression, ctx: Context) -> bool:
+    """`callable(getattr(model, "state_dict", None))`, `... is not None`, `if ...:`: whether there is such a method."""
+    around = ctx.parent(taken)
+    if isinstance(around, cst.Arg):
+        asked = ctx.parent(around)
+        return isinstance(asked, cst.Call) and ctx.code(asked.func) in {"bool", "callable", "hasattr", "isinstance"}
+    if isinstance(around, (cst.If, cst.While, cst.Assert, cst.IfExp)):
+        return around.test is taken
+    return isinstance(around, (cst.Comparison, cst.ComparisonTarget, cst.UnaryOperation))
 
 
 def _is_sharded(model: cst.BaseExpression, ctx: Context) -> bool:
