@@ -112,8 +112,12 @@ class Fold(cst.CSTTransformer):
         worked_out = _worked_out(code(updated_node.func), [value(each) for each in values])
         if worked_out is not None and len(values) == len(updated_node.args):
             return worked_out
-        kept = [arg for arg in updated_node.args if not (arg.star and is_empty(arg.value))]
-        return updated_node.with_changes(args=kept) if len(kept) < len(updated_node.args) else updated_node
+        kept = [arg for arg in updated_node.args if not (arg.star and is_empty(arg.value)) and not _is_all_ranks(arg)]
+        if len(kept) == len(updated_node.args):
+            return updated_node
+        if kept:
+            kept[-1] = kept[-1].with_changes(comma=updated_node.args[-1].comma)
+        return updated_node.with_changes(args=kept)
 
     def leave_BinaryOperation(
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
@@ -188,6 +192,11 @@ def negated(test: cst.BaseExpression) -> cst.BaseExpression:
     if isinstance(test, cst.BooleanOperation) and not test.lpar:
         test = test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
     return cst.UnaryOperation(cst.Not(), test)
+
+
+def _is_all_ranks(arg: cst.Arg) -> bool:
+    """`group=None`, which every function of torch.distributed takes for granted."""
+    return arg.keyword is not None and arg.keyword.value == "group" and code(arg.value) == "None"
 
 
 def _in_its_place(whole: cst.BaseExpression, part: cst.BaseExpression) -> cst.BaseExpression:
