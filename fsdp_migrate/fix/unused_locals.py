@@ -17,7 +17,7 @@ from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree
 from .collect import Collected, is_left
 
-READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
+_READS_LOCALS = frozenset({"eval", "exec", "locals", "vars"})
 
 _LOOKS_UP = frozenset({"bool", "float", "getattr", "hasattr", "int", "isinstance", "len", "str", "type"})
 _LOAD = "torch.load"
@@ -111,7 +111,7 @@ def _statements(file: Context, scope: _Scope, name: str, rendered: Rendered) -> 
     """All that bind a variable; None where one of them does more, or the variable is read otherwise."""
     found: list[cst.SimpleStatementLine] = []
     for node in file.inside(scope):
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in READS_LOCALS:
+        if reads_locals(node):
             return None
         if not isinstance(node, cst.Name) or node.value != name or _is_label(file, node):
             continue
@@ -126,6 +126,13 @@ def _statements(file: Context, scope: _Scope, name: str, rendered: Rendered) -> 
             return None
         found.append(statement)
     return [statement for statement in found if is_left(file, _target(statement), rendered)]
+
+
+def reads_locals(node: cst.CSTNode) -> bool:
+    """`locals()`, `eval(text)`, `vars()`: `vars(args)` reads another object's."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or node.func.value not in _READS_LOCALS:
+        return False
+    return node.func.value != "vars" or not node.args
 
 
 def _binding(file: Context, target: cst.Name) -> cst.SimpleStatementLine | None:

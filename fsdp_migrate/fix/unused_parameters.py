@@ -20,7 +20,7 @@ from codemods.reading.scripts import is_script
 from ..edit.apply import Rendered
 from ..pyanalysis.tree import Tree
 from .collect import Collected, is_left
-from .unused_locals import READS_LOCALS, is_plain, is_read, is_read_at, path_of
+from .unused_locals import is_plain, is_read, is_read_at, path_of, reads_locals
 
 
 def unused_parameters(file: Context, plan: Plan, made: Collected) -> Iterator[Fix]:
@@ -49,7 +49,7 @@ def _lost(file: Context, rendered: Rendered) -> dict[cst.FunctionDef, set[str]]:
             continue
         names = {param.name.value for param in _parameters(function)}
         for node in file.inside(function.body):
-            if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value in READS_LOCALS:
+            if reads_locals(node):
                 found.pop(function, None)
                 break
             if not isinstance(node, cst.Name) or node.value not in names or not _is_of(function, node, file):

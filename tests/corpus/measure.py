@@ -159,9 +159,12 @@ def _faults(report: dict[str, Any], folder: Path, before: dict[str, str], after:
 
 
 def _staying(found: Mapping[str, Any]) -> list[str]:
-    """The names that a finding says to stay: settings and policies, which are plain data, or FSDP1's internals."""
+    """The names that a finding says to stay: settings and policies, FSDP1's internals, what torch has no more."""
     if found["rule"] == INTERNALS or "deals in names alone" in found["message"]:
         return re.findall(r"`(\w+)`", found["message"])
+    gone = re.match(r"torch has no (\w+)\S* any more", found["message"])
+    if gone:
+        return [gone[1]]
     names, _, said = found["message"].partition(" of torch.distributed.fsdp stays in use")
     return names.split(", ") if said else []
 

@@ -25,6 +25,7 @@ STAYS = {
         "keep = False\nif ask():\n    keep = True\nmodel = FSDP(net, use_orig_params=keep)"
     ),
     "what the function shows": "keep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)\nprint(locals())",
+    "what vars shows": "keep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)\nprint(vars())",
     "global": "global keep\nkeep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)",
     "never read": "keep = cfg.peft\nmodel = FSDP(net, use_orig_params=True)",
 }
@@ -82,6 +83,11 @@ RUNS = {
         "(cfg.peft())  # asks\nmodel = fully_shard(net)",
     ),
 }
+
+
+def test_variables_of_another_object_do_not_count() -> None:
+    text = rewrite(HEAD + function("print(vars(cfg))\nkeep = cfg.peft\nmodel = FSDP(net, use_orig_params=keep)")).text
+    assert text.endswith(function("print(vars(cfg))\nmodel = fully_shard(net)"))
 
 
 @pytest.mark.parametrize(("body", "after"), RUNS.values(), ids=RUNS)
