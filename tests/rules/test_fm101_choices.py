@@ -1080,6 +1080,22 @@ def test_mesh_that_a_splat_may_hold() -> None:
     assert f"fsdp_mesh = {made}\n" in text
 
 
+LOOKED_UP = "{1: ShardingStrategy.HYBRID_SHARD, 2: ShardingStrategy.SHARD_GRAD_OP}.get(zero)"
+MAY_MISS = {
+    "in the call": f"return FSDP(model, {DEVICE}, sharding_strategy={LOOKED_UP})",
+    "above it": f"strategy = {LOOKED_UP}\n    return FSDP(model, {DEVICE}, sharding_strategy=strategy)",
+}
+
+
+@pytest.mark.parametrize("body", MAY_MISS.values(), ids=MAY_MISS)
+def test_lookup_that_may_find_nothing(body: str) -> None:
+    """FSDP1 took None for FULL_SHARD."""
+    text = rewrite(f"{HEAD}\ndef wrap(model, zero):\n    {body}\n").text
+    assert f"    strategy = {LOOKED_UP}\n" in text
+    assert "strategy_mesh(strategy and strategy.name)" in text
+    assert text.count("strategy.name") == text.count("strategy and strategy.name") == 2
+
+
 FOR_HYBRIDS = {
     "by a test of the strategy": """
         mesh = None

@@ -58,7 +58,8 @@ def look_at_run_time(
         draft.before.append(f"{text} = {written(ctx, value, {})}")
     surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
     surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
-    name = f"{text}.name" if surely_given or _is_given(value, draft) else f"{text} and {text}.name"
+    surely_given = (surely_given or _is_given(value, draft)) and not _may_miss(assigned_once(value, ctx))
+    name = f"{text}.name" if surely_given else f"{text} and {text}.name"
     return with_kwargs(Strategy(names, "**", name, value=value), draft)
 
 
@@ -83,6 +84,12 @@ def _stored_origins(ctx: Context, attribute: str) -> list[Origin]:
     """Where the values are made that attributes of a name hold; none where something may set another one unseen."""
     found = stored(ctx, attribute)
     return [origin for where, value in (found.values if found is not None else ()) for origin in where.origins(value)]
+
+
+def _may_miss(value: cst.BaseExpression) -> bool:
+    """`table.get(key)`, which is None for an unknown key; FSDP1 took that for FULL_SHARD."""
+    is_get = isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value == "get"
+    return is_get and len(cst.ensure_type(value, cst.Call).args) == 1
 
 
 def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
