@@ -95,7 +95,6 @@ def renamed(state_dict: Mapping[str, Any] | None, rename: Callable[[str], str]) 
 def with_compiled_names(model: nn.Module, state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """An optimizer state dict with the `_orig_mod.` of compiled modules in its names, as FSDP1 saved them."""
     names = [name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()]
-    names = [name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()]
     return renamed(state_dict, {name.replace("_orig_mod.", ""): name for name in names}.__getitem__)
 
 
