@@ -16,6 +16,7 @@ from .collapse import collapsed
 from .collect import Collected, Fixes
 from .leftovers import leftovers
 from .marks import marked
+from .nested_ifs import merged_ifs
 from .unused_locals import unused_locals
 from .unused_parameters import unused_parameters
 
@@ -37,6 +38,7 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, unused_locals(file, made))
     _without_unread_parameters(planned, files, made)
     for file in files:
+        made.take_all(file, merged_ifs(file, made))
         made.take_all(file, leftovers(file, made))
     for file in naming:
         made.take_all(file, (Fix(findings=list(check.find(file))) for check in SKIPPED))
