@@ -842,6 +842,16 @@ def test_container_with_a_policy_has_units_and_no_root(start: str, end: str) -> 
     assert "what it holds beside them is not" in result.findings[0].message
 
 
+@pytest.mark.parametrize("policy", ["", ", auto_wrap_policy=ModuleWrapPolicy([Part])"])
+def test_container_that_is_given_a_forward_keeps_its_root(policy: str) -> None:
+    """Its root trained what lies beside the units: without one that would train unsharded, and torch raises for one."""
+    head = HOLDER.replace("Part):", "Part, step):")
+    result = rewrite(f"{head}    parts.forward = step\n    parts = FSDP(parts{policy})\n    return parts\n")
+    assert "    fully_shard(parts)\n" in result.text
+    found = [finding for finding in result.findings if finding.level is Level.MANUAL]
+    assert ["is given a forward" in finding.message for finding in found] == [True]
+
+
 def test_a_class_in_tabs_goes_on_in_tabs() -> None:
     """In a file whose other blocks have spaces."""
     text = (

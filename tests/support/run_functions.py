@@ -1248,6 +1248,9 @@ def container_as_root_trains_through_its_units() -> None:
             seen.append((v, loss.item()))
     equal([loss for v, loss in seen if v is FSDP1], [loss for v, loss in seen if v is FSDP2])
     support.shard_model(nn.ModuleDict())
+    given = nn.ModuleDict({"first": Block()})
+    given.forward = given["first"].forward
+    raises(ValueError, partial(support.shard_model, given), "does not support containers")
 
 
 @check()

@@ -15,8 +15,13 @@ CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
 def is_container(module: nn.Module) -> bool:
-    """Whether a module only holds others: FSDP1 gave it an empty unit, `fully_shard` refuses it."""
-    return isinstance(module, CONTAINERS) and type(module).forward is nn.Module.forward
+    """Whether a module only holds others: FSDP1 gave it an empty unit, `fully_shard` refuses it.
+
+    One that was given a forward (`experts.forward = ...`) is not: left without a unit it would train unsharded, so
+    that `fully_shard` is to raise.
+    """
+    has_forward = type(module).forward is not nn.Module.forward or "forward" in vars(module)
+    return isinstance(module, CONTAINERS) and not has_forward
 
 
 def post_order(module: nn.Module) -> Iterator[nn.Module]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic
+from codemods.api import Context, Level, NotStatic
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
@@ -73,6 +73,12 @@ _REST = (
     "`**{rest}`, by which no call of the program passes anything, goes to fully_shard: FSDP1's arguments raise there"
 )
 _NO_ROOT = "the model is a container without a forward: its units are sharded, and what it holds beside them is not"
+_GIVEN_FORWARD = Note(
+    "the model is a container that is given a forward: fully_shard refuses it, and FSDP1's root trained what lies beside "
+    "the units",
+    "make it an object of a class that has this forward",
+    Level.MANUAL,
+)
 
 
 def draft(
@@ -152,7 +158,10 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
-    made.has_root = not any(where.dotted(call.func) in _CONTAINERS for where, call in _made_here(made))
+    containers = [each for each in _made_here(made) if each[0].dotted(each[1].func) in _CONTAINERS]
+    made.has_root = not containers or _is_given_forward(containers, made)
+    if containers and made.has_root:
+        made.notes.append(_GIVEN_FORWARD)
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
@@ -204,6 +213,15 @@ def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:
     """
     own = made.file.scope(made.call)
     return [each for each in made.built.made if each[0].scope(each[1]) is own] or made.built.made
+
+
+def _is_given_forward(containers: Iterable[tuple[Context, cst.Call]], made: Draft) -> bool:
+    """Whether something is stored as `forward` where the container is made or wrapped."""
+    places = {made.file.scope(made.call), *(where.scope(call) for where, call in containers)}
+    return any(
+        isinstance(where.parent(node), cst.AssignTarget) and where.scope(node) in places
+        for where, node in made.file.attributes("forward")
+    )
 
 
 def draft_factory(ctx: Context, call: cst.Call) -> Draft:
