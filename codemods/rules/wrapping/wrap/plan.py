@@ -74,8 +74,8 @@ _REST = (
 )
 _NO_ROOT = "the model is a container without a forward: its units are sharded, and what it holds beside them is not"
 _GIVEN_FORWARD = Note(
-    "the model is a container that is given a forward: fully_shard refuses it, and FSDP1's root trained what lies beside "
-    "the units",
+    "the model is a container that is given a forward: fully_shard refuses it, and FSDP1's root trained what lies "
+    "beside the units",
     "make it an object of a class that has this forward",
     Level.MANUAL,
 )
