@@ -164,12 +164,16 @@ class Emission(Enum):
 class KeepReason:
     """Why FSDP1 stays where it is.
 
-    Either what chooses between it and an FSDP2 path of the program's own (a condition, the subject of a `match`, a
-    table of functions), or a subclass of FSDP.
+    Either what stands between it and an FSDP2 path of the program's own (a condition, the subject of a `match`, a table
+    of functions; code that models of both come to; a function for FSDP2 beside one for FSDP1), or a subclass of FSDP.
     """
 
     file: Context
     node: cst.CSTNode
+    why: str = "chooses between it and an FSDP2 path of the program's own"
+    """What the node does, for a message."""
+    is_alone: bool = False
+    """Whether no model of the program comes from there, so that nothing else has to stay with it."""
 
     @property
     def place(self) -> str:

@@ -2,7 +2,8 @@
 and leaves the FSDP1 path as it is: constructor call, policies, checkpoints and imports.
 
 **Why.** Such a program keeps FSDP1 on purpose, for users who are not ready, or to compare the two. Rewritten, both
-branches of the switch would be FSDP2, and code that serves both would be half of one and half of the other.
+branches of the switch would be FSDP2, and code that serves both would be half of one and half of the other: an average
+that reads the DTensors of the FSDP2 model would be handed gathered tensors.
 
 ## Example
 
@@ -35,8 +36,9 @@ def shard(model, config):
 
 Nothing is changed. What counts is where the constructor call stands: in one branch of an `if`, a `match` or a table of
 functions whose other branch shards the same model with `fully_shard`, there or in a function that it calls; or in a
-method that another class of the same base has with `fully_shard`. A script
-of FSDP1 beside an unrelated script of FSDP2 is rewritten as ever.
+method that another class of the same base has with `fully_shard`; or whether its model's state dict is read or loaded
+by code that models of the program's own `fully_shard` come to as well. A script of FSDP1 beside a script of FSDP2 that
+shares none is rewritten as ever.
 
 ## References
 
@@ -45,24 +47,25 @@ of FSDP1 beside an unrelated script of FSDP2 is rewritten as ever.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Check, Context, Finding, KeepReason, Level, Reference, finding
+from codemods.api import Check, Context, Finding, KeepReason, Level, ModelKind, Reference, finding
 from codemods.plan import PlannedContext
+from codemods.reading.own_models import OwnModels
+from codemods.reading.own_shardings import DEPTH, Definition, OwnShardings, definitions, is_handed, roots
 from codemods.reading.scripts import is_script
-from codemods.reading.sharding import is_fully_shard
-from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
 
 CODE = "FM110"
 
-_DEPTH = 4
-"""Calls that are followed up from the constructor call to the switch, and from there down to `fully_shard`."""
+STATE_METHODS = ("state_dict", "load_state_dict")
+
+_SHARED = "also serves models that the program shards by its own fully_shard"
+_OFFERED = "stands beside it and does the same with fully_shard, and the program calls neither"
+
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
-_Definition = cst.FunctionDef | cst.ClassDef
 
 
 def find(ctx: PlannedContext) -> Iterator[Finding]:
@@ -85,8 +88,7 @@ def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Fin
         message = f"constructor call is left as it is: it shares code with the FSDP1 path that {beside.place} keeps"
         hint = "migrate it together with that path; if it shares nothing but imports, name its script alone"
         return finding(CODE, Level.MANUAL, ctx, call, message, hint)
-    where = "" if own.file.path == ctx.path else f" ({own.place})"
-    message = f"constructor call is kept: `{own.text}`{where} chooses between it and an FSDP2 path of the program's own"
+    message = f"constructor call is kept: `{own.text}` ({own.place}) {own.why}"
     hint = (
         "remove this path when you drop FSDP1; until then `check` passes with "
         f'ignore = ["{CODE}"] under [tool.fsdp-migrate]'
@@ -95,16 +97,16 @@ def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Fin
 
 
 class Switches:
-    """The searches of one program: up from each constructor call, and from each `fully_shard`."""
+    """The searches of one program: up from each constructor call to what chooses it."""
 
-    def __init__(self, files: Iterable[Context]) -> None:
-        """`files`: those of the program that hold the word `fully_shard`."""
-        self._files = files
-        self._naming: dict[_Definition, list[tuple[Context, Reference]]] = {}
+    def __init__(self, own: OwnShardings) -> None:
+        """`own`: the program's own ways to `fully_shard`."""
+        self._own = own
+        self._naming: dict[Definition, list[tuple[Context, Reference]]] = {}
 
     def around(self, ctx: Context, call: cst.Call, module: cst.BaseExpression | None) -> KeepReason | None:
         """The switch with this constructor call on one side and `fully_shard` for the same model on the other."""
-        return self._around(ctx, call, _roots(module), _DEPTH, set())
+        return self._around(ctx, call, roots(module), DEPTH, set())
 
     def _around(
         self, ctx: Context, site: cst.BaseExpression, models: set[str], depth: int, seen: set[cst.CSTNode]
@@ -122,10 +124,25 @@ class Switches:
                 return KeepReason(ctx, base)
         if depth == 0:
             return None
-        for where, outer, handed in self._uses(ctx, site, models, results):
+        uses = list(self._uses(ctx, site, models, results))
+        if not uses:
+            return self._offered_beside(ctx, site, models)
+        for where, outer, handed in uses:
             found = self._around(where, outer, handed, depth - 1, seen)
             if found is not None:
                 return found
+        return None
+
+    def _offered_beside(self, ctx: Context, site: cst.CSTNode, models: set[str]) -> KeepReason | None:
+        """Of a library that offers a function for each: the one that shards by `fully_shard` what both take."""
+        function = ctx.scope(site)
+        if not isinstance(function, cst.FunctionDef) or is_script(ctx):
+            return None
+        for other in _siblings(ctx, function):
+            taken = models & _parameters(function) & _parameters(other)
+            shards = (is_handed(call, taken) and self._own.reaches(ctx, call) for call in ctx.calls(other))
+            if taken and any(shards) and not self._names_of(ctx, other):
+                return KeepReason(ctx, other.name, _OFFERED, is_alone=True)
         return None
 
     def _of_other_heirs(
@@ -137,7 +154,7 @@ class Switches:
         if not isinstance(method, cst.FunctionDef) or not isinstance(owner, cst.ClassDef):
             return
         for base in owner.bases:
-            for definition, where in _definitions(ctx, base.value):
+            for definition, where in definitions(ctx, base.value):
                 for other, used in self._names_of(where, definition):
                     heir = other.parent(other.parent(used) or used)
                     if not isinstance(heir, cst.ClassDef) or heir is owner or (other is not ctx and is_script(other)):
@@ -155,17 +172,17 @@ class Switches:
             return
         passed = [found for model in models for found in ctx.passed_to(site, model)]
         for where, call, argument in passed:
-            yield where, call, _roots(argument)
+            yield where, call, roots(argument)
         owner = ctx.scope(function)
         comes_out = isinstance(owner, cst.ClassDef) or bool(results & _returned(ctx, function))
         for where, used in self._names_of(ctx, function):
             if comes_out or isinstance(where.parent(used), cst.DictElement):
-                yield where, _call_or_name(where, used), _roots(used) if isinstance(used, cst.Attribute) else set()
+                yield where, _call_or_name(where, used), roots(used) if isinstance(used, cst.Attribute) else set()
         if isinstance(owner, cst.ClassDef):
             for where, used in self._names_of(ctx, owner):
                 yield where, _call_or_name(where, used), set()
 
-    def _names_of(self, ctx: Context, definition: _Definition) -> list[tuple[Context, Reference]]:
+    def _names_of(self, ctx: Context, definition: Definition) -> list[tuple[Context, Reference]]:
         if definition not in self._naming:
             self._naming[definition] = list(ctx.references_to(definition))
         return self._naming[definition]
@@ -175,66 +192,30 @@ class Switches:
         inside = ctx.inside(branch)
         same_result = bool(results) and any(results & _results(ctx, node) for node in (branch, *_values(inside)))
         for node in inside:
-            if isinstance(node, cst.Call) and (same_result or _is_handed(node, models)) and self._reaches(ctx, node):
+            if isinstance(node, cst.Call) and (same_result or is_handed(node, models)) and self._own.reaches(ctx, node):
                 return True
             if isinstance(node, (cst.Name, cst.Attribute)) and isinstance(ctx.parent(node), cst.DictElement):
-                if self._may_lead(node) and self._is_any_leading(_definitions(ctx, node)):
+                if self._own.leads(ctx, node):
                     return True
         return False
 
-    def _reaches(self, ctx: Context, call: cst.Call) -> bool:
-        """Whether a call is `fully_shard`, or leads to it through the program's own code."""
-        if is_fully_shard(ctx, call.func):
-            return True
-        if not self._may_lead(call.func):
-            return False
-        followed = [found for found in _definitions(ctx, call.func) if not _is_stub(found[0])]
-        if self._is_any_leading(followed):
-            return True
-        # The model's class is not seen, or is the base of what it is: every class that has the method decides.
-        heirs = [] if followed else _methods_of_the_name(ctx, call.func)
-        return bool(heirs) and all(definition in self._leading for definition, _ in heirs)
 
-    def _may_lead(self, called: cst.BaseExpression) -> bool:
-        return not isinstance(called, cst.Attribute) or called.attr.value in self._names
+def shared(files: Iterable[Context], own: OwnShardings) -> Iterator[tuple[cst.Call, KeepReason]]:
+    """The constructor calls whose models come to a state dict that models of the program's own `fully_shard` come to.
 
-    def _is_any_leading(self, found: Iterable[tuple[_Definition, Context]]) -> bool:
-        return any(definition in self._leading for definition, _ in found)
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        """What is called in some place that may lead there."""
-        called = [last_name(call.func) for node, ctx in self._leading.items() for _, call in ctx.called_as_named(node)]
-        return frozenset([*called, *(node.name.value for node in self._leading)])
-
-    @cached_property
-    def _leading(self) -> Mapping[_Definition, Context]:
-        """The definitions that call `fully_shard`, and those that lead to them."""
-        nearer = {
-            outer: ctx
-            for ctx in self._files
-            for call in ctx.nodes(cst.Call)
-            if is_fully_shard(ctx, call.func)
-            for outer in _around(ctx, call)
-        }
-        known = dict(nearer)
-        for _ in range(_DEPTH - 1):
-            above: dict[_Definition, Context] = {}
-            for node, ctx in nearer.items():
-                for where, call in ctx.called_as_named(node):
-                    outer = [each for each in _around(where, call) if each not in known]
-                    if outer and any(found is node for found, _ in _definitions(where, call.func)):
-                        above.update(dict.fromkeys(outer, where))
-            known |= above
-            nearer = above
-        return known
-
-
-def _around(ctx: Context, call: cst.Call) -> list[_Definition]:
-    """The functions and classes that a call stands in, in the user's own files."""
-    if ctx.path.stem == SUPPORT:
-        return []
-    return [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.FunctionDef, cst.ClassDef))]
+    What is right for the one is not for the other there: FSDP1 gathers, and a program that reads its own FSDP2 model
+    reads DTensors.
+    """
+    models = OwnModels(own)
+    for ctx in files:
+        for call in ctx.nodes(cst.Call):
+            if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in STATE_METHODS:
+                continue
+            model = call.func.value
+            if ctx.kinds(model) > {ModelKind.FSDP} and models.come_to(ctx, model):
+                for origin in ctx.origins(model):
+                    if isinstance(origin.node, cst.Call):
+                        yield origin.node, KeepReason(ctx, call, _SHARED)
 
 
 def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, list[cst.CSTNode]]]:
@@ -253,6 +234,17 @@ def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, li
         elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
             yield from _left_early(outer, inner)
         inner = outer
+
+
+def _siblings(ctx: Context, function: cst.FunctionDef) -> list[cst.FunctionDef]:
+    """The other functions of the file or class that a function is defined in."""
+    owner = ctx.scope(function)
+    others = owner.body if isinstance(owner, cst.Module) else owner.body.body if isinstance(owner, cst.ClassDef) else ()
+    return [each for each in others if isinstance(each, cst.FunctionDef) and each is not function]
+
+
+def _parameters(function: cst.FunctionDef) -> set[str]:
+    return {each.name.value for each in (*function.params.posonly_params, *function.params.params)}
 
 
 def _left_early(
@@ -305,55 +297,6 @@ def _values(nodes: Iterable[cst.CSTNode]) -> Iterator[cst.BaseExpression]:
 def _returned(ctx: Context, function: cst.FunctionDef) -> set[str]:
     values = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return) and node.value is not None]
     return {"return", *(ctx.code(value) for value in values)}
-
-
-def _is_handed(call: cst.Call, models: set[str]) -> bool:
-    """Whether a call takes a model, as an argument, in `*args`, or by being its method."""
-    receiver = _roots(call.func) if isinstance(call.func, cst.Attribute) else set()
-    handed = receiver.union(*(_roots(argument.value) for argument in call.args))
-    return any(argument.star for argument in call.args) or bool(models & handed)
-
-
-def _definitions(ctx: Context, callee: cst.BaseExpression) -> Iterator[tuple[_Definition, Context]]:
-    """What a name can be the name of, in the user's own files."""
-    for origin in ctx.origins(callee):
-        if isinstance(origin.node, (cst.FunctionDef, cst.ClassDef)) and origin.file.path.stem != SUPPORT:
-            yield origin.node, origin.file
-
-
-def _methods_of_the_name(ctx: Context, callee: cst.BaseExpression) -> list[tuple[_Definition, Context]]:
-    if not isinstance(callee, cst.Attribute):
-        return []
-    name = callee.attr.value
-    found = [
-        (node, file) for file in ctx.files(name) for node in file.nodes(cst.FunctionDef) if node.name.value == name
-    ]
-    return [(node, file) for node, file in found if isinstance(file.scope(node), cst.ClassDef) and not _is_stub(node)]
-
-
-def _is_stub(definition: _Definition) -> bool:
-    """A method that says no more than what it is for: its text, and `raise NotImplementedError` or `pass`."""
-    if not isinstance(definition, cst.FunctionDef) or not isinstance(definition.body, cst.IndentedBlock):
-        return False
-    lines = definition.body.body
-    return all(isinstance(line, cst.SimpleStatementLine) and all(map(_says_nothing, line.body)) for line in lines)
-
-
-def _says_nothing(statement: cst.BaseSmallStatement) -> bool:
-    is_text = isinstance(statement, cst.Expr) and isinstance(statement.value, (cst.BaseString, cst.Ellipsis))
-    return is_text or isinstance(statement, (cst.Raise, cst.Pass))
-
-
-def _roots(expression: cst.BaseExpression | None) -> set[str]:
-    """The names at the front: `model` in `model.module`, in `model.cuda()` and in `model.inner if x else model`."""
-    while isinstance(expression, (cst.Attribute, cst.Subscript, cst.Call)):
-        if isinstance(expression, cst.Call):
-            expression = expression.func if isinstance(expression.func, cst.Attribute) else None
-        else:
-            expression = expression.value
-    if isinstance(expression, cst.IfExp):
-        return _roots(expression.body) | _roots(expression.orelse)
-    return {expression.value} if isinstance(expression, cst.Name) else set()
 
 
 CHECK = Check(CODE, "side-by-side", __doc__, words=("FullyShardedDataParallel", "fsdp"), find=find)

@@ -13,6 +13,7 @@ from pathlib import Path
 import libcst as cst
 
 from codemods.api import Context, KeepReason
+from codemods.reading.own_shardings import OwnShardings
 from codemods.reading.wrapped import wrapped_module
 from codemods.rules.wrapping import wrap
 from codemods.skipped import fsdp_subclass, side_by_side
@@ -27,14 +28,18 @@ def switches(model: ProgramModel) -> Mapping[cst.Call, KeepReason]:
     """What chooses between a constructor call and an FSDP2 path of the program's own, where anything does."""
     if not model.program.mentions("fully_shard"):
         return {}
-    search = side_by_side.Switches(list(map(model.file, model.program.mentioning("fully_shard"))))
-    found = {
-        site.call: search.around(site.file, site.call, wrapped_module(site.call))
+    own = OwnShardings(list(map(model.file, model.program.mentioning("fully_shard"))))
+    search = side_by_side.Switches(own)
+    sites = {
+        site.call: site
         for site in model.wrapping.sites
         if site.is_constructor
         and not wrap.is_left(site.file, site.call)  # what it stands beside is the tool's FSDP2, not the user's
     }
-    return {call: switch for call, switch in found.items() if switch is not None}
+    found = {call: search.around(site.file, call, wrapped_module(call)) for call, site in sites.items()}
+    files = map(model.file, model.program.mentioning(*side_by_side.STATE_METHODS))
+    shared = {call: reason for call, reason in side_by_side.shared(files, own) if call in sites} if sites else {}
+    return shared | {call: switch for call, switch in found.items() if switch is not None}
 
 
 def skipped(model: ProgramModel, switches: Mapping[cst.Call, KeepReason], graph: Graph) -> Mapping[Path, KeepReason]:
@@ -43,12 +48,14 @@ def skipped(model: ProgramModel, switches: Mapping[cst.Call, KeepReason], graph:
     calls = {file.path: [site.call for site in wrapping.sites if site.file is file] for file in wrapping.own}
     reasons = {file.path: _reason(file, calls[file.path], switches) for file in wrapping.own}
     seeds = {path: reason for path, reason in reasons.items() if reason is not None}
+    spreading = {path: reason for path, reason in seeds.items() if not reason.is_alone}
     wraps = {path for path, found in calls.items() if found} - seeds.keys()
-    return _spread(seeds, wraps, calls.keys(), graph) if seeds else {}
+    return seeds | (_spread(spreading, wraps, calls.keys() - (seeds.keys() - spreading), graph) if spreading else {})
 
 
 def _reason(file: Context, calls: Sequence[cst.Call], switches: Mapping[cst.Call, KeepReason]) -> KeepReason | None:
-    switch = next((switches[call] for call in calls if call in switches), None)
+    found = [switches[call] for call in calls if call in switches]
+    switch = min(found, key=lambda each: each.is_alone, default=None)
     definitions = [] if switch is not None else fsdp_subclass.definitions(file)
     return KeepReason(file, definitions[0][0]) if definitions else switch
 

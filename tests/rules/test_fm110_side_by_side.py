@@ -471,3 +471,174 @@ def test_a_class_of_the_same_base_in_another_script(end: str, is_kept: bool) -> 
     both = {} if end else {"main.py": "import new\nimport old\nprint(new, old)\n"}
     result = rewrite_files({"shared.py": SHARED, **files, **both})
     assert ("FM110" in {finding.rule for finding in result.findings}) is is_kept
+
+
+FSDP1_SCRIPT = """\
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    from common import Average
+    from net import Net
+
+
+    def main():
+        model = FSDP(Net())
+        average = Average(model)
+        average.update()
+    """
+AVERAGE = """\
+    class Average:
+        def __init__(self, model):
+            self.model = model
+            self.values = {name: value.clone() for name, value in model.state_dict().items()}
+
+        def update(self):
+            for name, value in self.model.state_dict().items():
+                self.values[name].lerp_(value, 0.1)
+    """
+NET = "from torch import nn\n\n\nclass Net(nn.Module):\n    pass\n"
+
+SERVING_BOTH = {
+    "in place": """\
+        def main():
+            model = Net()
+            fully_shard(model)
+            Average(model).update()
+        """,
+    "what a function of the program gives back": """\
+        def shard(net, mesh):
+            for block in net.blocks:
+                fully_shard(block, mesh=mesh)
+            fully_shard(net, mesh=mesh)
+            return net
+
+
+        def main(mesh):
+            model = shard(Net(), mesh)
+            Average(model).update()
+        """,
+    "a function that shards what it is handed": """\
+        class Setup:
+            def prepare(self, config, model):
+                fully_shard(model, mesh=config.mesh)
+
+
+        def main(config):
+            net = Net()
+            Setup().prepare(config, model=net)
+            Average(net).update()
+        """,
+    "an attribute": """\
+        class Trainer:
+            def __init__(self, config):
+                self.net = config.build()
+
+            def setup(self):
+                fully_shard(self.net)
+
+            def fit(self):
+                self.setup()
+                self.average = Average(self.net)
+                self.average.update()
+        """,
+}
+
+SERVING_ONE = {
+    "another model of the script": """\
+        def main():
+            model, teacher = Net(), Net()
+            fully_shard(teacher)
+            Average(model).update()
+        """,
+    "before FSDP2 comes to it, in another run": """\
+        def main(config):
+            model = Net()
+            if config.shard:
+                fully_shard(model)
+            else:
+                Average(model).update()
+        """,
+    "a function that shards another of its parameters": """\
+        def shard(teacher, student):
+            fully_shard(teacher)
+            return student
+
+
+        def main():
+            model = Net()
+            shard(Net(), model)
+            Average(model).update()
+        """,
+}
+
+
+def _beside(script: str) -> Result:
+    head = "from common import Average\nfrom net import Net\nfrom torch.distributed.fsdp import fully_shard\n\n\n"
+    files = {"v1.py": code(FSDP1_SCRIPT), "common.py": code(AVERAGE), "net.py": NET, "v2.py": head + code(script)}
+    return rewrite_files(files)
+
+
+@pytest.mark.parametrize("script", SERVING_BOTH.values(), ids=SERVING_BOTH)
+def test_state_dicts_that_serve_models_of_both_keep_fsdp1(script: str) -> None:
+    result = _beside(script)
+    assert result.after == result.before
+    (kept,) = [finding for finding in result.findings if "constructor call" in finding.message]
+    assert (kept.rule, kept.level) == ("FM110", Level.KEPT)
+    assert "state_dict()` (common.py:" in kept.message
+
+
+@pytest.mark.parametrize("script", SERVING_ONE.values(), ids=SERVING_ONE)
+def test_state_dicts_that_serve_models_of_fsdp1_alone_are_rewritten(script: str) -> None:
+    result = _beside(script)
+    assert "FM110" not in {finding.rule for finding in result.findings}
+    assert "fully_shard(" in result.after["v1.py"]
+
+
+OFFERING = """\
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import fully_shard
+
+
+    def _shard(model):
+        for block in model.blocks:
+            fully_shard(block)
+        return fully_shard(model)
+
+
+    def with_fsdp(model):
+        return FSDP(model)
+
+
+    def with_fsdp2(model):
+        return _shard(model)
+    """
+USING = "from wrapping import with_fsdp\n\n\ndef main():\n    return with_fsdp(build())\n"
+OTHER = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nimport wrapping\n\nmodel = FSDP(net)\n"
+
+
+def test_a_library_that_offers_both_keeps_fsdp1_and_nothing_else_stays_with_it() -> None:
+    files = {"wrapping.py": code(OFFERING), "other.py": OTHER}
+    result = rewrite_files(files)
+    assert result.after["wrapping.py"] == files["wrapping.py"]
+    assert "fully_shard(" in result.after["other.py"]
+    kept = [finding for finding in result.findings if "constructor call" in finding.message and finding.rule == "FM110"]
+    assert [finding.level for finding in kept] == [Level.KEPT]
+    assert "`with_fsdp2` (wrapping.py:15) stands beside it" in kept[0].message
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"wrapping.py": code(OFFERING), "main.py": USING},
+        {"wrapping.py": code(OFFERING) + '\n\nif __name__ == "__main__":\n    with_fsdp(net)\n'},
+        {
+            "wrapping.py": code(OFFERING)
+            .replace("def with_fsdp2(model)", "def with_fsdp2(model, teacher)")
+            .replace("return _shard(model)", "return _shard(teacher)")
+        },
+    ],
+    ids=["the program calls it", "a script", "of another parameter"],
+)
+def test_what_is_offered_beside_fsdp2_and_used_is_rewritten(files: dict[str, str]) -> None:
+    result = rewrite_files(files)
+    assert "FM110" not in {finding.rule for finding in result.findings}
+    assert "FSDP(" not in result.after["wrapping.py"]
