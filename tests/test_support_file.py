@@ -224,3 +224,20 @@ def test_folder_that_no_name_can_mean_is_no_package(tmp_path: Path) -> None:
         {"my-app/__init__.py": "", "my-app/train.py": "from utils import x\n" + WRAP, "my-app/utils.py": "x = 1\n"},
     )
     assert "from fsdp2_support import shard_model\n" in run(tmp_path / "my-app/train.py")["my-app/train.py"]
+
+
+def test_scripts_of_a_folder_that_refuses_to_be_imported_import_from_beside_them(tmp_path: Path) -> None:
+    files = {
+        "pyproject.toml": "",
+        "pkg/__init__.py": "",
+        "pkg/data.py": "x = 1\n",
+        "recipes/__init__.py": 'raise ModuleNotFoundError("recipes are scripts")\n',
+        "recipes/full.py": "from pkg.data import x\n" + WRAP,
+        "recipes/lora.py": "from pkg.data import x\n" + WRAP,
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert "recipes/fsdp2_support.py" in written
+    for name in ("recipes/full.py", "recipes/lora.py"):
+        assert written[name].startswith("from fsdp2_support import shard_model\n")

@@ -122,6 +122,8 @@ class SearchPath:
             run = reachable([path], self._graph)
             roots = {root for each in run for root in self.own_roots(each)} or {self.folder(path)}
             folder = self.folder(path)
+            if refuses_import(path.parent):
+                roots.add(path.parent)  # nothing but a script can lie there
             is_member = any(found.level for found in self._of(path)) and root_package(path.parent) is not None
             is_below = is_member and path.is_relative_to(folder)
             yield Way(frozenset(roots), path.relative_to(folder).parts[:-1] if is_below else ())
@@ -204,6 +206,11 @@ def is_installed(folder: Path) -> bool:
 def root_package(folder: Path) -> Path | None:
     """The outermost package that a folder lies in: one whose name could be imported."""
     found = None
-    while probes.is_file(folder / "__init__.py") and folder.name.isidentifier():
+    while probes.is_file(folder / "__init__.py") and folder.name.isidentifier() and not refuses_import(folder):
         found, folder = folder, folder.parent
     return found
+
+
+def refuses_import(folder: Path) -> bool:
+    """Whether the `__init__.py` of a folder of scripts raises, so that nothing is imported by the folder's name."""
+    return probes.raises(folder / "__init__.py")

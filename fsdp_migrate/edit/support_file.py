@@ -14,7 +14,7 @@ from ..project import probes
 from ..project.source import read_source
 from ..pyanalysis.tree import Tree
 from .in_file import is_annotated
-from .search_path import SearchPath, Way, is_installed, root_package
+from .search_path import SearchPath, Way, is_installed, refuses_import, root_package
 
 NAME = support.NAME
 _TESTS = frozenset({"test", "tests"})
@@ -176,7 +176,10 @@ def _works(form: str, home: Path, way: Way) -> bool:
     dots = len(form) - len(name)
     if dots:
         return dots <= len(way.package)
-    roots = {*way.roots, *(folder for folder in home.parents if is_installed(folder))}
+    folders = list(home.parents)
+    roots = {*way.roots, *(folder for folder in folders if is_installed(folder))}
+    if "." in name and any(map(refuses_import, folders[: name.count(".")])):
+        return False
     return any(root.joinpath(*name.split(".")).with_suffix(".py") == home for root in roots)
 
 

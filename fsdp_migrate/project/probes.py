@@ -5,6 +5,7 @@ While `recording`, the answers are kept, so that a result that was found with th
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,21 @@ from pathlib import Path
 Answers = dict[str, dict[str, str | bool]]
 """By question, then by path."""
 
+
+def _raises(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return any(isinstance(statement, ast.Raise) for statement in ast.parse(file.read()).body)
+    except (OSError, SyntaxError, ValueError):
+        return False
+
+
 _ASK: dict[str, Callable[[str], str | bool]] = {
     "is_file": os.path.isfile,
     "is_dir": os.path.isdir,
     "exists": os.path.exists,
     "real": os.path.realpath,
+    "raises": _raises,
 }
 _answers: Answers | None = None
 
@@ -46,6 +57,11 @@ def is_dir(path: Path) -> bool:
 def exists(path: Path) -> bool:
     """Whether there is anything."""
     return bool(_asked("exists", str(path)))
+
+
+def raises(path: Path) -> bool:
+    """Whether a module does nothing but raise when it is imported, whatever else stands in it."""
+    return bool(_asked("raises", str(path)))
 
 
 def real(path: Path) -> Path:
