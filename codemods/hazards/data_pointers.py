@@ -32,8 +32,8 @@ def optimizer_of(net, optimizers):
 
 ## Fix safety
 
-Nothing is changed. `id(p)` tells parameters apart before the migration as well. `p.to_local().data_ptr()` points to this
-rank's piece, and is 0 where that is empty.
+Nothing is changed. `id(p)` tells parameters apart before the migration as well. `p.to_local().data_ptr()` points to
+this rank's piece, and is 0 where that is empty.
 
 ## References
 
