@@ -25,14 +25,14 @@ def assignment_only_for(ctx: Context, made: cst.CSTNode, expected: Callable[[cst
     return statement if uses and all(expected(use) for use in uses) else None
 
 
-def states_made_for(ctx: Context, value: cst.BaseExpression, owner: str = "") -> list[cst.CSTNode]:
-    """The statements `value = owner.state_dict()` that made a value for this use alone, of anyone if none is named."""
+def states_made_for(ctx: Context, value: cst.BaseExpression, owner: str) -> list[cst.CSTNode]:
+    """The statements `value = owner.state_dict()` that made a value for this use alone."""
     if not isinstance(value, cst.Name):
         return []
     made = (origin.node for origin in ctx.origins(value) if origin.file is ctx and isinstance(origin.node, cst.Call))
     found = [
         assignment_only_for(ctx, call, lambda use: use is value)
         for call in made
-        if ctx.code(call) == f"{owner or ctx.code(call.func).rpartition('.')[0]}.state_dict()"
+        if ctx.code(call) == f"{owner}.state_dict()"
     ]
     return [statement for statement in found if statement is not None]

@@ -11,7 +11,7 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dcp_format import is_loaded_by_dcp
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.optimizer_calls import Given, arguments_of, function_of
+from codemods.reading.optimizer_calls import Given
 from codemods.reading.state_dict_setting import setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import DCP_READERS
@@ -209,34 +209,3 @@ def _is_read_by_dcp(origin: Origin) -> bool:
 
 def _is_on_every_rank(origin: Origin) -> bool:
     return isinstance(origin.node, cst.Call) and not is_on_one_rank(origin.node, origin.file)
-
-
-def loaded_from(read: cst.Call, ctx: Context) -> tuple[str, str] | None:
-    """The model and the optimizer that a state read by DCP is made ready for, as texts that hold at the read."""
-    found: dict[tuple[str, str], None] = {}
-    for call in ctx.nodes(cst.Call):
-        name = function_of(call, ctx)
-        given = _given(call, name, ctx) if name is not None else {}
-        state = next((given[key].value for key in STATES if key in given), None)
-        if state is None or not {"model", "optim"} <= given.keys():
-            continue
-        if any(origin.node is read for origin in _made(state, ctx)):
-            found[_at(given["model"].value, read, ctx), _at(given["optim"].value, read, ctx)] = None
-    model, optimizer = next(iter(found)) if len(found) == 1 else ("", "")
-    return (model, optimizer) if model and optimizer else None
-
-
-def _given(call: cst.Call, name: str, ctx: Context) -> Given:
-    try:
-        return arguments_of(call, name, ctx)
-    except NotStatic:
-        return {}
-
-
-def _at(value: cst.BaseExpression, read: cst.Call, ctx: Context) -> str:
-    """A text for the same value where the read stands; empty where there is none."""
-    if ctx.scope(value) is ctx.scope(read):
-        return ctx.code(value) if ctx.same_meaning(value, read) else ""
-    passed = ctx.passed_to(value, value.value) if isinstance(value, cst.Name) else ()
-    here = {where.code(given) for where, call, given in passed if where is ctx and ctx.scope(call) is ctx.scope(read)}
-    return here.pop() if len(here) == 1 else ""

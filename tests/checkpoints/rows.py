@@ -150,6 +150,23 @@ with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
         planner=DefaultSavePlanner(),
     )
 """
+_SCHEDULED = """
+for group in optimizer.param_groups:
+    group["initial_lr"] = group["lr"] * 10
+for parameter, state in optimizer.state.items():
+    state["average"] = torch.full_like(parameter, 0.5)
+"""
+_SEEN = """
+
+def _without_params(optimizer):
+    return [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+
+
+def _kinds(optimizer):
+    return sorted({name for state in optimizer.state.values() for name in state})
+
+
+"""
 _SHARDED_LOAD = """
 with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
     state = {"model": model.state_dict()}
@@ -454,6 +471,13 @@ optimizer.load_state_dict(sharded)
         imports=_DCP + _MESH,
         wrap=_WITH_MESH.replace("True", "False"),
         one_rank=True,
+    ),
+    Row(
+        "DCP, with what a fresh optimizer does not have",
+        _SCHEDULED + _SHARDED_SAVE,
+        _SHARDED_LOAD + "return [sorted(group.items()) for group in _without_params(optimizer)], _kinds(optimizer)",
+        imports=_DCP + _SEEN,
+        optimizer=GROUPS,
     ),
     Row("DCP, device mesh", _SHARDED_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH, one_rank=True),
     Row(

@@ -52,52 +52,22 @@ def test_sharded_optimizer(imports: str, name: str) -> None:
     assert "load_sharded_optimizer_state_dict" not in text.split("def use(")[1]
 
 
-INTO_ITS_OWN = """\
-    saved = load_sharded_optimizer_state_dict(model.state_dict(), "optim", reader{planner})
-    own = saved{item}
-    {loads}
+READ_AND_LOADED = """\
+    saved = load_sharded_optimizer_state_dict(state, "optim", reader{planner})
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved["optim"]))
 """
 OPTIMIZER = "from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict"
-READY = "    optimizer.load_state_dict(FSDP.optim_state_dict_to_load({}, {}, state))\n"
 
 
-@pytest.mark.parametrize("item", ['["optim"]', '.get("optim")', '.pop("optim", None)'])
 @pytest.mark.parametrize("planner", [", planner", ", planner=planner", ""])
-def test_into_the_optimizers_own_state(item: str, planner: str) -> None:
-    load = READY.format("model", "net.optimizer").replace("optimizer.", "net.optimizer.", 1).replace("state)", "own)")
-    head = HEAD.replace("IMPORT", OPTIMIZER)
-    result = rewrite(head + INTO_ITS_OWN.format(item=item, planner=planner, loads=load.strip()))
-    text = meaning(result.text)
-    assert "saved = {'optim': get_optimizer_state_dict(model, net.optimizer)}\n" in text
-    chosen = "planner" if planner else "DefaultLoadPlanner(allow_partial_load=True)"
-    assert f"dcp.load(saved, storage_reader=reader, planner={chosen})\n" in text
-    assert text.endswith("set_optimizer_state_dict(model, net.optimizer, own, options=StateDictOptions(strict=False))")
-    assert result.support == set()
-
-
-@pytest.mark.parametrize("more", ["", "    print(weights)\n"])
-def test_state_dict_that_only_told_how_the_model_is_sharded(more: str) -> None:
-    reads = "    weights = model.state_dict()\n"
-    reads += "    saved = load_sharded_optimizer_state_dict(weights, 'optim', reader)\n"
-    load = READY.format("model", "net.optimizer").replace("state)", "saved['optim'])").replace(" opt", " net.opt", 1)
-    result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + reads + more + load)
-    assert "saved = {'optim': get_optimizer_state_dict(model, net.optimizer)}" in meaning(result.text)
-    assert ("weights =" in result.text) is bool(more)
-
-
-def test_optimizer_of_the_function_that_loads_it() -> None:
-    reads = "    saved = load_sharded_optimizer_state_dict({}, 'optim', reader)\n"
-    reads += "    resume(model, net.optimizer, saved['optim'])\n"
-    load = f"\n\ndef resume(module, optimizer, state):\n{READY.format('module', 'optimizer')}"
-    result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + reads + load)
-    assert "    saved = {'optim': get_optimizer_state_dict(model, net.optimizer)}\n" in result.text
-    assert "load_sharded_optim_state_dict" not in result.support
-
-
-def test_optimizer_that_is_made_below() -> None:
-    load = "    optimizer = torch.optim.AdamW(model.parameters())\n" + READY.format("model", "optimizer")
-    text = INTO_ITS_OWN.format(item='["optim"]', planner="", loads=load.strip().replace("state)", "own)"))
-    assert "load_sharded_optim_state_dict" in rewrite(HEAD.replace("IMPORT", OPTIMIZER) + text).support
+def test_what_is_read_is_loaded(planner: str) -> None:
+    result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + READ_AND_LOADED.format(planner=planner))
+    text = meaning(result.program)
+    assert f"load_sharded_optim_state_dict(state, 'optim', reader{planner})" in text
+    assert text.endswith(
+        "set_optimizer_state_dict(model, optimizer, saved['optim'], options=StateDictOptions(strict=False))"
+    )
 
 
 ALIAS = "import torch.distributed.checkpoint as dist_cp"
