@@ -54,6 +54,7 @@ class Symbols:
         self._known: dict[tuple[Scope, str], Symbol | None] = {}
         self._behind: dict[cst.BaseExpression, Symbol | None] = {}
         self._starring: dict[Tree, Sequence[Tree | str]] = {}
+        self._whole: dict[Tree, frozenset[str]] = {}
 
     def file_of(self, importing: Path, module: str | None, level: int) -> Path | None:
         """The program's file that another one gets for a module; None for a library's, and for none."""
@@ -73,8 +74,35 @@ class Symbols:
             imported = self._of_import_above(tree, scope, expression)
             return imported if imported is not None else self._of_name(tree, scope, expression.value)
         if isinstance(expression, cst.Attribute):
-            return self._member(self.of(tree, expression.value), expression.attr.value)
+            symbol = self._member(self.of(tree, expression.value), expression.attr.value)
+            is_open = symbol is None or isinstance(symbol, Outside)
+            return (self._below_folder(tree, expression) if is_open else None) or symbol
         return None
+
+    def _below_folder(self, tree: Tree, expression: cst.Attribute) -> OwnModule | None:
+        """`lib.utils.distributed`, where a folder on the way has no `__init__.py`, so that no file stands for it."""
+        names: list[str] = []
+        owner: cst.BaseExpression = expression
+        while isinstance(owner, cst.Attribute):
+            names.insert(0, owner.attr.value)
+            owner = owner.value
+            symbol = self.of(tree, owner)
+            if isinstance(symbol, OwnModule):
+                found = self._submodule(symbol.tree, ".".join(names)) if len(names) > 1 else None
+                return found if isinstance(found, OwnModule) else None
+        dotted = ".".join([owner.value, *names]) if isinstance(owner, cst.Name) else ""
+        if dotted not in self._imported_whole(tree):
+            return None
+        path = self._resolve(tree.path, dotted, 0)
+        own = self._tree_of(path) if path is not None else None
+        return OwnModule(own) if own is not None else None
+
+    def _imported_whole(self, tree: Tree) -> frozenset[str]:
+        """The dotted names of `import a.b.c`."""
+        if tree not in self._whole:
+            aliases = (alias for statement in tree.nodes(cst.Import) for alias in statement.names)
+            self._whole[tree] = frozenset(dotted_name(alias.name) for alias in aliases if alias.asname is None)
+        return self._whole[tree]
 
     def every(self, tree: Tree, expression: cst.Name | cst.Attribute) -> list[Symbol]:
         """`of`, and what else in the program another branch imports by the name: `if a: import b as m; else: …`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import rewrite_files
+from ..helpers import code, rewrite_files
 
 HEAD = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
 MODEL = "\nmodel = FSDP(torch.nn.Linear(4, 4))\n"
@@ -265,3 +265,37 @@ def test_plain_model_is_not_told() -> None:
     call = "import lib\n\nlib.save(torch.nn.Linear(4, 4))\n"
     result = rewrite_files({"lib.py": SAVES, "train.py": f"{HEAD}{MODEL}{call}"})
     assert not [finding for finding in result.findings if finding.path.name == "lib.py"]
+
+
+NAMESPACE = """\
+    import torch
+    {imports}
+
+
+    def main(net):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        model = lib.utils.distributed.wrap(net)
+        torch.save(model.state_dict(), "model.pt")
+        return optimizer
+    """
+
+
+@pytest.mark.parametrize(
+    ("imports", "package"),
+    [
+        ("import lib", {"lib/__init__.py": "from . import utils\n"}),
+        ("import lib.utils.distributed", {"lib/__init__.py": ""}),
+        ("import lib.utils.distributed", {}),
+    ],
+    ids=["imported by its package", "imported whole", "all folders without a file"],
+)
+def test_a_folder_without_init_is_followed(imports: str, package: dict[str, str]) -> None:
+    head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+    wrapping = head + "def wrap(net):\n    return FSDP(net, use_orig_params=True)\n"
+    script = code(NAMESPACE).replace("{imports}", imports)
+    result = rewrite_files({"train.py": script, "lib/utils/distributed.py": wrapping, **package})
+    assert {"FM304", "FM405"} <= {finding.rule for finding in result.findings}
+    lines = [line.strip() for line in result.after["train.py"].splitlines()]
+    assert lines.index("model = lib.utils.distributed.wrap(net)") < lines.index(
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"
+    )
