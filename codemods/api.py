@@ -296,6 +296,9 @@ class Context(Source, Protocol):
     def origins(self, node: cst.BaseExpression) -> Sequence[Origin]:
         """Where the value of an expression can be made, followed through the program."""
 
+    def elements(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        """The same for what a loop over the value of an expression binds."""
+
     def bound(self, name: cst.Name) -> Sequence[tuple[Context, cst.BaseExpression]] | None:
         """The expressions that a name is bound to where it stands; None where it may be bound in another way."""
 

@@ -1,10 +1,11 @@
 """**What it does.** Finds sharded parameters and gradients in code that takes plain tensors alone: a collective of
-`torch.distributed`, a distribution of `torch.distributions`, `torch.tensor([...])` of norms, `.numpy()`, a flat vector
-of them, `torch.allclose`, and sums with tensors that are made by their sizes (`torch.randn(p.shape)`).
+`torch.distributed`, a distribution of `torch.distributions`, `torch.tensor` and NumPy's functions of means or norms,
+`f"{p.norm():.2f}"`, `.numpy()` and `.tolist()`, a flat vector of them, `torch.allclose`, and sums with tensors that are
+made by their sizes (`torch.randn(p.shape)`).
 
 **Why.** FSDP1's parameters were plain tensors, pieces of flat ones. FSDP2's are DTensors, and such code raises: "does
 not have a sharding strategy registered", "its data is not allocated yet", "Cannot flatten unevenly sharded tensor",
-"got mixed torch.Tensor and DTensor" (torch 2.13).
+"got mixed torch.Tensor and DTensor", "unsupported format string" (torch 2.13).
 
 ## Example
 
@@ -35,7 +36,7 @@ def share(net, group):
 ## Fix safety
 
 Nothing is changed: whether this rank's piece is meant (`to_local()`) or the whole (`full_tensor()`, on all ranks) is
-for a person to say.
+for a person to say. Norms that are taken and put together in one function are FM214's.
 
 ## References
 
@@ -48,9 +49,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Context, Finding, Level, Origin, finding
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.model_parameters import READERS, gives_parameters
+from codemods.reading.plain_numbers import Taker, numbers_taken, takes_pieces
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import is_in_step
 
@@ -61,7 +63,6 @@ _COLLECTIVES = frozenset(
     for name in ("all_gather", "all_gather_into_tensor", "all_reduce", "broadcast", "gather", "recv", "reduce", "send")
 )
 _MAKERS = frozenset({"new_empty", "new_full", "new_ones", "new_zeros"})
-_NORMS = frozenset({"max", "mean", "min", "norm", "std", "sum", "var"})
 _VECTORS = frozenset(
     {
         "torch._utils._flatten_dense_tensors",
@@ -80,16 +81,25 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each call."""
     for call in ctx.nodes(cst.Call):
         value = _sharded_argument(call, ctx)
-        if value is None or _is_told_already(call, ctx):
-            continue
-        yield finding(
-            CODE,
-            Level.MANUAL,
-            ctx,
-            call,
-            f"`{ctx.code(call.func)}` gets a sharded tensor, `{ctx.code(value)}`, and raises: it takes plain ones",
-            "give it .to_local(), this rank's piece, or .full_tensor() on all ranks",
-        )
+        if value is not None and not _is_told_already(call, ctx):
+            yield _told(call, f"`{ctx.code(call.func)}`", f"`{ctx.code(value)}`", ctx)
+    takers: list[Taker] = [*ctx.nodes(cst.Call), *ctx.nodes(cst.FormattedStringExpression)]
+    for taker in takers:
+        number = next(iter(numbers_taken(taker, ctx)), None)
+        if number is not None and not takes_pieces(taker, ctx):
+            told = ctx.code(taker.func) if isinstance(taker, cst.Call) else f'f"{ctx.code(taker)}"'
+            yield _told(taker, f"`{told}`", f"`{Origin(number.file, number.value).text}`", ctx)
+
+
+def _told(node: cst.CSTNode, taker: str, value: str, ctx: Context) -> Finding:
+    return finding(
+        CODE,
+        Level.MANUAL,
+        ctx,
+        node,
+        f"{taker} gets a sharded tensor, {value}, and raises: it takes plain ones",
+        "give it .to_local(), this rank's piece, or .full_tensor() on all ranks",
+    )
 
 
 def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
@@ -100,10 +110,6 @@ def _sharded_argument(call: cst.Call, ctx: Context) -> cst.BaseExpression | None
     if name.startswith("torch.distributions."):
         owners = ((value, _owner(value, _MAKERS)) for value in given)
         return next((v for v, owner in owners if is_sharded(owner, ctx)), None)
-    if name == "torch.tensor" and given and isinstance(given[0], (cst.ListComp, cst.GeneratorExp)):
-        element = given[0].elt
-        owner = _owner(element, _NORMS)
-        return element if owner is not element and is_sharded(owner, ctx) else None
     if name in _VECTORS and given:
         return given[0] if _is_list_of_sharded(given[0], ctx) else None
     if name in _OF_SIZES and _meets_sharded(call, ctx):

@@ -50,6 +50,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.gradients import added_up_by_hand
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
+from codemods.reading.plain_numbers import norms_of_pieces
 from codemods.reading.reduced import reduction_of
 from codemods.reading.stepped import stepped
 from codemods.reading.words import last_name
@@ -72,7 +73,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop, or named parameter."""
     for reading in readings(ctx):
         values = _values(reading, ctx)
-        if not values or _is_added_up(reading, ctx):
+        if not values or _is_made_local(reading, ctx):
             continue
         if _reaches_backward(values, ctx):
             yield finding(CODE, Level.MANUAL, ctx, reading.node, _IN_LOSS, _HINT_OF_LOSS)
@@ -127,10 +128,10 @@ def _carries(
     return True
 
 
-def _is_added_up(reading: Reading, ctx: Context) -> bool:
-    """Whether a rule makes local values of those in a function that adds them up over the ranks."""
+def _is_made_local(reading: Reading, ctx: Context) -> bool:
+    """Whether a rule makes local values of those in a function that adds them up over the ranks, or of their norms."""
     function = enclosing(ctx, reading.node, cst.FunctionDef)
-    return function is not None and bool(added_up_by_hand(function, ctx))
+    return function is not None and bool(added_up_by_hand(function, ctx) or norms_of_pieces(function, ctx))
 
 
 CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, "weight", "bias", "params"), find=find)

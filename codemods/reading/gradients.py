@@ -47,7 +47,7 @@ def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attrib
             continue
         if isinstance(ctx.parent(attribute), (cst.Comparison, cst.ComparisonTarget)):
             continue
-        if not _is_sharded(attribute.value, ctx) or not _is_squared(attribute, ctx):
+        if not is_surely_sharded(attribute.value, ctx) or not is_squared(attribute, ctx):
             return []
         found.append(attribute)
     return found
@@ -114,7 +114,7 @@ def _adds_up(call: cst.Call, ctx: Context) -> bool:
     return is_sum and (ctx.dotted(call.func) or "").endswith(".all_reduce")
 
 
-def _is_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
+def is_surely_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a loop variable is seen to be a parameter of an FSDP2 model without plain ones."""
     for reading in _read_around(param, ctx):
         if isinstance(reading.node, cst.Call) and isinstance(reading.node.func, cst.Attribute):
@@ -157,9 +157,9 @@ def _read_around(param: cst.BaseExpression, ctx: Context) -> Iterator[Reading]:
             yield reading
 
 
-def _is_squared(gradient: cst.Attribute, ctx: Context) -> bool:
+def is_squared(tensor: cst.BaseExpression, ctx: Context) -> bool:
     """Whether its 2-norm or the sum of its squares is taken: `.norm(2)`, `torch.norm(p.grad)`, `.pow(2).sum()`."""
-    node: cst.CSTNode = gradient
+    node: cst.CSTNode = tensor
     squared = False
     while True:
         holder = ctx.parent(node)

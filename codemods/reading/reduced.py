@@ -40,3 +40,18 @@ def reduction_of(tensor: cst.BaseExpression, ctx: Context) -> cst.Call | None:
             node = holder
         else:
             return None
+
+
+def operand_of(call: cst.Call, ctx: Context) -> tuple[cst.BaseExpression | None, bool]:
+    """What a call computes with, `p` of `p.norm()` and `torch.norm(p)`, and whether a number comes of it.
+
+    None of what gives plain values (`p.item()`), or is not known.
+    """
+    is_function = (ctx.dotted(call.func) or "").startswith("torch.")
+    name = last_name(call.func)
+    reduces = name in (_FUNCTIONS if is_function else _REDUCTIONS)
+    if not reduces and name not in _ELEMENTWISE:
+        return None, False
+    if is_function:
+        return call.args[0].value if call.args else None, reduces
+    return call.func.value if isinstance(call.func, cst.Attribute) else None, reduces

@@ -34,5 +34,6 @@ def is_sharded(value: cst.BaseExpression, ctx: Context, depth: int = _FARTHEST) 
     elif isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _KEEPING:
         inner = [value.func.value]
     elif isinstance(value, cst.Name):
-        return any(is_sharded(made, where, depth - 1) for where, made in ctx.bound(value) or ())
+        made = ctx.bound(value) or [(where, passed) for where, _, passed in ctx.passed_to(value, value.value)]
+        return any(is_sharded(each, where, depth - 1) for where, each in made)
     return any(is_sharded(each, ctx, depth) for each in inner)

@@ -26,7 +26,7 @@ from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.order import Order
 from ..pyanalysis.origin import Origin as Made
 from ..pyanalysis.program import Program
-from ..pyanalysis.scopes import Binding, Binds, Scope
+from ..pyanalysis.scopes import EACH, Binding, Binds, Scope
 from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
@@ -185,6 +185,9 @@ class FileContext(ParsedSource):
             # Bound by a comprehension or an `except`, or only by itself: no origin is not the same as no value.
             return [Origin(self, None, f"`{self.code(node)}` is not followed")]
         return [_origin(made, self._file(made.tree)) for made in found]
+
+    def elements(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        return [_origin(made, self._file(made.tree)) for made in self._facts.values.origins(self.tree, node, (EACH,))]
 
     def bound(self, name: cst.Name) -> Sequence[tuple[FileContext, cst.BaseExpression]] | None:
         found = self._facts.values.bound(self.tree, name)

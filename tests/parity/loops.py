@@ -808,6 +808,26 @@ for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
         above=inside(BY_HAND, NORMS["as tensors"]),
     )
 
+loop(
+    "norms of pieces as plain numbers",
+    inside(
+        CLIPPED,
+        """
+        norms = {}
+        for name, p in model.named_parameters():
+            if p.grad is not None:
+                norm = torch.linalg.norm(p.grad)
+                norms[name] = norm
+                print(f"{name} {norm:.3f}")
+        own = torch.linalg.norm(torch.tensor(list(norms.values())))
+        every = [None] * dist.get_world_size()
+        dist.all_gather_object(every, own.item())
+        seen.append(math.hypot(*every))
+        """,
+    ),
+    levels="rewritten review",
+)
+
 # Between an evaluation and the next step
 
 LOOKED_AT = """

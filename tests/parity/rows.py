@@ -955,6 +955,35 @@ row(
     "BatchNormed",
     f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)",
 )
+for kind in ("blocks", "none"):
+    program(
+        f"bf16 with BatchNorm, whose policy may be None and is {kind}",
+        f"""
+        def get_policy(kind):
+            if kind == "none":
+                return None
+            return ModuleWrapPolicy({{Block}})
+
+
+        def build():
+            model = BatchNormed()
+            policy = get_policy("{kind}")
+            precision = MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)
+            return FSDP(model, auto_wrap_policy=policy, mixed_precision=precision, use_orig_params=True)
+        """,
+    )
+    program(
+        f"bf16 with BatchNorm, whose policy a condition chooses, which is {kind}",
+        f"""
+        def wrap(model, kind, precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)):
+            policy = ModuleWrapPolicy({{Block}}) if kind == "blocks" else None
+            return FSDP(model, auto_wrap_policy=policy, mixed_precision=precision, use_orig_params=True)
+
+
+        def build():
+            return wrap(BatchNormed(), "{kind}")
+        """,
+    )
 row("bf16, with masks and integers for the blocks", "Masked", f"{BLOCKS}, {IN_BF16}")
 program(
     "mixed precision that may be None",

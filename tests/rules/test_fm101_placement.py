@@ -341,6 +341,39 @@ MESH = 'mesh = init_device_mesh("cuda", {}, mesh_dim_names={})'
 HYBRID = "sharding_strategy=ShardingStrategy.HYBRID_SHARD, "
 BLOCKS = "auto_wrap_policy=partial(lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks), "
 CUDA = "device_id=torch.cuda.current_device()"
+POLICY = "auto_wrap_policy=args.policy, "
+
+
+@pytest.mark.parametrize("move", ["", ".to(torch.bfloat16)", '.to("cpu")'])
+def test_ranks_are_made_equal_without_the_whole_model_on_the_device(move: str) -> None:
+    """FSDP1 moved one unit after the other, and sharded each before the next."""
+    text = written(f"    model = model{move}\n    return FSDP(model, {POLICY}{CUDA}, sync_module_states=True)\n")
+    assert text.partition("if args.policy")[0] == code(
+        f"""
+        model = model{move}
+        for tensor in (*model.parameters(), *model.buffers()):
+            on_device = tensor.data.to(torch.cuda.current_device())
+            dist.broadcast(on_device, src=0)
+            tensor.data.copy_(on_device)
+        """
+    )
+
+
+@pytest.mark.parametrize("move", [".cuda()", ".to(rank)", '.to("cuda")'])
+def test_a_model_that_is_on_the_device_stays_there(move: str) -> None:
+    call = f"FSDP(model, {POLICY}device_id=rank, sync_module_states=True)"
+    text = written(f"    model = model{move}\n    return {call}\n")
+    assert text.partition("if args.policy")[0].endswith(
+        code(
+            """
+            model.to(rank)
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.detach(), src=0)
+            """
+        )
+    )
+
+
 NAMED = [
     pytest.param("(2, 4)", '("replicate", "shard")', HYBRID, "mesh=mesh", id="hybrid: as it is"),
     pytest.param("(2, 4)", '("a", "b")', HYBRID, "mesh=mesh", id="hybrid, other names"),

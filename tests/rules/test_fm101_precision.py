@@ -469,6 +469,24 @@ def test_batch_norm_without_a_policy_or_in_full_precision_is_like_the_rest() -> 
     assert text == loop + "    return fully_shard(model)\n"
 
 
+@pytest.mark.parametrize(
+    ("policy", "test"),
+    [
+        ("policy = None\n    if big:\n        policy = ModuleWrapPolicy({Block})", "not big or "),
+        ("policy = ModuleWrapPolicy({Block}) if big else None", "unit_classes is None or "),
+        ("policy = get_policy(big)", "unit_classes is None or "),
+        ("policy = ModuleWrapPolicy({Block})", ""),
+    ],
+)
+def test_buffers_of_batch_norm_are_cast_where_no_policy_makes_units_of_it(policy: str, test: str) -> None:
+    precision = "MixedPrecision(torch.float16, buffer_dtype=torch.float16)"
+    policies = "def get_policy(big):\n    return ModuleWrapPolicy({Block}) if big else None\n\n\n"
+    head = CLASSES.replace("def wrap():\n", f"{policies}def wrap(big):\n    {policy}\n")
+    arguments = f"auto_wrap_policy=policy, mixed_precision={precision}"
+    result = rewrite(head.replace("NET", "nn.BatchNorm2d(3)").replace("ARGUMENTS", arguments))
+    assert f"        if {test}not isinstance(module, nn.BatchNorm2d):\n" in result.text
+
+
 def test_batch_norm_of_another_model_says_nothing() -> None:
     arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
     assert "_BatchNorm" not in wrapped("nn.LayerNorm(2)", arguments)

@@ -71,6 +71,47 @@ def test_squares_are_those_of_this_rank(text: str) -> None:
     assert {level for _, level, _ in result.summary} == {"rewritten"}
 
 
+TOGETHER = [
+    "norms = {}\nfor n, p in model.named_parameters():\n    if p.grad is not None:\n"
+    "        norm = torch.linalg.norm(p.grad)\n        norms[n] = norm\n"
+    "total = torch.linalg.norm(torch.tensor(list(norms.values())))\nx(total, norms)",
+    "x(torch.tensor([p.grad.detach().norm(2) for p in model.parameters()]))",
+    "for n, p in model.named_parameters():\n    print(f'{n} {p.grad.norm():.3f}')",
+    "norms = []\nfor p in model.parameters():\n    norms.append(p.grad.data.norm())\nx(np.array(norms))",
+]
+
+
+@pytest.mark.parametrize("text", TOGETHER)
+def test_norms_that_become_plain_numbers_are_those_of_this_rank(text: str) -> None:
+    result = rewrite("import numpy as np\n" + HEAD + body(text))
+    assert result.text.endswith(body(text.replace("p.grad", LOCAL).replace(f"{LOCAL} is not", "p.grad is not")))
+    assert [(f.rule, f.level) for f in result.findings if f.rule != "FM101"] == [("FM214", Level.REVIEW)]
+
+
+def test_norms_of_parameters_that_one_rank_writes_down() -> None:
+    """No rank waits for another, as none did."""
+    text = "if dist.get_rank() == 0:\n    x(torch.tensor([p.norm() for p in model.parameters()]))"
+    result = rewrite(HEAD + body(text))
+    assert result.text.endswith(body(text.replace("p.norm", "p.to_local().norm")))
+    assert [(f.rule, f.level) for f in result.findings if f.rule != "FM101"] == [("FM214", Level.REVIEW)]
+
+
+LEFT = {
+    "may be another model": "m = model if x else net\nx(torch.tensor([p.grad.norm() for p in m.parameters()]))",
+    "one of them is a mean": "x(torch.tensor([f(p.grad) for f in x] + [p.grad.mean() for p in model.parameters()]))",
+    "another norm": "x(torch.tensor([p.grad.norm(float('inf')) for p in model.parameters()]))",
+    "of another function": "x(torch.tensor(norms(model)))",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_else_becomes_plain_numbers_needs_a_person(name: str) -> None:
+    text = "\n\ndef norms(model):\n    return [p.grad.norm() for p in model.parameters()]\n"
+    result = rewrite(HEAD + body(LEFT[name]) + text)
+    assert "to_local" not in result.text
+    assert [f.rule for f in result.findings if f.level is Level.MANUAL] == ["FM427"]
+
+
 REPORTED = {
     "parameters from elsewhere": "total = sum(p.grad.norm() ** 2 for p in params)\ndist.all_reduce(total)",
     "another norm": "total = sum(p.grad.norm(1) ** 2 for p in model.parameters())\ndist.all_reduce(total)",

@@ -9,6 +9,7 @@ from codemods.api import Level
 from ..helpers import check_marked, check_noop, rewrite
 
 HEAD = """\
+import numpy as np
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -86,7 +87,12 @@ FOUND = [
     ("FM421", Level.MANUAL, "grad = model.inputs().weight.grad\n    mask = torch.zeros_like(grad)\n    mask[x] = 1"),
     ("FM421", Level.MANUAL, "for p in model.parameters():\n        mask = p.detach() > 0\n        (mask * p)[0] = 1"),
     ("FM427", Level.MANUAL, "for p in model.parameters():\n        torch.distributed.broadcast(p.data, src=0)"),
-    ("FM427", Level.MANUAL, "return torch.tensor([p.detach().norm() for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "return torch.tensor([p.detach().mean() for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "return np.array([p.grad.abs().max() for p in model.parameters()])"),
+    ("FM427", Level.MANUAL, "for p in model.parameters():\n        x.append(np.sqrt(p.var()))"),
+    ("FM427", Level.MANUAL, "return [p.std().tolist() for p in model.parameters()]"),
+    ("FM427", Level.MANUAL, "return [f'{p.std():.3f}' for p in model.parameters()]"),
+    ("FM427", Level.MANUAL, "return ['{} {:.3f}'.format(n, p.std()) for n, p in model.named_parameters()]"),
     ("FM427", Level.MANUAL, "return {n: p.detach().cpu().numpy() for n, p in model.named_parameters()}"),
     ("FM427", Level.MANUAL, "return torch.nn.utils.parameters_to_vector(model.parameters())"),
     ("FM427", Level.MANUAL, "return torch._utils._flatten_dense_tensors(list(model.parameters()))"),
@@ -122,6 +128,64 @@ FOUND = [
 @pytest.mark.parametrize(("rule", "level", "statement"), FOUND)
 def test_found(rule: str, level: Level, statement: str) -> None:
     check_marked(HEAD + f"    {statement}\n", rule, level)
+
+
+# What is put together of numbers, each a mean of a parameter, and comes to torch.tensor on any way.
+NUMBERS = [
+    "numbers = []\n    for p in model.parameters():\n        numbers.append(p.mean())\n"
+    "    return torch.tensor(numbers)",
+    "numbers = {}\n    for n, p in model.named_parameters():\n        number = torch.mean(p.grad)\n"
+    "        numbers[n] = number\n    return torch.linalg.norm(torch.as_tensor(list(numbers.values())))",
+    "numbers = [p.mean() for p in model.parameters()]\n    numbers = [number**2 for number in numbers]\n"
+    "    return torch.FloatTensor(numbers)",
+    "numbers = means(model)\n    return x.new_tensor(numbers)",
+    "return torch.tensor([mean(p) for p in model.parameters()])",
+    "return torch.tensor(sorted(mean(p) for p in model.parameters()), device=x)",
+    "numbers = [mean(p) for p in model.parameters()]\n    return np.mean(numbers)",
+    "log = Log()\n    log.add(model)\n    return log.whole()",
+]
+MEANS = """
+
+def means(model):
+    return tuple(p.mean() for p in model.parameters())
+
+
+def mean(p):
+    return p.grad.mean()
+
+
+class Log:
+    def __init__(self):
+        self.numbers = []
+
+    def add(self, model):
+        for p in model.parameters():
+            self.numbers.append(p.mean().float())
+
+    def whole(self):
+        return torch.tensor(self.numbers)
+"""
+
+
+PLAIN_NUMBERS = [
+    "norms = {n: p.norm().item() for n, p in model.named_parameters()}\n    return torch.tensor(list(norms.values()))",
+    "norms = [p.norm() for p in net.parameters()]\n    return torch.tensor(norms), f'{norms[0]:.2f}'",
+    "norms = [p.norm() for p in model.parameters()]\n"
+    "    return torch.stack(norms), f'{norms[0].item():.2f}', f'{norms[0]}'",
+    "print([p.norm() for p in model.parameters()])\n    return torch.tensor([x.norm()]), np.array([x.norm()])",
+]
+
+
+@pytest.mark.parametrize("statement", PLAIN_NUMBERS)
+def test_numbers_that_are_plain(statement: str) -> None:
+    assert "FM427" not in {finding.rule for finding in rewrite(HEAD + f"    {statement}\n").findings}
+
+
+@pytest.mark.parametrize("statement", NUMBERS)
+def test_numbers_that_are_put_together(statement: str) -> None:
+    check_marked(HEAD + f"    {statement}\n" + MEANS, "FM427", Level.MANUAL)
+    found = {f.rule for f in rewrite(HEAD.replace("FSDP(net)", "net") + f"    {statement}\n" + MEANS).findings}
+    assert "FM427" not in found, "another model"
 
 
 OPTIMIZER = """\

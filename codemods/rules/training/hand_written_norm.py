@@ -1,8 +1,9 @@
 """**What it does.** Takes this rank's piece of each gradient, `p.grad.to_local()`, where a function adds their squares
-up over the ranks by hand.
+up over the ranks by hand, and of each parameter or gradient whose norm becomes a plain number: `torch.tensor(norms)`.
 
 **Why.** Under FSDP1 a gradient was this rank's shard, and such a function put the shards together. An FSDP2 gradient is
-a DTensor: its norm to a power is global already, cannot be given to a collective, or is counted once a rank.
+a DTensor: its norm to a power is global already, cannot be given to a collective, or is counted once a rank. A list of
+such norms is no data for `torch.tensor` or NumPy, which raise.
 
 ## Example
 
@@ -39,7 +40,8 @@ def gradient_norm(net):
 The norm is the one of before (6.879554 on 2 ranks, torch 2.13), and so is what is made of it. Only 2-norms and sums of
 squares that are added up are rewritten, and only gradients of a model that is seen to be sharded as a whole. Anything
 else that comes to a collective is reported (FM402). `torch.nn.utils.get_total_norm(gradients).full_tensor()` is the
-same in one line.
+same in one line. Norms that nobody adds up are of this rank's pieces, and no rank waits for another, as before; FSDP2's
+pieces are other ones than FSDP1's.
 
 ## References
 
@@ -49,29 +51,47 @@ same in one line.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.gradients import added_up_by_hand
+from codemods.reading.model_parameters import READERS
+from codemods.reading.plain_numbers import norms_of_pieces
 
 CODE = "FM214"
 
-_MESSAGE = "the gradients of this rank are p.grad.to_local(): their squares are added up over the ranks by hand"
+_ADDED = "the gradients of this rank are p.grad.to_local(): their squares are added up over the ranks by hand"
+_TAKEN = "norms of this rank's pieces, p.to_local(), become plain numbers: FSDP2's pieces are other ones than FSDP1's"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Sequence[cst.Attribute] | None:
-    return added_up_by_hand(node, ctx) or None if isinstance(node, cst.FunctionDef) and ctx.plan.wraps else None
+@dataclass(frozen=True)
+class Match:
+    """The sharded tensors of a function."""
+
+    tensors: Sequence[cst.BaseExpression]
+    are_added_up: bool
 
 
-def edit(found: Sequence[cst.Attribute], ctx: Context) -> Fix:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
+    if not isinstance(node, cst.FunctionDef) or not ctx.plan.wraps:
+        return None
+    if added := added_up_by_hand(node, ctx):
+        return Match(added, True)
+    taken = norms_of_pieces(node, ctx)
+    return Match(taken, False) if taken else None
+
+
+def edit(found: Match, ctx: Context) -> Fix:
+    level, message = (Level.REWRITTEN, _ADDED) if found.are_added_up else (Level.REVIEW, _TAKEN)
     return Fix(
-        [Edit(*ctx.span(gradient), f"{ctx.quote(gradient)}.to_local()") for gradient in found],
-        [finding(CODE, Level.REWRITTEN, ctx, found[0], _MESSAGE)],
+        [Edit(*ctx.span(tensor), f"{ctx.quote(tensor)}.to_local()") for tensor in found.tensors],
+        [finding(CODE, level, ctx, found.tensors[0], message)],
     )
 
 
-RULE: Rule[Sequence[cst.Attribute]] = Rule(
-    CODE, "hand-written-norm", __doc__, nodes=(cst.FunctionDef,), methods=("grad",), match=match, edit=edit
+RULE: Rule[Match] = Rule(
+    CODE, "hand-written-norm", __doc__, nodes=(cst.FunctionDef,), methods=("grad", *READERS), match=match, edit=edit
 )

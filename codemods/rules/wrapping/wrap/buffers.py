@@ -72,7 +72,7 @@ def cast_loop(dtype: str, draft: Draft) -> list[str]:
     loop = [f"for {buffer} in {draft.model}.buffers():", *("    " + line for line in cast)]
     module = draft.fresh("module", "submodule", "layer")
     kept = [f"{module} not in {draft.ignored_modules}"] if draft.ignored_modules else []
-    kept += [f"not isinstance({module}, {draft.float32_class})"] if draft.float32_class else []
+    kept += [_in_low_precision(module, draft)] if draft.float32_class else []
     if kept:
         loop = [
             f"for {module} in {draft.model}.modules():",
@@ -81,3 +81,17 @@ def cast_loop(dtype: str, draft: Draft) -> list[str]:
             *("            " + line for line in cast),
         ]
     return loop
+
+
+def _in_low_precision(module: str, draft: Draft) -> str:
+    """Whether a module is of none of the classes that stay in float32, which they do in units of their own only."""
+    test = f"not isinstance({module}, {draft.float32_class})"
+    guard = draft.selector.guard if draft.selector is not None else ""
+    if not guard:
+        return test
+    policy, plain = guard.removesuffix(" is not None"), draft.file.plain(guard)
+    if policy != guard and " " not in plain.removesuffix(" is not None"):
+        none = f"{policy} is None"
+    else:
+        none = f"not ({guard})" if " " in plain else f"not {guard}"
+    return f"({none} or {test})" if draft.ignored_modules else f"{none} or {test}"

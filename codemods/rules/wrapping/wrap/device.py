@@ -54,6 +54,15 @@ def infer_device(draft: Draft) -> None:
             _set_device(call, draft)
 
 
+def is_on_gpu(draft: Draft) -> bool:
+    """Whether the model is seen to be moved to a GPU as a whole before it is wrapped."""
+    ctx, device = draft.file, draft.file.plain(draft.device)
+    return any(
+        not call.args or ctx.code(call.args[0].value) == device or _is_gpu(ctx, call.args[0].value)
+        for call in _moves(draft)
+    )
+
+
 def _moves(draft: Draft) -> Iterator[cst.Call]:
     """`.to(device)` and `.cuda()` of the model, above the call or in its argument."""
     ctx, end = draft.file, draft.file.span(draft.call)[1]

@@ -11,6 +11,7 @@ from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
 from codemods.tables.names import PACKAGE
 
+from .device import is_on_gpu
 from .draft import Draft, Entry, Note, Switch
 from .in_place import chosen_for, is_for_constructors, rename, renamed
 
@@ -208,29 +209,38 @@ def _synchronise(condition: str, draft: Draft) -> None:
     if draft.group is None and not draft.mesh:
         raise NotStatic("sync_module_states over more than one group")
     dist = distributed(draft)
+    # FSDP1 moved a unit, and then sharded it: there may be no room for the whole model on the device.
+    in_units = draft.has_root and "auto_wrap_policy" in draft.present
+    is_moved_in_parts = bool(draft.device) and in_units and not is_on_gpu(draft)
     # What is ignored stays where it is.
-    lines = [f"{draft.model}.to({draft.device})"] if draft.device and not draft.ignored else []
+    is_moved = bool(draft.device) and not draft.ignored and not is_moved_in_parts
+    lines = [f"{draft.model}.to({draft.device})"] if is_moved else []
     source = "src=0"
     if draft.group:
         group = one_group(draft, lines)
         source = f"group={group}, group_src=0"
     tensor = draft.fresh("tensor", "state")
+    sent = draft.fresh("on_device", "tensor_on_device") if is_moved_in_parts else f"{tensor}.detach()"
     loop = [
         f"for {tensor} in (*{draft.model}.parameters(), *{draft.model}.buffers()):",
-        f"    {dist}.broadcast({tensor}.detach(), {source})",
+        f"    {dist}.broadcast({sent}, {source})",
     ]
     if draft.mesh:
         # Across the replicas first, so that each group of shards then starts from the right values.
         group, groups = draft.fresh("group", "mesh_group"), groups_of_mesh(draft, lines)
         loop[1:] = [
             f"    for {group} in {groups}:",
-            f"        {dist}.broadcast({tensor}.detach(), group={group}, group_src=0)",
+            f"        {dist}.broadcast({sent}, group={group}, group_src=0)",
         ]
+    if is_moved_in_parts:
+        there, back = f"{sent} = {tensor}.data.to({draft.device})", f"{tensor}.data.copy_({sent})"
+        loop[1:] = [f"    {there}", *loop[1:], f"    {back}"]
     if draft.ignored:
         if draft.mesh:
             raise NotStatic("sync_module_states over a mesh that is not seen, with something ignored")
-        moved = [f"        {tensor}.data = {tensor}.data.to({draft.device})"] if draft.device else []
-        loop[1:] = [f"    if {tensor} not in {draft.ignored}:", *moved, "    " + loop[1]]
+        moved = [f"        {tensor}.data = {tensor}.data.to({draft.device})"]
+        moved = moved if draft.device and not is_moved_in_parts else []
+        loop[1:] = [f"    if {tensor} not in {draft.ignored}:", *moved, *(f"    {line}" for line in loop[1:])]
     lines += loop
     if condition:
         lines = [f"if {condition}:", *("    " + line for line in lines)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -215,7 +215,8 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
     """The policy is made elsewhere: there it becomes a tuple of classes, and the loop tests against it."""
     classes = _classes_of(origins, draft)
     optional = len(classes.present) < len(origins)
-    if optional and put_for_none(value, draft, "auto_wrap_policy", "()"):
+    # Without a policy, FSDP1 made no units of the classes that it kept in float32 either.
+    if optional and not draft.float32_class and put_for_none(value, draft, "auto_wrap_policy", "()"):
         optional = False
     elif optional:
         keep_none(origins, draft)
@@ -227,5 +228,6 @@ def _in_place(value: cst.BaseExpression, origins: Sequence[Origin], draft: Draft
         name = draft.fresh("unit_classes")
         draft.before.append(f"{name} = {text}")
         text = name
-    test = f"isinstance({{module}}, {text}{' or ()' if optional else ''})"
-    draft.selector = classes.selector(test)
+    is_guarded = optional and bool(draft.float32_class)
+    test = f"isinstance({{module}}, {text}{' or ()' if optional and not is_guarded else ''})"
+    draft.selector = replace(classes.selector(test), guard=f"{text} is not None" if is_guarded else "")
