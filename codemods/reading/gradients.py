@@ -30,7 +30,22 @@ def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cs
     if not calls:
         return []
     names = _made_of_gradients(function, ctx) | _given_gradients(function, ctx)
-    return [call for call in calls if any(_holds(argument, names, ctx) for argument in call.args)]
+    return [
+        call
+        for call in calls
+        if any(_holds(argument, names - _plain_above(call, function, ctx), ctx) for argument in call.args)
+    ]
+
+
+def _plain_above(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> set[str]:
+    """What is taken out of its DTensor above a call: `if isinstance(norm, DTensor): norm = norm.full_tensor()`."""
+    above = (node for node in ctx.inside(function) if isinstance(node, cst.Assign))
+    taken = [node for node in above if ctx.span(node)[0] < ctx.span(call)[0] and _is_taken_out(node.value)]
+    return {ctx.code(target.target) for node in taken for target in node.targets}
+
+
+def _is_taken_out(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _PLAIN
 
 
 def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attribute]:

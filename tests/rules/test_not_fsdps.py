@@ -1,0 +1,275 @@
+"""What is not FSDP's is not touched: code that no FSDP model comes to stays byte for byte, without a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from ..helpers import Result, code, rewrite, rewrite_files
+
+
+def stays(files: Mapping[str, str], *names: str) -> Result:
+    """The program, of which these files stay as they are, and nothing is said of them."""
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    for name in names:
+        assert result.after[name] == result.before[name]
+    assert [found for found in result.findings if found.path.name in {name.rpartition("/")[2] for name in names}] == []
+    return result
+
+
+OWN_WAY = """
+    import importlib
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+
+    def parallel(parts):
+        for part in parts:
+            fully_shard(part)
+        return parts
+
+
+    class Pipeline:
+        def __init__(self, parts, name):
+            self.parts = parallel(parts)
+            self.optimizers = [importlib.import_module(name).make(part) for part in self.parts]
+
+        def load(self, state):
+            options = StateDictOptions(full_state_dict=True)
+            for part, optimizer in zip(self.parts, self.optimizers):
+                set_optimizer_state_dict(part, optimizer, state, options=options)
+
+        def norm(self, group):
+            grads = [p.grad for part in self.parts for p in part.parameters()]
+            total = torch.nn.utils.get_total_norm(grads) ** 2
+            dist.all_reduce(total, group=group)
+            return total.sqrt()
+"""
+OF_A_TEST = """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    import weights
+
+
+    def test_save():
+        weights.save(FSDP(torch.nn.Linear(4, 4)), "x.pt")
+"""
+SAVES = """
+    import torch
+
+
+    def save(model, path):
+        torch.save(model.state_dict(), path)
+"""
+
+
+def test_a_way_of_fsdp2_is_not_that_of_a_test_that_still_wraps() -> None:
+    """A test hands its models to what it imports, whatever other files import by names that run time makes up."""
+    files = {"pipeline.py": OWN_WAY, "weights.py": SAVES, "test_weights.py": OF_A_TEST}
+    result = stays(files, "pipeline.py")
+    assert "get_model_state_dict(model" in result.after["weights.py"]
+
+
+def test_a_file_that_a_test_imports_may_get_its_models() -> None:
+    test = OF_A_TEST.replace("import weights", "import pipeline\n    import weights")
+    files = {"pipeline.py": OWN_WAY, "weights.py": SAVES, "test_weights.py": test}
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    assert "with_own_steps(state)" in result.after["pipeline.py"]
+
+
+@pytest.mark.parametrize("plain", ["full_tensor", "to_local"])
+def test_a_norm_that_is_taken_out_of_its_dtensor_is_a_plain_one(plain: str) -> None:
+    text = code(f"""
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.tensor import DTensor
+
+
+        def norm(parts, group):
+            total = torch.nn.utils.get_total_norm([p.grad for part in parts for p in part.parameters()])
+            if isinstance(total, DTensor):
+                total = total.{plain}()
+            dist.all_reduce(total, group=group)
+            return total
+
+
+        def build(net):
+            return FSDP(net)
+    """)
+    assert [found for found in rewrite(text).findings if found.rule == "FM402"] == []
+    below = text.replace("    dist.all_reduce(total, group=group)\n", "").replace(
+        "    if isinstance", "    dist.all_reduce(total, group=group)\n    if isinstance"
+    )
+    assert [found.level.value for found in rewrite(below).findings if found.rule == "FM402"] == ["manual"]
+
+
+IMPORTS = """\
+import os
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+PLAIN = 'torch.save(model.state_dict(), "plain.pt")'
+
+WAYS = {
+    "the else of two flags": """
+def main(args, net):
+    if args.distributed and args.fsdp:
+        model = FSDP(net)
+    else:
+        model = DDP(net)
+    if args.distributed and args.fsdp:
+        print("sharded")
+    else:
+        {plain}
+""",
+    "neither of two flags": """
+def main(args, net):
+    model = net
+    if not args.plain and args.fsdp:
+        model = FSDP(net)
+    if args.plain or not args.fsdp:
+        {plain}
+""",
+    "a flag that is set up before": """
+def start(args):
+    if "RANK" not in os.environ:
+        args.distributed = False
+        return
+    args.distributed = True
+
+
+def main(args, net):
+    start(args)
+    model = net
+    if args.distributed:
+        model = FSDP(net)
+    if not args.distributed:
+        {plain}
+""",
+    "an annotation of a model that is or is not sharded": """
+from typing import Union
+
+
+def save(model: Union[torch.nn.Module, FSDP], zero):
+    if zero:
+        print("sharded")
+    else:
+        {plain}
+
+
+def main(args, net):
+    model = FSDP(net) if args.zero else args.compiled(net)
+    save(model, args.zero)
+""",
+    "the other way of the flags that FSDP1 was asked under": """
+from torch.distributed.fsdp import StateDictType
+
+
+class Trainer:
+    def __init__(self, cf, net):
+        self.model = net
+        if cf.with_ddp and cf.with_fsdp:
+            self.model = FSDP(net)
+        elif cf.with_ddp:
+            self.model = DDP(net)
+
+    def save(self, cf):
+        model = self.model
+        if cf.with_ddp and cf.with_fsdp:
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                torch.save(model.state_dict(), "full.pt")
+        else:
+            {plain}
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_on_which_nothing_is_wrapped(way: str) -> None:
+    result = rewrite(IMPORTS + "\n" + WAYS[way].format(plain=PLAIN))
+    assert f"    {PLAIN}\n" in result.text
+    assert [found for found in result.findings if found.rule == "FM304" and found.level.value != "rewritten"] == []
+
+
+TOGETHER = {
+    "one of two flags": WAYS["the else of two flags"].replace(
+        "args.distributed and args.fsdp:\n        print", "args.x:\n        print"
+    ),
+    "a flag that changes": WAYS["a flag that is set up before"].replace(
+        "    if not args", "    args.distributed = args.late\n    if not args"
+    ),
+    "another flag beside those of the wrap": WAYS["the other way of the flags that FSDP1 was asked under"].replace(
+        "model = self.model\n        if cf.", "model = self.model\n        if cf.whole and cf."
+    ),
+}
+
+
+@pytest.mark.parametrize("way", TOGETHER)
+def test_a_way_on_which_the_model_may_be_wrapped(way: str) -> None:
+    assert f"    {PLAIN}\n" not in rewrite(IMPORTS + "\n" + TOGETHER[way].format(plain=PLAIN)).text
+
+
+def test_what_one_trainer_loads_before_it_wraps_is_not_what_another_wrapped() -> None:
+    """Two trainers of a program, of which each run has one: the first loads its weights where it makes the model."""
+    models = """
+        import torch
+
+
+        class Base(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = torch.nn.Linear(4, 4)
+
+
+        class First(Base):
+            def __init__(self, path):
+                super().__init__()
+                self.net.load_state_dict(torch.load(path))
+
+
+        class Second(Base):
+            pass
+    """
+    shard = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def shard(net):
+            return FSDP(net)
+    """
+    train = """
+        import sys
+
+        import torch
+
+        from models import First, Second
+        from shard import shard
+
+
+        class One:
+            def __init__(self, config):
+                self.model = First(config.path)
+                self.model.net = shard(self.model.net)
+
+
+        class Other:
+            def __init__(self, config):
+                self.model = Second()
+                self.model.net = shard(self.model.net)
+
+
+        def main(config):
+            if config.kind == "other":
+                trainer = Other(config)
+            elif config.kind == "one":
+                trainer = One(config)
+    """
+    stays({"models.py": models, "shard.py": shard, "train.py": train}, "models.py")
