@@ -273,3 +273,78 @@ def test_what_one_trainer_loads_before_it_wraps_is_not_what_another_wrapped() ->
                 trainer = One(config)
     """
     stays({"models.py": models, "shard.py": shard, "train.py": train}, "models.py")
+
+
+OF_INPUTS = {
+    "made with a gradient": "x = torch.zeros(8, requires_grad=True)\nloss = model(x).sum()\nloss.backward()",
+    "asked for its gradient": "x = start.clone().requires_grad_(True)\nmodel(x).sum().backward()",
+    "a batch that is asked for it": "x.requires_grad_()\nmodel(x).sum().backward()",
+}
+
+
+@pytest.mark.parametrize("made", OF_INPUTS)
+def test_the_gradient_of_an_input_is_no_parameters(made: str) -> None:
+    lines = "".join(f"    {line}\n" for line in (*OF_INPUTS[made].splitlines(), "dist.all_reduce(x.grad.abs())"))
+    text = IMPORTS + "import torch.distributed as dist\n\n\ndef attack(net, x, start):\n    model = FSDP(net)\n" + lines
+    assert [found for found in rewrite(text).findings if found.rule == "FM402"] == []
+    of_model = text.replace("x.grad", "next(model.parameters()).grad")
+    assert [found.rule for found in rewrite(of_model).findings if found.level.value == "manual"] == ["FM402"]
+
+
+BY_HAND = """
+class {name}(torch.nn.Module):
+    def __init__(self, module, group):
+        super().__init__()
+        self.module, self.group = module, group
+
+    def reduce(self):
+        for param in self.module.parameters():
+            dist.all_reduce(param.grad.data, group=self.group)
+
+
+def {function}(model, group, use_ddp):
+    if {flag}:
+        grads = [param.grad for param in model.parameters()]
+        dist.all_reduce(torch.cat([grad.flatten() for grad in grads]), group=group)
+
+
+def build(net):
+    return FSDP(net)
+"""
+
+
+def test_what_is_called_ddps_is_data_parallelism() -> None:
+    head = IMPORTS + "import torch.distributed as dist\n\n"
+
+    def manual(**names: str) -> list[str]:
+        return [f.rule for f in rewrite(head + BY_HAND.format(**names)).findings if f.level.value == "manual"]
+
+    assert manual(name="DistributedDataParallel", function="sync", flag="use_ddp") == []
+    assert manual(name="SimpleDDP", function="test_ddp_sync", flag="group") == []
+    assert manual(name="Sharder", function="sync", flag="group") == ["FM402", "FM402"]
+
+
+COUNTED = """
+def train(net, log):
+    trained = {made}
+    log({count})
+    model = FSDP(net)
+    return torch.optim.SGD({given}, lr=0.1)
+"""
+KEPT = "[p for p in net.parameters() if p.requires_grad]"
+FILTERED = "filter(lambda p: p.requires_grad, net.parameters())"
+
+
+@pytest.mark.parametrize("made", [KEPT, FILTERED])
+@pytest.mark.parametrize("count", ["sum(p.numel() for p in trained)", "sum([p.size().numel() for p in trained])"])
+def test_parameters_that_are_only_counted_were_never_trained_by_anything(made: str, count: str) -> None:
+    text = COUNTED.format(made=made, count=count, given="model.parameters()")
+    assert [found for found in rewrite(IMPORTS + text).findings if found.level.value == "manual"] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "given"), [("len(trained)", "trained"), ("trained", "model.parameters()"), ("trained[0]", "trained")]
+)
+def test_parameters_that_something_else_gets_are_told(count: str, given: str) -> None:
+    found = rewrite(IMPORTS + COUNTED.format(made=KEPT, count=count, given=given)).findings
+    assert "FM405" in [each.rule for each in found if each.level.value == "manual"]

@@ -47,6 +47,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.ddp import is_on_ddp_way
 from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_module import is_asked_for
@@ -145,22 +146,6 @@ def _says_fsdp(test: cst.BaseExpression) -> bool:
     return isinstance(test, (cst.Name, cst.Attribute)) and "fsdp" in words(last_name(test))
 
 
-def _is_on_ddp_way(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.module` under `if state.is_ddp:`, by the flag's own name: a DDP model can come there, or any other."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _says_ddp(outer.test):
-            return True
-        inner = outer
-    return False
-
-
-def _says_ddp(test: cst.BaseExpression) -> bool:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _says_ddp(test.left) or _says_ddp(test.right)
-    return isinstance(test, (cst.Name, cst.Attribute)) and "ddp" in words(last_name(test))
-
-
 def _choice_of_inner(node: cst.Attribute, ctx: Context) -> cst.If | None:
     """`if hasattr(m, "_fsdp_wrapped_module"): inner = m._fsdp_wrapped_module`, and `else: inner = m`."""
     line = ctx.parent(ctx.parent(node) or node)
@@ -206,7 +191,7 @@ def edit(found: Match, ctx: Context) -> Fix:
         message = f"`{model}.{name}` becomes `{model}`, as where there is no wrapper"
         text = ctx.quote(choice.orelse.body.body[0])
         return Fix([Edit(*ctx.span(choice), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
-    if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or _is_on_ddp_way(node, ctx)):
+    if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
         call = f"{item.local}({ctx.quote(node.value)})"
         local = local_of(found.held, node, ctx)
