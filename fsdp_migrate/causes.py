@@ -11,11 +11,11 @@ from .findings import Report
 from .render.view import is_construct
 
 _SHOWN = 5
-_ONCE = (Level.MANUAL, Level.KEPT)
+_ONCE = (Level.MANUAL, Level.REVIEW, Level.KEPT)
 
 
 def by_cause(report: Report) -> Report:
-    """The report with what needs a person, or is kept, for the same reason in the same file as one finding."""
+    """The report with what needs a person, is to be reviewed, or is kept, for one reason in one file as one finding."""
     places: dict[Finding, list[int]] = defaultdict(list)
     first: dict[tuple[object, ...], Finding] = {}
     for each in report.findings:

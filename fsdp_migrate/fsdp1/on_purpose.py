@@ -25,6 +25,10 @@ class OnPurpose:
         """All that a file which takes something of this one can take something of."""
         return frozenset[Path]().union(*map(self.reached, self._users(path)))
 
+    def meets(self, path: Path, others: frozenset[Path]) -> bool:
+        """Whether a file that takes something of this one takes something of another of these."""
+        return any(not others.isdisjoint(self.reached(user)) for user in self._users(path))
+
     def _users(self, path: Path) -> set[Path]:
         found, queue = {path}, [path]
         while queue:

@@ -83,12 +83,13 @@ class ProgramModel:
     def _imports_by_name(self, group: frozenset[Path] | None) -> bool:
         """Whether a file of a group, or any, imports modules by names made up; to say so in a text is not to do it."""
         if group not in self._by_name:
-            self._by_name[group] = any(
-                node.value in _IMPORTS_BY_NAME
-                for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
-                for node in tree.nodes(cst.Name)
-            )
+            self._by_name[group] = any(True for _ in self._importing_by_name(group))
         return self._by_name[group]
+
+    def _importing_by_name(self, group: frozenset[Path] | None) -> Iterator[Path]:
+        for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=group):
+            if any(node.value in _IMPORTS_BY_NAME for node in tree.nodes(cst.Name)):
+                yield tree.path
 
     def running_with(self, path: Path) -> Collection[Path]:
         """The files that some script loads together with this one."""
@@ -148,12 +149,12 @@ class ProgramModel:
     def may_hand_models(self, tree: Tree) -> bool:
         """Whether a model that is wrapped anywhere can come to a file."""
         if tree not in self._handed:
-            sites = self.wrapping.sites
-            self._handed[tree] = any(not self.are_apart(self._tree_of(site.file), tree) for site in sites)
+            wrapping = [site.file for site in self.wrapping.sites]
+            near = [file for file in wrapping if not self.are_apart(cast("FileContext", file).tree, tree)]
+            others = frozenset([*self._importing_by_name(self._groups.get(tree.path)), *(file.path for file in near)])
+            is_known = self._graph is not None and tree.path in self._graph
+            self._handed[tree] = bool(near) and (not is_known or self._on_purpose.meets(tree.path, others))
         return self._handed[tree]
-
-    def _tree_of(self, file: Context) -> Tree:
-        return cast("FileContext", file).tree
 
     def _is_model(self, made: Made) -> bool:
         file = self.file(made.tree)

@@ -348,3 +348,60 @@ def test_parameters_that_are_only_counted_were_never_trained_by_anything(made: s
 def test_parameters_that_something_else_gets_are_told(count: str, given: str) -> None:
     found = rewrite(IMPORTS + COUNTED.format(made=KEPT, count=count, given=given)).findings
     assert "FM405" in [each.rule for each in found if each.level.value == "manual"]
+
+
+def test_an_example_beside_another_that_wraps() -> None:
+    """Both use one library, and no run loads both; somewhere else a module is imported by a name made up."""
+    averages = """
+        def average(model, other):
+            for name, value in other.state_dict().items():
+                value.copy_(model.state_dict()[name])
+    """
+    plain = "import averages\nimport layers\n\n\ndef main(make, other):\n    averages.average(make(layers), other)\n"
+    wraps = """
+        import importlib
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        import layers
+
+
+        def main(name):
+            return FSDP(importlib.import_module(name).make(layers))
+    """
+    files = {"layers.py": "WIDTH = 4\n", "averages.py": averages, "plain.py": plain, "wraps.py": wraps}
+    stays(files, "averages.py", "plain.py")
+    both = rewrite_files({name: code(text) for name, text in {**files, "plain.py": "import wraps\n" + plain}.items()})
+    assert [found.rule for found in both.findings if found.path.name == "averages.py"] == ["FM304"]
+
+
+KEPT_PATH = {
+    "shard.py": """
+        from typing import Optional
+
+        from torch.distributed.fsdp import CPUOffload
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp import fully_shard
+
+
+        def shard(model, config, offload: "Optional[CPUOffload]" = None):
+            if config.strategy == "fsdp2":
+                return fully_shard(model)
+            return FSDP(model, cpu_offload=offload)
+    """,
+    "scaler.py": """
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+        def make():
+            return ShardedGradScaler()
+    """,
+}
+
+
+def test_what_serves_a_path_of_fsdp1_that_is_kept_needs_nobody() -> None:
+    """In its file, annotations in quotes included, and where nothing else of the program could be wrapped."""
+    result = stays({name: text for name, text in KEPT_PATH.items()})
+    assert result.report.changes == ()
+    assert {found.level.value for found in result.findings} == {"kept"}
+    assert {found.line for found in result.findings if found.path.name == "shard.py"} == {8, 11}
