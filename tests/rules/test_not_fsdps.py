@@ -401,7 +401,7 @@ KEPT_PATH = {
 
 def test_what_serves_a_path_of_fsdp1_that_is_kept_needs_nobody() -> None:
     """In its file, annotations in quotes included, and where nothing else of the program could be wrapped."""
-    result = stays({name: text for name, text in KEPT_PATH.items()})
+    result = stays(KEPT_PATH)
     assert result.report.changes == ()
     assert {found.level.value for found in result.findings} == {"kept"}
     assert {found.line for found in result.findings if found.path.name == "shard.py"} == {8, 11}
