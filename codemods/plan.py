@@ -113,6 +113,11 @@ class Plan:
         reason = self.skipped.get(path)
         return None if reason is None or isinstance(reason.node, cst.ClassDef) else reason
 
+    @property
+    def any_path_beside(self) -> KeepReason | None:
+        """A switch that keeps a path of FSDP1; None for most programs."""
+        return next((found for path in self.skipped if (found := self.beside(path)) is not None), None)
+
     def subclass(self, path: Path) -> KeepReason | None:
         """The subclass of FSDP whose models a file serves; None for most files."""
         reason = self.skipped.get(path)

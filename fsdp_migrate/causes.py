@@ -11,15 +11,15 @@ from .findings import Report
 from .render.view import is_construct
 
 _SHOWN = 5
-_ONCE = (Level.MANUAL, Level.KEPT)
+_ONCE = (Level.MANUAL, Level.REVIEW, Level.KEPT)
 
 
 def by_cause(report: Report) -> Report:
-    """The report with what needs a person, or is kept, for the same reason in the same file as one finding."""
+    """The report with what needs a person, is to be reviewed, or is kept, for one reason in one file as one finding."""
     places: dict[Finding, list[int]] = defaultdict(list)
     first: dict[tuple[object, ...], Finding] = {}
     for each in report.findings:
-        if each.level in _ONCE and is_construct(each):
+        if _is_told_once(each):
             cause = (each.path, each.rule, each.message, each.hint)
             places[first.setdefault(cause, each)].append(each.line)
     if all(len(lines) == 1 for lines in places.values()):
@@ -27,9 +27,15 @@ def by_cause(report: Report) -> Report:
     once = (
         _of_all(each, sorted(set(places[each][1:]))) if each in places else each
         for each in report.findings
-        if each in places or each.level not in _ONCE or not is_construct(each)
+        if each in places or not _is_told_once(each)
     )
     return replace(report, findings=tuple(once))
+
+
+def _is_told_once(each: Finding) -> bool:
+    """What was rewritten is told for each construct, whatever is to be reviewed of it."""
+    is_rewritten = each.level is Level.REVIEW and " becomes " in each.message
+    return each.level in _ONCE and is_construct(each) and not is_rewritten
 
 
 def _of_all(first: Finding, others: list[int]) -> Finding:

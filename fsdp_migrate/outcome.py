@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import replace
 
 from codemods import leftover
-from codemods.api import Finding, Level
+from codemods.api import Finding, KeepReason, Level
 from codemods.plan import Plan
 
 from .edit.changes import Written
@@ -45,9 +45,10 @@ def obstacle(program: Program, plan: Plan) -> str | None:
 
 def make_report(program: Program, plan: Plan, fixes: Fixes, written: Written, lint: Set[Finding]) -> Report:
     """The report of a run, `lint` being what was found in FSDP2 code."""
-    why = obstacle(program, plan)
+    why, beside = obstacle(program, plan), None if plan.wraps else plan.any_path_beside
     findings = {
-        _not_written(each, why or _FAILED) if why or each.path in written.failed else each for each in fixes.findings
+        _not_written(each, why or _FAILED, beside) if why or each.path in written.failed else each
+        for each in fixes.findings
     }
     return Report(
         in_order({*findings, *lint}),
@@ -74,10 +75,14 @@ def _by_place(finding: Finding) -> Finding:
     return replace(finding, about=None)
 
 
-def _not_written(finding: Finding, hint: str) -> Finding:
+def _not_written(finding: Finding, hint: str, beside: KeepReason | None) -> Finding:
+    """`beside` is a path of FSDP1 that the program keeps: what else it has of FSDP1 serves that."""
     if leftover.is_without_a_cure(finding):
         return replace(finding, hint=hint)
     if finding.level in (Level.MANUAL, Level.KEPT) or leftover.is_about_data(finding):
         return finding
     message = finding.message.replace(" becomes ", " would become ")
+    if beside is not None:
+        message = f"not rewritten: {message}; the program keeps FSDP1 beside FSDP2 ({beside.place})"
+        return replace(finding, level=Level.KEPT, message=message, hint="")
     return replace(finding, level=Level.MANUAL, message=f"not rewritten: {message}", hint=hint)

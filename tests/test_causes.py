@@ -35,3 +35,10 @@ def test_what_is_different_stays() -> None:
         *found(("FM101", "a", 3), ("FM101", "a", 4), level=Level.REWRITTEN),
     ]
     assert by_cause(Report(tuple(findings))).findings == tuple(findings)
+
+
+def test_what_is_to_be_reviewed_is_told_once_too() -> None:
+    findings = found(("FM304", "a", 3), ("FM304", "a", 5), level=Level.REVIEW)
+    assert [(f.message, f.also) for f in by_cause(Report(tuple(findings))).findings] == [("a (also in line 5)", (5,))]
+    calls = found(("FM101", "call becomes b", 3), ("FM101", "call becomes b", 5), level=Level.REVIEW)
+    assert by_cause(Report(tuple(calls))).findings == tuple(calls)  # each is a construct

@@ -41,8 +41,9 @@ def build(net):
 ## Fix safety
 
 Nothing is changed; where the gradients are seen to be a sharded model's, FM214 rewrites it. Nothing is said of whole
-gradients that a function adds up over all ranks, of a model that is not seen to be wrapped: that is data parallelism
-of a plain model. Code that takes `p.grad.to_local()` in the place of `p.grad` does what it did, collectives and all.
+gradients that a function adds up over all ranks, of a model that is not seen to be wrapped, nor of a class or branch
+that is called DDP's: that is data parallelism of a plain model. Nor of the gradient of an input (`x.requires_grad_()`).
+Code that takes `p.grad.to_local()` in the place of `p.grad` does what it did, collectives and all.
 Compare the norms of both programs: `fsdp-migrate check --run-gpus` does.
 
 ## References
@@ -58,7 +59,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.leftover import uses_internals
-from codemods.reading.gradients import added_up_by_hand, averages_by_hand, collectives_on_gradients
+from codemods.reading.gradients import added_up_by_hand, collectives_on_gradients, is_data_parallelism
 
 CODE = "FM402"
 
@@ -70,7 +71,7 @@ def find(ctx: Context) -> Iterator[Finding]:
     """
     for function in ctx.nodes(cst.FunctionDef):
         calls = collectives_on_gradients(function, ctx)
-        if not calls or added_up_by_hand(function, ctx) or averages_by_hand(function, ctx):
+        if not calls or added_up_by_hand(function, ctx) or is_data_parallelism(function, ctx):
             continue
         if not uses_internals(function, ctx):
             yield finding(

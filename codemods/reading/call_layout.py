@@ -14,6 +14,7 @@ from codemods.plan import PlannedContext
 from codemods.tables.state_dicts import CONTEXT
 
 from .block_layout import extra_indent
+from .inner_choice import is_given_up
 from .layout import comments_on_top, insertion, line_end, statement_start
 
 
@@ -100,11 +101,12 @@ def gone_around(node: cst.CSTNode, ctx: PlannedContext) -> int:
     return sum(extra_indent(ctx, block) for block in _contexts_around(node, ctx))
 
 
-def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With]:
-    """The `with FSDP.state_dict_type(…):` around a node that are taken away."""
+def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With | cst.If]:
+    """The `with FSDP.state_dict_type(…):` around a node that are taken away, and an `if hasattr(model, "module"):`."""
     blocks = [block for block in ctx.ancestors(node) if isinstance(block, cst.With) and len(block.items) == 1]
     calls = [(block, call) for block in blocks if isinstance(call := block.items[0].item, cst.Call)]
-    return [block for block, call in calls if ctx.fsdp1(call.func) == CONTEXT and not ctx.plan.keeps_setting(call)]
+    gone = [block for block, call in calls if ctx.fsdp1(call.func) == CONTEXT and not ctx.plan.keeps_setting(call)]
+    return [*gone, *(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.If) and is_given_up(outer, ctx))]
 
 
 def _arguments(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.ddp import is_in_ddp, is_on_ddp_way
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
 from codemods.reading.process_groups import is_default
@@ -30,7 +31,22 @@ def collectives_on_gradients(function: cst.FunctionDef, ctx: Context) -> list[cs
     if not calls:
         return []
     names = _made_of_gradients(function, ctx) | _given_gradients(function, ctx)
-    return [call for call in calls if any(_holds(argument, names, ctx) for argument in call.args)]
+    return [
+        call
+        for call in calls
+        if any(_holds(argument, names - _plain_above(call, function, ctx), ctx) for argument in call.args)
+    ]
+
+
+def _plain_above(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> set[str]:
+    """What is taken out of its DTensor above a call: `if isinstance(norm, DTensor): norm = norm.full_tensor()`."""
+    above = (node for node in ctx.inside(function) if isinstance(node, cst.Assign))
+    taken = [node for node in above if ctx.span(node)[0] < ctx.span(call)[0] and _is_taken_out(node.value)]
+    return {ctx.code(target.target) for node in taken for target in node.targets}
+
+
+def _is_taken_out(value: cst.BaseExpression) -> bool:
+    return isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value in _PLAIN
 
 
 def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attribute]:
@@ -53,21 +69,25 @@ def added_up_by_hand(function: cst.FunctionDef, ctx: Context) -> list[cst.Attrib
     return found
 
 
-def averages_by_hand(function: cst.FunctionDef, ctx: Context) -> bool:
-    """Whether whole gradients of models that are not seen to be wrapped are added up over all ranks.
+def is_data_parallelism(function: cst.FunctionDef, ctx: Context) -> bool:
+    """Whether gradients of models that are not seen to be wrapped are put together as DDP does: by its own name, or
+    whole ones that are added up over all ranks.
 
     That is data parallelism by hand, of a plain model: FSDP1's shards of different ranks are different parameters.
     Adding them up failed with `use_orig_params=True`, and trained something else without it (0.125820 became 0.133134
     in the second step, torch 2.13).
     """
     calls = collectives_on_gradients(function, ctx)
-    if not calls or not all(_adds_up(call, ctx) and _is_over_all(call, ctx) for call in calls):
-        return False
-    if not all(_is_whole(call.args[0].value, function, ctx) for call in calls):
+    says_so = is_in_ddp(function, ctx) or all(is_on_ddp_way(call, ctx) for call in calls)
+    if not calls or not (says_so or all(_is_averaged(call, function, ctx) for call in calls)):
         return False
     read = [n for n in ctx.inside(function) if isinstance(n, cst.Attribute) and n.attr.value == "grad"]
     models = [model for gradient in read for model in models_around(gradient.value, ctx)]
     return not any(ModelKind.FSDP in ctx.kinds(model) for model in models)
+
+
+def _is_averaged(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> bool:
+    return _adds_up(call, ctx) and _is_over_all(call, ctx) and _is_whole(call.args[0].value, function, ctx)
 
 
 def _is_whole(value: cst.BaseExpression, function: cst.FunctionDef, ctx: Context, depth: int = 4) -> bool:
@@ -125,10 +145,38 @@ def is_surely_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
 
 def _may_be_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     """Whether it is not seen to be a parameter of a model that nothing shards, or an activation."""
-    if _is_activation(param, ctx):
+    if _is_activation(param, ctx) or _is_input(param, ctx):
         return False
     models = models_around(param, ctx)
     return not models or any(ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} for model in models)
+
+
+def _is_input(leaf: cst.BaseExpression, ctx: Context) -> bool:
+    """`x = torch.zeros(n, requires_grad=True)`, `x.requires_grad_()`: a program wants its gradient for itself."""
+    made = [(o.file, o.node) for o in ctx.origins(leaf)]
+    if any(gives_parameters(node, where) for where, node in made) or models_around(leaf, ctx) or _is_turn(leaf, ctx):
+        return False
+    asked = (call for call in ctx.nodes(cst.Call) if ctx.scope(call) is ctx.scope(leaf))
+    if any(ctx.code(call.func) == f"{ctx.code(leaf)}.requires_grad_" for call in asked):
+        return True
+    bound = ctx.bound(leaf) if isinstance(leaf, cst.Name) else made
+    return bool(bound) and all(isinstance(node, cst.Call) and _is_leaf(node, where) for where, node in bound or ())
+
+
+def _is_leaf(made: cst.Call, ctx: Context) -> bool:
+    """Whether a call makes a tensor that is said to get a gradient: FSDP's parameters come of no such call."""
+    if isinstance(made.func, cst.Attribute) and made.func.attr.value == "requires_grad_":
+        return not gives_parameters(made.func.value, ctx)
+    given = [a.value for a in made.args if a.keyword is not None and a.keyword.value == "requires_grad"]
+    is_tensor = (ctx.dotted(made.func) or "").startswith("torch.") and last_name(made.func) != "Parameter"
+    return is_tensor and [ctx.code(value) for value in given] == ["True"]
+
+
+def _is_turn(leaf: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is the variable of a loop, whatever that goes over."""
+    loops = (outer for outer in ctx.ancestors(leaf) if isinstance(outer, (cst.For, cst.BaseComp)))
+    targets = (loop.target if isinstance(loop, cst.For) else loop.for_in.target for loop in loops)
+    return any(ctx.code(leaf) in _bound(target, ctx) for target in targets)
 
 
 def _is_activation(leaf: cst.BaseExpression, ctx: Context) -> bool:

@@ -78,8 +78,12 @@ def find(ctx: PlannedContext) -> Iterator[Finding]:
         if name == WRAPPER and isinstance(call, cst.Call) and call.func is node:
             yield _constructor(ctx, call, beside)
         else:
-            message = f"it serves the FSDP1 path beside FSDP2 ({beside.place})"
-            yield finding(CODE, Level.KEPT, ctx, node, message)
+            yield serving(node, ctx, beside)
+
+
+def serving(node: cst.BaseExpression, ctx: Context, beside: KeepReason) -> Finding:
+    """A name of FSDP1, in code or in an annotation in quotes, that stays with a path of FSDP1."""
+    return finding(CODE, Level.KEPT, ctx, node, f"it serves the FSDP1 path beside FSDP2 ({beside.place})")
 
 
 def _constructor(ctx: PlannedContext, call: cst.Call, beside: KeepReason) -> Finding:

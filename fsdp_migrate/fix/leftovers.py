@@ -9,6 +9,7 @@ import libcst as cst
 from codemods import leftover
 from codemods.api import Fix
 from codemods.reading import configuration
+from codemods.skipped.side_by_side import serving
 
 from ..edit.imports import is_vocabulary
 from ..plan.context import PlannedFile
@@ -40,9 +41,10 @@ def leftovers(file: PlannedFile, made: Collected) -> Iterator[Fix]:
         elif not (is_vocabulary(name) and migrated):
             # The rest of the vocabulary is imported from the support module then, under the same names.
             yield leftover.report(string, name, file, migrated)
+    beside = plan.beside(file.path)
     for string, name in file.quoted():
-        yield leftover.quoted(string, name, file, migrated)
+        yield Fix(findings=[serving(string, file, beside)]) if beside else leftover.quoted(string, name, file, migrated)
     yield leftover.plain_data(data, file)
-    if plan.beside(file.path) is None:
+    if beside is None:
         attributes = [node for node in file.nodes(cst.Attribute) if rendered.keeps(file.span(node.attr))]
         yield leftover.internals(file, attributes, migrated)

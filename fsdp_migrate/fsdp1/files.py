@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import libcst as cst
 
@@ -43,7 +44,12 @@ def holding(program: Program, words: Iterable[str]) -> list[Tree]:
 
 def is_other_test(file: Context) -> bool:
     """Whether a file is a test that runs no FSDP: neither a name nor a string of it says so."""
-    if not (file.path.stem.startswith("test_") or file.path.stem.endswith("_test")):
+    if not is_test(file.path):
         return False
     strings = (node.raw_value for node in file.nodes(cst.SimpleString))
     return not any("fsdp" in word.lower() for word in (*(n.value for n in file.nodes(cst.Name)), *strings))
+
+
+def is_test(path: Path) -> bool:
+    """Whether pytest imports a file by itself."""
+    return path.stem.startswith("test_") or path.stem.endswith("_test")

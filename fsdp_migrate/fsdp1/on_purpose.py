@@ -23,7 +23,11 @@ class OnPurpose:
 
     def around(self, path: Path) -> frozenset[Path]:
         """All that a file which takes something of this one can take something of."""
-        return frozenset[Path]().union(*map(self._reach, self._users(path)))
+        return frozenset[Path]().union(*map(self.reached, self._users(path)))
+
+    def meets(self, path: Path, others: frozenset[Path]) -> bool:
+        """Whether a file that takes something of this one takes something of another of these."""
+        return any(not others.isdisjoint(self.reached(user)) for user in self._users(path))
 
     def _users(self, path: Path) -> set[Path]:
         found, queue = {path}, [path]
@@ -41,7 +45,8 @@ class OnPurpose:
                 importers.setdefault(target, set()).add(path)
         return importers
 
-    def _reach(self, start: Path) -> frozenset[Path]:
+    def reached(self, start: Path) -> frozenset[Path]:
+        """A file, and all that it takes something of, over others or not."""
         if start not in self._reached:
             found, queue = {start}, [start]
             while queue:

@@ -32,6 +32,7 @@ from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
+from .files import is_test
 from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
 from .on_purpose import OnPurpose
@@ -41,6 +42,7 @@ from .source import ParsedSource
 _IMPORTS_BY_NAME = ("import_module", "__import__", "instantiate", "locate")
 _NO_MODELS = ("torch.optim.", "torch.utils.data.", "torch.Tensor", "torch.amp.", "torch.cuda.amp.")
 """Classes whose objects are no modules."""
+_MAY_BE_FSDP = frozenset({ModelKind.FSDP, ModelKind.UNKNOWN})
 
 
 class ProgramModel:
@@ -65,11 +67,12 @@ class ProgramModel:
         self.values = Values(program, self._is_model)
         self.conditions = Conditions(self.values)
         self.wrapping = WrapFacts(program, self.file, self.running_with, self.handing_to)
-        self.order = Order(self.values)
+        self.order = Order(self.values, self.conditions.exclude)
         self.fsdp1: dict[cst.BaseExpression, str | None] = {}
         self.references: dict[Tree, Sequence[tuple[Reference, str]]] = {}
         self._files: dict[Tree, FileContext] = {}
         self._loads: dict[Tree, Collection[Path] | None] = {}
+        self._handed: dict[Tree, bool] = {}
         self._by_name: dict[frozenset[Path] | None, bool] = {}
 
     def together(self, path: Path) -> Collection[Path]:
@@ -80,12 +83,13 @@ class ProgramModel:
     def _imports_by_name(self, group: frozenset[Path] | None) -> bool:
         """Whether a file of a group, or any, imports modules by names made up; to say so in a text is not to do it."""
         if group not in self._by_name:
-            self._by_name[group] = any(
-                node.value in _IMPORTS_BY_NAME
-                for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=group)
-                for node in tree.nodes(cst.Name)
-            )
+            self._by_name[group] = any(True for _ in self._importing_by_name(group))
         return self._by_name[group]
+
+    def _importing_by_name(self, group: frozenset[Path] | None) -> Iterator[Path]:
+        for tree in self.program.mentioning(*_IMPORTS_BY_NAME, within=group):
+            if any(node.value in _IMPORTS_BY_NAME for node in tree.nodes(cst.Name)):
+                yield tree.path
 
     def running_with(self, path: Path) -> Collection[Path]:
         """The files that some script loads together with this one."""
@@ -124,10 +128,33 @@ class ProgramModel:
 
     def _is_without(self, script: Tree, other: Tree) -> bool:
         if script not in self._loads:
-            alone = not self.is_imported(script.path) and is_script(self.file(script))
-            self._loads[script] = self.running_with(script.path) if alone else None
+            self._loads[script] = self._loaded_by(script)
         loads = self._loads[script]
         return loads is not None and other.path not in loads
+
+    def _loaded_by(self, script: Tree) -> Collection[Path] | None:
+        """What a file that is started loads; None of a file that is not."""
+        loads = self.loaded_by_test(script.path)
+        if loads is None and not self.is_imported(script.path) and is_script(self.file(script)):
+            loads = self.running_with(script.path)
+        return loads
+
+    def loaded_by_test(self, path: Path) -> Collection[Path] | None:
+        """What a file takes something of that only pytest imports, whatever others import by names made up; None of any
+        other file."""
+        if self._imported is None or path in self._imported or not is_test(path):
+            return None
+        return self._on_purpose.reached(path)
+
+    def may_hand_models(self, tree: Tree) -> bool:
+        """Whether a model that is wrapped anywhere can come to a file."""
+        if tree not in self._handed:
+            wrapping = [site.file for site in self.wrapping.sites]
+            near = [file for file in wrapping if not self.are_apart(cast("FileContext", file).tree, tree)]
+            others = frozenset([*self._importing_by_name(self._groups.get(tree.path)), *(file.path for file in near)])
+            is_known = self._graph is not None and tree.path in self._graph
+            self._handed[tree] = bool(near) and (not is_known or self._on_purpose.meets(tree.path, others))
+        return self._handed[tree]
 
     def _is_model(self, made: Made) -> bool:
         file = self.file(made.tree)
@@ -214,10 +241,19 @@ class FileContext(ParsedSource):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
         if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):
             held |= {ModelKind.FSDP}
-        if not self._facts.wrapping.is_any:
+        if not self._facts.may_hand_models(self.tree):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
-        return _but_fsdp(held) if tested is not None else held
+        if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
+            return _but_fsdp(held)
+        return held
+
+    def _is_where_nothing_is_wrapped(self, node: cst.BaseExpression) -> bool:
+        """Whether a run that comes here makes no FSDP model at all: `if args.zero:` wraps, and this is its `else`."""
+        conditions, sites = self._facts.conditions, self._facts.wrapping.calls(self.path)
+        return conditions.says_anything(self.tree, node) and all(
+            conditions.exclude(self.tree, node, cast("FileContext", file).tree, call) for file, call in sites
+        )
 
     def _is_annotated_otherwise(self, name: cst.Name) -> bool:
         """Whether it is a parameter that is said to be no model: `optimizer: Optional[torch.optim.Optimizer]`."""
@@ -246,9 +282,7 @@ class FileContext(ParsedSource):
 
     def comes_before(self, node: cst.CSTNode, file: Context, other: cst.CSTNode) -> bool:
         """Whether `other`, in the same or another file, never ran when the program comes to `node`."""
-        tree = cast("FileContext", file).tree
-        is_on_another_way = self._facts.conditions.exclude(self.tree, node, tree, other)
-        return is_on_another_way or self._facts.order.precedes(self.tree, node, tree, other)
+        return self._facts.order.precedes(self.tree, node, cast("FileContext", file).tree, other)
 
     def lineage(self, file: Context, owner: cst.ClassDef) -> list[cst.ClassDef]:
         """A class, and those of the program that it inherits from."""
@@ -273,9 +307,7 @@ class FileContext(ParsedSource):
         tree = cast("FileContext", origin.file).tree
         if self._facts.are_apart(tree, self.tree):
             return True
-        if self._is_set_below(tree, call, node) or self._facts.conditions.exclude(self.tree, node, tree, call):
-            return True
-        return self._facts.order.precedes(self.tree, node, tree, call)
+        return self._is_set_below(tree, call, node) or self._facts.order.precedes(self.tree, node, tree, call)
 
     def _is_set_below(self, tree: Tree, call: cst.Call, node: cst.BaseExpression) -> bool:
         """`use(self.model)`, then `self.model = FSDP(self.model)` in the same function, or what a helper returns."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, takewhile
 
 import libcst as cst
 
 from .containers import constant
+from .order import Order
 from .origin import Origin
-from .tests_around import tests_at
+from .tests_around import left_before, parts, tests_at
 from .tree import Tree
 from .values import Values
 
@@ -63,6 +64,17 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of these at least is so, each of several facts: in the `else` of `if a and b:`, a is false or b is."""
+
+    ways: frozenset[frozenset[Fact]]
+
+    def contradicts(self, facts: Collection[Fact | OneOf]) -> bool:
+        single = [fact for fact in facts if isinstance(fact, Fact)]
+        return all(any(one.contradicts(other) for one in way for other in single) for way in self.ways)
+
+
+@dataclass(frozen=True, slots=True)
 class Owned:
     """An attribute, or an item, of the objects that can stand at a place: with several callers, of several."""
 
@@ -89,28 +101,41 @@ class Conditions:
 
     def __init__(self, values: Values) -> None:
         self._values = values
-        self._memo: dict[tuple[cst.CSTNode, int], frozenset[Fact]] = {}
-        self._set: dict[str, frozenset[Hashable]] = {}
+        self._order = Order(values)
+        self._memo: dict[tuple[cst.CSTNode, int], frozenset[Fact | OneOf]] = {}
+        self._set: dict[str, Sequence[tuple[Tree, cst.Attribute, frozenset[Hashable]]]] = {}
 
     def exclude(self, tree: Tree, node: cst.CSTNode, other_tree: Tree, other: cst.CSTNode) -> bool:
         """Whether a run that comes to the one place never comes to the other."""
         here = self._at(tree, node)
-        return bool(here) and any(a.contradicts(b) for a in here for b in self._at(other_tree, other))
+        there = self._at(other_tree, other) if here else here
+        return _any_contradicts(here, there) or _any_contradicts(there, here)
 
-    def _at(self, tree: Tree, node: cst.CSTNode, depth: int = _DEPTH) -> frozenset[Fact]:
+    def says_anything(self, tree: Tree, node: cst.CSTNode) -> bool:
+        """Whether anything is known to hold at a place."""
+        return bool(self._at(tree, node))
+
+    def _at(self, tree: Tree, node: cst.CSTNode, depth: int = _DEPTH) -> frozenset[Fact | OneOf]:
         if (node, depth) not in self._memo:
             self._memo[node, depth] = frozenset(self._find(tree, node, depth))
         return self._memo[node, depth]
 
-    def _find(self, tree: Tree, node: cst.CSTNode, depth: int) -> Iterator[Fact]:
+    def _find(self, tree: Tree, node: cst.CSTNode, depth: int) -> Iterator[Fact | OneOf]:
         for test, holds in tests_at(tree, node):
-            yield from self._facts(tree, test, holds)
+            if isinstance(test, cst.BooleanOperation):
+                yield self._one_of(tree, test, holds)
+            else:
+                yield from self._facts(tree, test, holds)
         around = next((n for n in tree.ancestors(node) if isinstance(n, (cst.FunctionDef, cst.ClassDef))), None)
         if isinstance(around, cst.FunctionDef):
             callers = self._values.callers.of(tree, around)
             if depth and 0 < len(callers) <= _CALLERS:
                 known = [self._at(site.tree, site.call, depth - 1) for site in callers]
                 yield from frozenset.intersection(*known)
+
+    def _one_of(self, tree: Tree, test: cst.BooleanOperation, holds: bool) -> OneOf:
+        ways = (parts(side, holds) for side in (test.left, test.right))
+        return OneOf(frozenset(frozenset(f for each in way for f in self._facts(tree, *each)) for way in ways))
 
     def _facts(self, tree: Tree, test: cst.BaseExpression, holds: bool) -> Iterator[Fact]:
         if isinstance(test, cst.Comparison):
@@ -136,13 +161,11 @@ class Conditions:
             return None
         origins = self._values.origins(tree, expression)
         if len(origins) != 1:
-            return self._chosen(origins)
+            return self._chosen(origins, tree, expression) or self._set_and_read(tree, expression, origins)
         (origin,) = origins
         read = origin.read if origin.node is None else origin.node
         if isinstance(read, cst.Attribute):
-            owned = self._part(origin.tree, read.value, read.attr.value)
-            is_set = owned is None or not owned.owners.isdisjoint(self._parts_set(read.attr.value))
-            return None if is_set else owned
+            return self._owned(origin.tree, read)
         if isinstance(read, cst.Subscript) and len(read.slice) == 1 and isinstance(read.slice[0].slice, cst.Index):
             key = constant(read.slice[0].slice.value)
             return self._part(origin.tree, read.value, key) if key is not None else None
@@ -155,6 +178,20 @@ class Conditions:
         ):
             return origin.node  # `sharded = False` at the top, whatever `exec` makes of it
         return origin.node if isinstance(origin.node, (cst.Call, cst.Comparison, cst.BooleanOperation)) else None
+
+    def _set_and_read(self, tree: Tree, expression: cst.BaseExpression, origins: Collection[Origin]) -> Owned | None:
+        """An attribute of a configuration that the program sets as well, by assignments alone."""
+        if not isinstance(expression, cst.Attribute) or not any(origin.read is expression for origin in origins):
+            return None
+        set_by = [each for each in origins if each.read is not expression]
+        targets = [[t.target for t in _targets(each.tree, each.node)] for each in set_by if each.node is not None]
+        names = [[t.attr.value for t in each if isinstance(t, cst.Attribute)] for each in targets]
+        is_each_set = len(names) == len(set_by) and all(expression.attr.value in each for each in names)
+        return self._owned(tree, expression) if is_each_set else None
+
+    def _owned(self, tree: Tree, read: cst.Attribute) -> Owned | None:
+        owned = self._part(tree, read.value, read.attr.value)
+        return None if owned is None or self._is_set_late(owned, tree, read) else owned
 
     def _asked(self, tree: Tree, call: cst.Call, depth: int = _DEPTH) -> Hashable | None:
         """What a call asks that the start of the program settles: `get_world_size()`, or a function that asks that."""
@@ -179,20 +216,30 @@ class Conditions:
             return False
         return all(self._asked(tree, node, depth - 1) for node in nodes if isinstance(node, cst.Call))
 
-    def _chosen(self, origins: Collection[Origin]) -> Chosen | None:
+    def _chosen(self, origins: Collection[Origin], tree: Tree, read: cst.BaseExpression) -> Chosen | None:
         """A constant of several, none of which takes the place of another while the program runs."""
         nodes = [(each.tree, each.node) for each in origins if isinstance(each.node, cst.BaseExpression)]
         if len(nodes) != len(origins) or not all(_is_constant(node) for _, node in nodes):
             return None
-        if any(_is_settled_late(tree, node) for tree, node in nodes):
+        late = ((where, node) for where, node in nodes if _is_settled_late(where, node))
+        if any(_is_in_loop(*each) or not self._order.is_set_up(*each, tree, read) for each in late):
             return None
-        ways = [_ways(tree, node) for tree, node in nodes]
+        ways = [_ways(where, node) for where, node in nodes]
         if all(_exclude(one, other) for one, other in combinations(ways, 2)):
             return Chosen(frozenset(node for _, node in nodes))
         return None
 
-    def _parts_set(self, name: str) -> frozenset[Hashable]:
-        """The owners whose attribute of this name some line sets: it need not be the same at two places."""
+    def _is_set_late(self, owned: Owned, tree: Tree, read: cst.Attribute) -> bool:
+        """Whether some line may set an attribute anew behind a place that reads it: it is not the same at two places,
+        unless each run of the program sets it before it reads it.
+        """
+        return any(
+            not owned.owners.isdisjoint(owners) and not self._order.is_set_up(where, store, tree, read)
+            for where, store, owners in self._stores(read.attr.value)
+        )
+
+    def _stores(self, name: str) -> Sequence[tuple[Tree, cst.Attribute, frozenset[Hashable]]]:
+        """Where an attribute of this name is set, and of what."""
         if name not in self._set:
             targets = [
                 (tree, node)
@@ -200,8 +247,8 @@ class Conditions:
                 for node in tree.attributes(name)
                 if isinstance(tree.parents[node], (cst.AssignTarget, cst.AugAssign))
             ]
-            parts = [self._part(tree, node.value, name) for tree, node in targets]
-            self._set[name] = frozenset(owner for part in parts if part is not None for owner in part.owners)
+            found = [(tree, node, self._part(tree, node.value, name)) for tree, node in targets]
+            self._set[name] = [(tree, node, part.owners) for tree, node, part in found if part is not None]
         return self._set[name]
 
     def _part(self, tree: Tree, owner: cst.BaseExpression, name: object) -> Owned | None:
@@ -215,6 +262,15 @@ class Conditions:
             if dotted is not None or isinstance(origin.node, cst.Name):
                 return dotted or cst.ensure_type(origin.node, cst.Name).value
         return (origin.tree.path, origin.node or origin.reason)
+
+
+def _any_contradicts(facts: Collection[Fact | OneOf], others: Collection[Fact | OneOf]) -> bool:
+    return any(
+        each.contradicts(others)
+        if isinstance(each, OneOf)
+        else any(isinstance(other, Fact) and each.contradicts(other) for other in others)
+        for each in facts
+    )
 
 
 def _is_constant(node: cst.BaseExpression) -> bool:
@@ -235,12 +291,14 @@ _Ways = Mapping[cst.CSTNode, cst.CSTNode]
 
 
 def _ways(tree: Tree, node: cst.CSTNode) -> _Ways:
-    """The conditions around a place, with the part of each that it lies in."""
+    """The conditions around a place, with the part of each that it lies in; `if world == 1: return` above is one."""
     ways: dict[cst.CSTNode, cst.CSTNode] = {}
     inner = node
     for outer in tree.ancestors(node):
         if isinstance(outer, (cst.If, cst.IfExp)):
             ways[outer] = inner
+        elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
+            ways |= dict.fromkeys(left_before(outer.body, inner), outer)
         inner = outer
     return ways
 
@@ -252,13 +310,18 @@ def _exclude(one: _Ways, other: _Ways) -> bool:
 
 def _is_settled_late(tree: Tree, node: cst.CSTNode) -> bool:
     """Whether a constant can be set when another one is already there: in a loop, or in a method."""
+    if _is_in_loop(tree, node):
+        return True
     for outer in tree.ancestors(node):
-        if isinstance(outer, (cst.For, cst.While)):
-            return True
         if isinstance(outer, cst.FunctionDef):
             targets = [each.target for each in _targets(tree, node)]
             return outer.name.value != "__init__" and not all(isinstance(target, cst.Name) for target in targets)
     return False
+
+
+def _is_in_loop(tree: Tree, node: cst.CSTNode) -> bool:
+    around = takewhile(lambda outer: not isinstance(outer, cst.FunctionDef), tree.ancestors(node))
+    return any(isinstance(outer, (cst.For, cst.While)) for outer in around)
 
 
 def _targets(tree: Tree, node: cst.CSTNode) -> Sequence[cst.AssignTarget]:

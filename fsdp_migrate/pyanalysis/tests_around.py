@@ -20,32 +20,32 @@ def tests_at(tree: Tree, node: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
             return
         if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
-            yield from _parts(outer.test, inner is outer.body)
+            yield from parts(outer.test, inner is outer.body)
         elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
-            yield from _left_before(outer.body, inner)
+            for left in left_before(outer.body, inner):
+                yield from parts(left.test, False)
         inner = outer
 
 
-def _parts(test: cst.BaseExpression, holds: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
-    """`not a`, `a and b`: what is known of `a` and of `b`."""
+def parts(test: cst.BaseExpression, holds: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """`not a`, `a and b`: what is known of `a` and of `b`. Where `a and b` is false, that is known of the two."""
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        yield from _parts(test.expression, not holds)
-    elif isinstance(test, cst.BooleanOperation):
-        if holds is isinstance(test.operator, cst.And):
-            yield from _parts(test.left, holds)
-            yield from _parts(test.right, holds)
+        yield from parts(test.expression, not holds)
+    elif isinstance(test, cst.BooleanOperation) and holds is isinstance(test.operator, cst.And):
+        yield from parts(test.left, holds)
+        yield from parts(test.right, holds)
     else:
         yield test, holds
 
 
-def _left_before(statements: object, inner: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+def left_before(statements: object, inner: cst.CSTNode) -> Iterator[cst.If]:
     """`if test: return …` above: behind it the test is false."""
     assert isinstance(statements, (list, tuple))
     for statement in statements:
         if statement is inner:
             return
         if isinstance(statement, cst.If) and statement.orelse is None and leaves(statement.body):
-            yield from _parts(statement.test, False)
+            yield statement
 
 
 def leaves(body: cst.BaseSuite) -> bool:

@@ -235,3 +235,55 @@ def test_what_may_be_such_an_object_is_asked() -> None:
     after = rewrite(text).text
     assert "else self.model.load_state_dict(state)" in after
     assert "if isinstance(self.model, nn.Module)" in after
+
+
+INNER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def use(model, state):
+    {use}
+    return state
+
+
+def main(net, state, sharded):
+    use({made}, state)
+"""
+IN_A_LINE = (
+    'state = model.module.state_dict() if hasattr(model, "module") else model.state_dict()',
+    'model.module.load_state_dict(state) if hasattr(model, "module") else model.load_state_dict(state)',
+)
+IN_BRANCHES = (
+    'if hasattr(model, "module"):\n        state = model.module.state_dict()\n'
+    "    else:\n        state = model.state_dict()",
+    'if hasattr(model, "module"):\n        model.module.load_state_dict(state)\n'
+    "    else:\n        model.load_state_dict(state)",
+)
+OWNER = "\n\nclass Other:\n    def __init__(self, module):\n        self.module = module\n"
+
+
+@pytest.mark.parametrize("use", [*IN_A_LINE, *IN_BRANCHES])
+@pytest.mark.parametrize("more", ["", OWNER])
+def test_a_choice_of_what_is_inside_of_no_wrapper_is_one_call(use: str, more: str) -> None:
+    after = rewrite(INNER.format(use=use, made="FSDP(net)") + more).text
+    assert "hasattr" not in after
+    assert after.count("el_state_dict(") == 1
+
+
+@pytest.mark.parametrize("use", [*IN_A_LINE, *IN_BRANCHES])
+def test_a_choice_that_ddp_needs_stays_one(use: str) -> None:
+    after = rewrite(INNER.format(use=use, made="FSDP(net) if sharded else DDP(net)")).text
+    inner, outer = use.replace("model.state_dict()", "whole_state_dict(model)"), "load_full_state_dict(model, state)"
+    assert inner.replace("model.load_state_dict(state)", outer).split() == use_of(after).split()
+
+
+def use_of(text: str) -> str:
+    return text.partition("def use(model, state):\n")[2].partition("\n    return state")[0]
+
+
+def test_a_choice_with_a_comment_or_more_in_it_stays() -> None:
+    use = IN_BRANCHES[1].replace("    else:", "        print(state)\n    else:")
+    for each in (use, IN_BRANCHES[1].replace("    else:", "    else:  # not wrapped")):
+        assert "hasattr" in rewrite(INNER.format(use=each, made="FSDP(net)")).text

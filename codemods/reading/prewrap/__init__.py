@@ -10,11 +10,12 @@ import libcst as cst
 
 from codemods.api import Context
 
+from .counting import is_only_counted
 from .moving import Moving, moving
 from .outward import Early, early_holders
 from .rebinding import Rebinding, keeps_lists, rebinding
 
-__all__ = ["Early", "Rebinding", "Relocation", "early_holders", "keeps_lists", "relocations"]
+__all__ = ["Early", "Rebinding", "Relocation", "early_holders", "is_only_counted", "keeps_lists", "relocations"]
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import libcst as cst
 
@@ -90,6 +91,7 @@ from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import insertion
 from codemods.reading.model_loading import loading
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
+from codemods.reading.negation import conjuncts
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.plain_objects import but_for_others, may_be_plain
@@ -233,13 +235,14 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
+    if _is_way_without_fsdp(found, ctx):
+        return Fix()
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
     if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     if not is_sharded and not at_run_time:
-        is_right = _is_right_sharded(found.call, ctx) or _is_way_without_fsdp(found.call, ctx)
-        if is_right:
+        if _is_right_sharded(found.call, ctx):
             return Fix()
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
@@ -270,18 +273,39 @@ def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
     return is_saved_by_dcp(read, ctx) or is_described(read, ctx) or is_filled_in_place(read, ctx)
 
 
-def _is_way_without_fsdp(read: cst.Call, ctx: PlannedContext) -> bool:
+def _is_way_without_fsdp(found: Match, ctx: PlannedContext) -> bool:
     """Whether this is the other way of `if args.use_fsdp:`, where the program gathers a sharded model itself."""
-    inner: cst.CSTNode = read
-    for outer in ctx.ancestors(read):
+    inner: cst.CSTNode = found.call
+    for outer in ctx.ancestors(found.call):
         if isinstance(outer, cst.FunctionDef):
             return False
-        if isinstance(outer, cst.If) and inner is outer.orelse and isinstance(outer.test, (cst.Name, cst.Attribute)):
+        if isinstance(outer, cst.If) and inner is outer.orelse and _says_fsdp(outer.test, ctx):
             calls = (node for node in ctx.inside(outer.body) if isinstance(node, cst.Call))
-            if "fsdp" in words(last_name(outer.test)) and any(ctx.fsdp1(call.func) == CONTEXT for call in calls):
+            if any(ctx.fsdp1(call.func) == CONTEXT for call in calls):
                 return True
         inner = outer
     return False
+
+
+def _says_fsdp(test: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    """`args.use_fsdp`, and `args.distributed and args.use_fsdp` where each constructor call stands under those."""
+    flags = _flags(test)
+    if not any("fsdp" in words(flag) for flag in flags):
+        return False
+    return len(flags) == 1 or all(flags <= _flags_around(call, where) for where, call in ctx.wrapping.calls(ctx.path))
+
+
+def _flags_around(call: cst.Call, ctx: Context) -> set[str]:
+    """The flags that are set where a call runs."""
+    around = (call, *ctx.ancestors(call))
+    met = (outer for inner, outer in pairwise(around) if isinstance(outer, cst.If) and inner is outer.body)
+    return {flag for outer in met for flag in _flags(outer.test)}
+
+
+def _flags(test: cst.BaseExpression) -> set[str]:
+    """The last names in `cf.ddp and cf.fsdp`; nothing of what asks for something else as well."""
+    names = {last_name(part) if isinstance(part, (cst.Name, cst.Attribute)) else "" for part in conjuncts(test)}
+    return set() if "" in names else names
 
 
 def _read(found: Match, ctx: PlannedContext) -> Fix:

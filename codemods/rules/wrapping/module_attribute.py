@@ -32,7 +32,9 @@ def sample(net, batch):
 
 Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
 `unwrap(model)` of the support module decides at run time, once in a function that asks several times. Where a choice
-reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`) it is another wrapper's, and stays.
+reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`) it is another wrapper's, and stays. A
+choice by `hasattr(model, "module")` whose two sides say the same of the model becomes the one without, unless DDP's
+models come there.
 
 ## References
 
@@ -47,8 +49,10 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.ddp import is_on_ddp_way
 from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.engines import is_another_engines
+from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion
 from codemods.reading.one_local import local_of
@@ -83,8 +87,10 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         call = ctx.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
             return None
-    elif isinstance(ctx.parent(node), cst.AssignTarget) or is_asked_for(node, ctx) or _is_own(node, ctx):
+    elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_own(node, ctx):
         return None
+    elif is_asked_for(node, ctx):
+        return Match(node, ctx.kinds(node.value)) if choice_of_inner(node, ctx) is not None else None
     elif node.attr.value == "module" and _is_on_other_way(node, ctx):
         return None
     if is_another_engines(node, ctx):
@@ -145,37 +151,6 @@ def _says_fsdp(test: cst.BaseExpression) -> bool:
     return isinstance(test, (cst.Name, cst.Attribute)) and "fsdp" in words(last_name(test))
 
 
-def _is_on_ddp_way(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.module` under `if state.is_ddp:`, by the flag's own name: a DDP model can come there, or any other."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _says_ddp(outer.test):
-            return True
-        inner = outer
-    return False
-
-
-def _says_ddp(test: cst.BaseExpression) -> bool:
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _says_ddp(test.left) or _says_ddp(test.right)
-    return isinstance(test, (cst.Name, cst.Attribute)) and "ddp" in words(last_name(test))
-
-
-def _choice_of_inner(node: cst.Attribute, ctx: Context) -> cst.If | None:
-    """`if hasattr(m, "_fsdp_wrapped_module"): inner = m._fsdp_wrapped_module`, and `else: inner = m`."""
-    line = ctx.parent(ctx.parent(node) or node)
-    choice = ctx.parent(ctx.parent(line) or line) if line is not None else None
-    if not isinstance(line, cst.SimpleStatementLine) or not isinstance(choice, cst.If) or choice.orelse is None:
-        return None
-    test = ctx.code(choice.test).replace('"', "'")
-    is_asked = test == f"hasattr({ctx.code(node.value)}, '_fsdp_wrapped_module')"
-    if not is_asked or isinstance(choice.orelse, cst.If) or isinstance(ctx.parent(choice), cst.If):
-        return None
-    ends = [body.body[0] if len(body.body) == 1 else None for body in (choice.body, choice.orelse.body)]
-    same = [ctx.code(end).replace("._fsdp_wrapped_module", "") for end in ends if end is not None]
-    return choice if len(same) == 2 and same[0].strip() == same[1].strip() else None
-
-
 def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module.eval() if state.is_ddp else model.eval()`: what the condition knows of the model is not seen."""
     choice = next((outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IfExp)), None)
@@ -201,12 +176,13 @@ def edit(found: Match, ctx: Context) -> Fix:
     if node.attr.value == "process_group":
         return _group(found, ctx)
     model, name = ctx.code(node.value), node.attr.value
-    choice = _choice_of_inner(node, ctx)
-    if choice is not None and isinstance(choice.orelse, cst.Else):
+    given_up = choice_of_inner(node, ctx)
+    if given_up is not None:
+        choice, kept = given_up
         message = f"`{model}.{name}` becomes `{model}`, as where there is no wrapper"
-        text = ctx.quote(choice.orelse.body.body[0])
-        return Fix([Edit(*ctx.span(choice), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
-    if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or _is_on_ddp_way(node, ctx)):
+        place = ctx.bare_span(choice) if isinstance(choice, cst.IfExp) else ctx.span(choice)
+        return Fix([Edit(*place, ctx.quote(kept))], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
         call = f"{item.local}({ctx.quote(node.value)})"
         local = local_of(found.held, node, ctx)

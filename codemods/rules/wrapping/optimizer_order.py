@@ -56,7 +56,7 @@ import libcst as cst
 from codemods.api import Context, Emission, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.flat_parameters import makes_flat_parameters
-from codemods.reading.prewrap import Rebinding, Relocation, keeps_lists
+from codemods.reading.prewrap import Rebinding, Relocation, is_only_counted, keeps_lists
 
 CODE = "FM405"
 
@@ -85,7 +85,8 @@ def _outcomes(relocation: Relocation, call: cst.Call, ctx: Context) -> Iterator[
     """What becomes of each file: the optimizer can be built in one, and rebound in another."""
     early, moved = relocation.early, relocation.moving
     notes, hints = [], []
-    if makes_flat_parameters(ctx, call):
+    counted = all(not each.is_optimizer and is_only_counted(each.call, early.file) for each in early.holders)
+    if makes_flat_parameters(ctx, call) and not counted:
         notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
         hints.append("say whether that is meant")
     if moved is not None:

@@ -1,0 +1,407 @@
+"""What is not FSDP's is not touched: code that no FSDP model comes to stays byte for byte, without a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from ..helpers import Result, code, rewrite, rewrite_files
+
+
+def stays(files: Mapping[str, str], *names: str) -> Result:
+    """The program, of which these files stay as they are, and nothing is said of them."""
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    for name in names:
+        assert result.after[name] == result.before[name]
+    assert [found for found in result.findings if found.path.name in {name.rpartition("/")[2] for name in names}] == []
+    return result
+
+
+OWN_WAY = """
+    import importlib
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
+    from torch.distributed.fsdp import fully_shard
+
+
+    def parallel(parts):
+        for part in parts:
+            fully_shard(part)
+        return parts
+
+
+    class Pipeline:
+        def __init__(self, parts, name):
+            self.parts = parallel(parts)
+            self.optimizers = [importlib.import_module(name).make(part) for part in self.parts]
+
+        def load(self, state):
+            options = StateDictOptions(full_state_dict=True)
+            for part, optimizer in zip(self.parts, self.optimizers):
+                set_optimizer_state_dict(part, optimizer, state, options=options)
+
+        def norm(self, group):
+            grads = [p.grad for part in self.parts for p in part.parameters()]
+            total = torch.nn.utils.get_total_norm(grads) ** 2
+            dist.all_reduce(total, group=group)
+            return total.sqrt()
+"""
+OF_A_TEST = """
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    import weights
+
+
+    def test_save():
+        weights.save(FSDP(torch.nn.Linear(4, 4)), "x.pt")
+"""
+SAVES = """
+    import torch
+
+
+    def save(model, path):
+        torch.save(model.state_dict(), path)
+"""
+
+
+def test_a_way_of_fsdp2_is_not_that_of_a_test_that_still_wraps() -> None:
+    """A test hands its models to what it imports, whatever other files import by names that run time makes up."""
+    files = {"pipeline.py": OWN_WAY, "weights.py": SAVES, "test_weights.py": OF_A_TEST}
+    result = stays(files, "pipeline.py")
+    assert "get_model_state_dict(model" in result.after["weights.py"]
+
+
+def test_a_file_that_a_test_imports_may_get_its_models() -> None:
+    test = OF_A_TEST.replace("import weights", "import pipeline\n    import weights")
+    files = {"pipeline.py": OWN_WAY, "weights.py": SAVES, "test_weights.py": test}
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    assert "with_own_steps(state)" in result.after["pipeline.py"]
+
+
+@pytest.mark.parametrize("plain", ["full_tensor", "to_local"])
+def test_a_norm_that_is_taken_out_of_its_dtensor_is_a_plain_one(plain: str) -> None:
+    text = code(f"""
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.tensor import DTensor
+
+
+        def norm(parts, group):
+            total = torch.nn.utils.get_total_norm([p.grad for part in parts for p in part.parameters()])
+            if isinstance(total, DTensor):
+                total = total.{plain}()
+            dist.all_reduce(total, group=group)
+            return total
+
+
+        def build(net):
+            return FSDP(net)
+    """)
+    assert [found for found in rewrite(text).findings if found.rule == "FM402"] == []
+    below = text.replace("    dist.all_reduce(total, group=group)\n", "").replace(
+        "    if isinstance", "    dist.all_reduce(total, group=group)\n    if isinstance"
+    )
+    assert [found.level.value for found in rewrite(below).findings if found.rule == "FM402"] == ["manual"]
+
+
+IMPORTS = """\
+import os
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+PLAIN = 'torch.save(model.state_dict(), "plain.pt")'
+
+WAYS = {
+    "the else of two flags": """
+def main(args, net):
+    if args.distributed and args.fsdp:
+        model = FSDP(net)
+    else:
+        model = DDP(net)
+    if args.distributed and args.fsdp:
+        print("sharded")
+    else:
+        {plain}
+""",
+    "neither of two flags": """
+def main(args, net):
+    model = net
+    if not args.plain and args.fsdp:
+        model = FSDP(net)
+    if args.plain or not args.fsdp:
+        {plain}
+""",
+    "a flag that is set up before": """
+def start(args):
+    if "RANK" not in os.environ:
+        args.distributed = False
+        return
+    args.distributed = True
+
+
+def main(args, net):
+    start(args)
+    model = net
+    if args.distributed:
+        model = FSDP(net)
+    if not args.distributed:
+        {plain}
+""",
+    "an annotation of a model that is or is not sharded": """
+from typing import Union
+
+
+def save(model: Union[torch.nn.Module, FSDP], zero):
+    if zero:
+        print("sharded")
+    else:
+        {plain}
+
+
+def main(args, net):
+    model = FSDP(net) if args.zero else args.compiled(net)
+    save(model, args.zero)
+""",
+    "the other way of the flags that FSDP1 was asked under": """
+from torch.distributed.fsdp import StateDictType
+
+
+class Trainer:
+    def __init__(self, cf, net):
+        self.model = net
+        if cf.with_ddp and cf.with_fsdp:
+            self.model = FSDP(net)
+        elif cf.with_ddp:
+            self.model = DDP(net)
+
+    def save(self, cf):
+        model = self.model
+        if cf.with_ddp and cf.with_fsdp:
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                torch.save(model.state_dict(), "full.pt")
+        else:
+            {plain}
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_on_which_nothing_is_wrapped(way: str) -> None:
+    result = rewrite(IMPORTS + "\n" + WAYS[way].format(plain=PLAIN))
+    assert f"    {PLAIN}\n" in result.text
+    assert [found for found in result.findings if found.rule == "FM304" and found.level.value != "rewritten"] == []
+
+
+TOGETHER = {
+    "one of two flags": WAYS["the else of two flags"].replace(
+        "args.distributed and args.fsdp:\n        print", "args.x:\n        print"
+    ),
+    "a flag that changes": WAYS["a flag that is set up before"].replace(
+        "    if not args", "    args.distributed = args.late\n    if not args"
+    ),
+    "another flag beside those of the wrap": WAYS["the other way of the flags that FSDP1 was asked under"].replace(
+        "model = self.model\n        if cf.", "model = self.model\n        if cf.whole and cf."
+    ),
+}
+
+
+@pytest.mark.parametrize("way", TOGETHER)
+def test_a_way_on_which_the_model_may_be_wrapped(way: str) -> None:
+    assert f"    {PLAIN}\n" not in rewrite(IMPORTS + "\n" + TOGETHER[way].format(plain=PLAIN)).text
+
+
+def test_what_one_trainer_loads_before_it_wraps_is_not_what_another_wrapped() -> None:
+    """Two trainers of a program, of which each run has one: the first loads its weights where it makes the model."""
+    models = """
+        import torch
+
+
+        class Base(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = torch.nn.Linear(4, 4)
+
+
+        class First(Base):
+            def __init__(self, path):
+                super().__init__()
+                self.net.load_state_dict(torch.load(path))
+
+
+        class Second(Base):
+            pass
+    """
+    shard = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def shard(net):
+            return FSDP(net)
+    """
+    train = """
+        import sys
+
+        import torch
+
+        from models import First, Second
+        from shard import shard
+
+
+        class One:
+            def __init__(self, config):
+                self.model = First(config.path)
+                self.model.net = shard(self.model.net)
+
+
+        class Other:
+            def __init__(self, config):
+                self.model = Second()
+                self.model.net = shard(self.model.net)
+
+
+        def main(config):
+            if config.kind == "other":
+                trainer = Other(config)
+            elif config.kind == "one":
+                trainer = One(config)
+    """
+    stays({"models.py": models, "shard.py": shard, "train.py": train}, "models.py")
+
+
+OF_INPUTS = {
+    "made with a gradient": "x = torch.zeros(8, requires_grad=True)\nloss = model(x).sum()\nloss.backward()",
+    "asked for its gradient": "x = start.clone().requires_grad_(True)\nmodel(x).sum().backward()",
+    "a batch that is asked for it": "x.requires_grad_()\nmodel(x).sum().backward()",
+}
+
+
+@pytest.mark.parametrize("made", OF_INPUTS)
+def test_the_gradient_of_an_input_is_no_parameters(made: str) -> None:
+    lines = "".join(f"    {line}\n" for line in (*OF_INPUTS[made].splitlines(), "dist.all_reduce(x.grad.abs())"))
+    text = IMPORTS + "import torch.distributed as dist\n\n\ndef attack(net, x, start):\n    model = FSDP(net)\n" + lines
+    assert [found for found in rewrite(text).findings if found.rule == "FM402"] == []
+    of_model = text.replace("x.grad", "next(model.parameters()).grad")
+    assert [found.rule for found in rewrite(of_model).findings if found.level.value == "manual"] == ["FM402"]
+
+
+BY_HAND = """
+class {name}(torch.nn.Module):
+    def __init__(self, module, group):
+        super().__init__()
+        self.module, self.group = module, group
+
+    def reduce(self):
+        for param in self.module.parameters():
+            dist.all_reduce(param.grad.data, group=self.group)
+
+
+def {function}(model, group, use_ddp):
+    if {flag}:
+        grads = [param.grad for param in model.parameters()]
+        dist.all_reduce(torch.cat([grad.flatten() for grad in grads]), group=group)
+
+
+def build(net):
+    return FSDP(net)
+"""
+
+
+def test_what_is_called_ddps_is_data_parallelism() -> None:
+    head = IMPORTS + "import torch.distributed as dist\n\n"
+
+    def manual(**names: str) -> list[str]:
+        return [f.rule for f in rewrite(head + BY_HAND.format(**names)).findings if f.level.value == "manual"]
+
+    assert manual(name="DistributedDataParallel", function="sync", flag="use_ddp") == []
+    assert manual(name="SimpleDDP", function="test_ddp_sync", flag="group") == []
+    assert manual(name="Sharder", function="sync", flag="group") == ["FM402", "FM402"]
+
+
+COUNTED = """
+def train(net, log):
+    trained = {made}
+    log({count})
+    model = FSDP(net)
+    return torch.optim.SGD({given}, lr=0.1)
+"""
+KEPT = "[p for p in net.parameters() if p.requires_grad]"
+FILTERED = "filter(lambda p: p.requires_grad, net.parameters())"
+
+
+@pytest.mark.parametrize("made", [KEPT, FILTERED])
+@pytest.mark.parametrize("count", ["sum(p.numel() for p in trained)", "sum([p.size().numel() for p in trained])"])
+def test_parameters_that_are_only_counted_were_never_trained_by_anything(made: str, count: str) -> None:
+    text = COUNTED.format(made=made, count=count, given="model.parameters()")
+    assert [found for found in rewrite(IMPORTS + text).findings if found.level.value == "manual"] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "given"), [("len(trained)", "trained"), ("trained", "model.parameters()"), ("trained[0]", "trained")]
+)
+def test_parameters_that_something_else_gets_are_told(count: str, given: str) -> None:
+    found = rewrite(IMPORTS + COUNTED.format(made=KEPT, count=count, given=given)).findings
+    assert "FM405" in [each.rule for each in found if each.level.value == "manual"]
+
+
+def test_an_example_beside_another_that_wraps() -> None:
+    """Both use one library, and no run loads both; somewhere else a module is imported by a name made up."""
+    averages = """
+        def average(model, other):
+            for name, value in other.state_dict().items():
+                value.copy_(model.state_dict()[name])
+    """
+    plain = "import averages\nimport layers\n\n\ndef main(make, other):\n    averages.average(make(layers), other)\n"
+    wraps = """
+        import importlib
+
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        import layers
+
+
+        def main(name):
+            return FSDP(importlib.import_module(name).make(layers))
+    """
+    files = {"layers.py": "WIDTH = 4\n", "averages.py": averages, "plain.py": plain, "wraps.py": wraps}
+    stays(files, "averages.py", "plain.py")
+    both = rewrite_files({name: code(text) for name, text in {**files, "plain.py": "import wraps\n" + plain}.items()})
+    assert [found.rule for found in both.findings if found.path.name == "averages.py"] == ["FM304"]
+
+
+KEPT_PATH = {
+    "shard.py": """
+        from typing import Optional
+
+        from torch.distributed.fsdp import CPUOffload
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp import fully_shard
+
+
+        def shard(model, config, offload: "Optional[CPUOffload]" = None):
+            if config.strategy == "fsdp2":
+                return fully_shard(model)
+            return FSDP(model, cpu_offload=offload)
+    """,
+    "scaler.py": """
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+
+        def make():
+            return ShardedGradScaler()
+    """,
+}
+
+
+def test_what_serves_a_path_of_fsdp1_that_is_kept_needs_nobody() -> None:
+    """In its file, annotations in quotes included, and where nothing else of the program could be wrapped."""
+    result = stays(KEPT_PATH)
+    assert result.report.changes == ()
+    assert {found.level.value for found in result.findings} == {"kept"}
+    assert {found.line for found in result.findings if found.path.name == "shard.py"} == {8, 11}
