@@ -91,6 +91,33 @@ program(
 )
 row("module policy", "Plain", BLOCKS)
 row("module policy with a class that holds itself", "SelfNested", "auto_wrap_policy=ModuleWrapPolicy({SelfNested})")
+program(
+    "module policy with a class that is given one of its own kind",
+    """
+    class Around(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inp = nn.Linear(8, 8)
+            self.inner = inner
+
+        def forward(self, x):
+            return torch.tanh(self.inner(self.inp(x)))
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.top = Around(nn.Sequential(nn.Linear(8, 8), Around(nn.Linear(8, 8))))
+            self.out = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.out(self.top(x))
+
+
+    def build():
+        return FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Around}), use_orig_params=True)
+    """,
+)
 row("policy that matches the root", "Nested", "auto_wrap_policy=ModuleWrapPolicy({Nested, Block})")
 row(
     "policy that matches containers",
