@@ -701,6 +701,25 @@ for name, group in (
         world=4,
         seed_by_rank=True,
     )
+for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+    program(
+        f"two parts over a group each, {name} by name",
+        f"""
+        def wrap(model, name, group, head_group):
+            strategy = getattr(ShardingStrategy, name)
+            model.inp = FSDP(model.inp, process_group=group, sharding_strategy=strategy, {HERE})
+            model.out = FSDP(model.out, process_group=head_group, sharding_strategy=strategy, {HERE})
+            return model
+
+
+        def build():
+            rank = dist.get_rank()
+            shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+            pairs = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+            return FSDP(wrap(Plain(), "".join("{name}"), shard, pairs), {HERE})
+        """,
+        world=4,
+    )
 for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
     program(
         f"splat of a dict of the class, {strategy}",

@@ -262,13 +262,8 @@ BY_FLAG = {
         """,
         """
         def wrap(model, head, group, head_group, name):
-            fsdp_kwargs = {
-                "FULL_SHARD": {},
-                "SHARD_GRAD_OP": {"reshard_after_forward": False},
-                "NO_SHARD": {},
-            }[name]
-            fully_shard(model, mesh=mesh_over_group(name, group, "cuda"), **fsdp_kwargs)
-            fully_shard(head, mesh=mesh_over_group(name, head_group, "cuda"), **fsdp_kwargs)
+            fully_shard(model, **kwargs_over_group(name, group))
+            fully_shard(head, **kwargs_over_group(name, head_group))
             return model, head
 
         def build(model, name):
