@@ -470,6 +470,30 @@ for choice in ("True, 3", "True, 2", "False, 2"):
         """,
         world=4,
     )
+for mode in ("full", "zero2", "hybrid"):
+    program(
+        f"mesh and hybrid strategies in a branch of their own: {mode}",
+        f"""
+        def wrap(model, mode):
+            strategy = ShardingStrategy.FULL_SHARD
+            mesh = None
+            if mode == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+            elif mode == "hybrid":
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2
+                mesh = init_device_mesh("cuda", (dist.get_world_size() // 2, 2))
+            policy = ModuleWrapPolicy({{Block}})
+            device = torch.cuda.current_device()
+            return FSDP(
+                model, auto_wrap_policy=policy, device_id=device, sharding_strategy=strategy, device_mesh=mesh
+            )
+
+
+        def build():
+            return wrap(Plain(), "{mode}")
+        """,
+        world=4,
+    )
 for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
     row(
         f"strategy by the name {strategy}, on a device that is seen",
