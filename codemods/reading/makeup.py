@@ -59,6 +59,20 @@ def makeup(ctx: Context, call: cst.Call) -> Makeup:
     return found
 
 
+def may_hold(ctx: Context, definition: cst.ClassDef) -> set[cst.CSTNode]:
+    """The classes of which an object of a class may hold some: what it makes, what that makes, what it is given."""
+    found, seen = Makeup(), set[cst.CSTNode]()
+    _read_bases(ctx, definition, found, seen)
+    _read_inside(ctx, definition.body, found, seen)
+    for where, call in ctx.called_as_named(definition):
+        for argument in call.args:
+            _read_inside(where, argument.value, found, seen)
+            for origin in where.origins(argument.value):
+                if isinstance(origin.node, cst.Call):
+                    _read_call(origin.file, origin.node, found, seen)
+    return {node for _, node in found.classes}
+
+
 def _read_call(ctx: Context, call: cst.Call, found: Makeup, seen: set[cst.CSTNode]) -> None:
     """What a call makes, and what it is given."""
     _read_name(ctx, call.func, found, seen, is_called=True)
@@ -70,8 +84,14 @@ def _read_inside(ctx: Context, node: cst.CSTNode, found: Makeup, seen: set[cst.C
     for inner in ctx.inside(node):
         if isinstance(inner, cst.Call):
             _read_name(ctx, inner.func, found, seen, is_called=True)
-        for value in _values(inner):
+        for value in () if _is_of_super(ctx, inner) else _values(inner):
             _read_name(ctx, value, found, seen, is_called=False)
+
+
+def _is_of_super(ctx: Context, node: cst.CSTNode) -> bool:
+    """`super(Block, self)` names the class without making one."""
+    call = ctx.parent(node) if isinstance(node, cst.Arg) else None
+    return isinstance(call, cst.Call) and isinstance(call.func, cst.Name) and call.func.value == "super"
 
 
 def _values(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:

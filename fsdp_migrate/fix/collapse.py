@@ -48,7 +48,9 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
             if len(branches.body.body) == 1:
                 yield Fix([Edit(*file.span(branches), text)])
             else:
-                yield Fix([insertion(file, branches, [text]), *(Edit(*file.whole_lines(line), "") for line in lines)])
+                other = branches.orelse if _is_all_there_is(lines[1], file, made) else None
+                gone = [Edit(*file.whole_lines(each), "") for each in (lines[0], other or lines[1])]
+                yield Fix([insertion(file, branches, [text]), *gone])
 
 
 def _is_touched(node: cst.CSTNode, file: Context, starts: Sequence[int]) -> bool:
@@ -92,7 +94,17 @@ def _hoists(
     asked = {node.value for node in file.inside(test) if isinstance(node, cst.Name)}
     text = _text(first, file, made)
     is_same = bool(text) and "\n" not in text and text == _text(second, file, made)
+    if _is_all_there_is(other, file, made) and "#" in file.code(cst.ensure_type(file.parent(other), cst.IndentedBlock)):
+        return False
     return is_same and file.code(first) != file.code(second) and target.value not in asked
+
+
+def _is_all_there_is(line: cst.SimpleStatementLine, file: Context, made: Collected) -> bool:
+    """Whether the edits take away what stands below the first of several lines of a block."""
+    _, *others = cst.ensure_type(file.parent(line), cst.IndentedBlock).body
+    empty = [(edit.start, edit.end) for edit in made.wanted[file.path].edits if not edit.text]
+    spans = [file.span(each) for each in others]
+    return bool(spans) and all(any(low <= start and end <= high for low, high in empty) for start, end in spans)
 
 
 def _has_comment(line: cst.SimpleStatementLine, file: Context) -> bool:

@@ -91,6 +91,33 @@ program(
 )
 row("module policy", "Plain", BLOCKS)
 row("module policy with a class that holds itself", "SelfNested", "auto_wrap_policy=ModuleWrapPolicy({SelfNested})")
+program(
+    "module policy with a class that is given one of its own kind",
+    """
+    class Around(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inp = nn.Linear(8, 8)
+            self.inner = inner
+
+        def forward(self, x):
+            return torch.tanh(self.inner(self.inp(x)))
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.top = Around(nn.Sequential(nn.Linear(8, 8), Around(nn.Linear(8, 8))))
+            self.out = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.out(self.top(x))
+
+
+    def build():
+        return FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({Around}), use_orig_params=True)
+    """,
+)
 row("policy that matches the root", "Nested", "auto_wrap_policy=ModuleWrapPolicy({Nested, Block})")
 row(
     "policy that matches containers",
@@ -443,6 +470,30 @@ for choice in ("True, 3", "True, 2", "False, 2"):
         """,
         world=4,
     )
+for mode in ("full", "zero2", "hybrid"):
+    program(
+        f"mesh and hybrid strategies in a branch of their own: {mode}",
+        f"""
+        def wrap(model, mode):
+            strategy = ShardingStrategy.FULL_SHARD
+            mesh = None
+            if mode == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+            elif mode == "hybrid":
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2
+                mesh = init_device_mesh("cuda", (dist.get_world_size() // 2, 2))
+            policy = ModuleWrapPolicy({{Block}})
+            device = torch.cuda.current_device()
+            return FSDP(
+                model, auto_wrap_policy=policy, device_id=device, sharding_strategy=strategy, device_mesh=mesh
+            )
+
+
+        def build():
+            return wrap(Plain(), "{mode}")
+        """,
+        world=4,
+    )
 for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
     row(
         f"strategy by the name {strategy}, on a device that is seen",
@@ -673,6 +724,25 @@ for name, group in (
         """,
         world=4,
         seed_by_rank=True,
+    )
+for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+    program(
+        f"two parts over a group each, {name} by name",
+        f"""
+        def wrap(model, name, group, head_group):
+            strategy = getattr(ShardingStrategy, name)
+            model.inp = FSDP(model.inp, process_group=group, sharding_strategy=strategy, {HERE})
+            model.out = FSDP(model.out, process_group=head_group, sharding_strategy=strategy, {HERE})
+            return model
+
+
+        def build():
+            rank = dist.get_rank()
+            shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+            pairs = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+            return FSDP(wrap(Plain(), "".join("{name}"), shard, pairs), {HERE})
+        """,
+        world=4,
     )
 for strategy in ("SHARD_GRAD_OP", "NO_SHARD"):
     program(

@@ -262,13 +262,8 @@ BY_FLAG = {
         """,
         """
         def wrap(model, head, group, head_group, name):
-            fsdp_kwargs = {
-                "FULL_SHARD": {},
-                "SHARD_GRAD_OP": {"reshard_after_forward": False},
-                "NO_SHARD": {},
-            }[name]
-            fully_shard(model, mesh=mesh_over_group(name, group, "cuda"), **fsdp_kwargs)
-            fully_shard(head, mesh=mesh_over_group(name, head_group, "cuda"), **fsdp_kwargs)
+            fully_shard(model, **kwargs_over_group(name, group))
+            fully_shard(head, **kwargs_over_group(name, head_group))
             return model, head
 
         def build(model, name):
@@ -1383,6 +1378,134 @@ BRANCHES = code(
         return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
     """
 )
+
+
+MESH_IN_BRANCH = {
+    "two branches, one of them empty then": (
+        """
+        def wrap(model, args):
+            if args.hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD if args.whole else ShardingStrategy._HYBRID_SHARD_ZERO2
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            else:
+                strategy = ShardingStrategy.FULL_SHARD if args.whole else ShardingStrategy.SHARD_GRAD_OP
+                mesh = None
+            return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+        """,
+        """
+        def wrap(model, args):
+            fsdp_kwargs = {} if args.whole else {"reshard_after_forward": False}
+            if args.hybrid:
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "None above": (
+        """
+        def wrap(model, args):
+            strategy = ShardingStrategy.SHARD_GRAD_OP
+            mesh = None
+            if args.hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+        """,
+        """
+        def wrap(model, args):
+            fsdp_kwargs = {"reshard_after_forward": False}
+            if args.hybrid:
+                fsdp_kwargs = {}
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "one of three branches": (
+        """
+        def wrap(model, args):
+            if args.mode == "zero2":
+                strategy = ShardingStrategy.SHARD_GRAD_OP
+                mesh = None
+            elif args.mode == "hybrid":
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+                mesh = None
+            return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+        """,
+        """
+        def wrap(model, args):
+            if args.mode == "zero2":
+                fsdp_kwargs = {"reshard_after_forward": False}
+            elif args.mode == "hybrid":
+                fsdp_kwargs = {"reshard_after_forward": False}
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            else:
+                fsdp_kwargs = {}
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "a mesh that is made before the dict": (
+        """
+        def wrap(model, args):
+            if args.hybrid:
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+                strategy = ShardingStrategy._HYBRID_SHARD_ZERO2
+            else:
+                mesh = None
+                strategy = ShardingStrategy.FULL_SHARD
+            return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+        """,
+        """
+        def wrap(model, args):
+            if args.hybrid:
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+                fsdp_kwargs = {"reshard_after_forward": False}
+            else:
+                mesh = None
+                fsdp_kwargs = {}
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+        """,
+    ),
+    "a mesh that something else reads": (
+        """
+        def wrap(model, args):
+            strategy = ShardingStrategy.SHARD_GRAD_OP
+            mesh = None
+            if args.hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            print(mesh)
+            return FSDP(model, device_mesh=mesh, sharding_strategy=strategy, device_id=torch.cuda.current_device())
+        """,
+        """
+        def wrap(model, args):
+            fsdp_kwargs = {"reshard_after_forward": False}
+            mesh = None
+            if args.hybrid:
+                fsdp_kwargs = {}
+                mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=NAMES)
+            print(mesh)
+            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), MESH_IN_BRANCH.values(), ids=MESH_IN_BRANCH)
+def test_mesh_of_the_branch_that_makes_it(before: str, after: str) -> None:
+    names = '("replicate", "shard")'
+    text = rewrite_files(
+        {"train.py": BRANCHES.partition("def ")[0] + code(before.replace("NAMES", names))},
+        settings="[tool.ruff]\nline-length = 120\n",
+    ).after["train.py"]
+    assert text.endswith("\n\n\n" + code(after.replace("NAMES", names)))
+
+
+def test_no_mesh_beside_a_hybrid_strategy_is_left_to_run_time() -> None:
+    made = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))'
+    text = rewrite(BRANCHES.replace(made, f"{made} if settings.two else None")).text
+    assert "shard_model(model, device_mesh=mesh" in text
 
 
 def test_an_assignment_that_became_the_same_in_both_branches_stands_above_them() -> None:

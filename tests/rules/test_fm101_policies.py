@@ -979,6 +979,74 @@ def test_one_class_that_may_hold_its_own_kind(name: str, modules: str) -> None:
     assert f"    for module in {modules}:\n" in rewrite("from torch import nn\n" + IMPORTS + classes + wrap).text
 
 
+HOLDING = {
+    "given one": (
+        """
+        class Layer(nn.Module):
+            def __init__(self, inner=None):
+                super(Layer, self).__init__()
+                self.inner = inner
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.outer = Layer({inner})
+        """,
+        {"nn.Sequential(nn.Linear(4, 4), Layer())": True, "nn.Linear(4, 4)": False},
+    ),
+    "made by what it makes": (
+        """
+        class Layer(nn.Module):
+            def __init__(self, depth):
+                super().__init__()
+                self.pair = Pair(depth - 1) if depth else None
+
+
+        class Pair(nn.Module):
+            def __init__(self, depth):
+                super().__init__()
+                self.one = {inner}
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.top = Pair(3)
+        """,
+        {"Layer(depth)": True, "nn.Linear(4, 4)": False},
+    ),
+    "a library's": (
+        """
+        from layers import Layer
+
+
+        class Adapted({inner}):
+            def __init__(self):
+                super().__init__()
+                self.layer = Layer()
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(Adapted(), Layer())
+        """,
+        {"Layer": True, "nn.Module": False},
+    ),
+}
+HOLDING_CASES = [(text, inner, nests) for text, inners in HOLDING.values() for inner, nests in inners.items()]
+
+
+@pytest.mark.parametrize(("text", "inner", "nests"), HOLDING_CASES)
+def test_one_class_whose_modules_may_hold_each_other(text: str, inner: str, nests: bool) -> None:
+    """Parents first, `fully_shard` raises for the child."""
+    wrap = "\n\ndef wrap():\n    model = Net()\n    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Layer}))\n"
+    written = rewrite("from torch import nn\n" + IMPORTS + "\n\n" + code(text.format(inner=inner)) + wrap).text
+    modules = "reversed(list(model.modules()))" if nests else "model.modules()"
+    assert f"    for module in {modules}:\n        if isinstance(module, Layer):\n" in written
+
+
 COMMENTED = """\
 partial(
         transformer_auto_wrap_policy,

@@ -19,14 +19,6 @@ HERE = Path(__file__).parent
 LIMIT = 1.3
 """How many times a person's lines."""
 
-MISSES = {
-    "two_parts_two_groups": (
-        1.6,
-        "the strategy comes from the environment: NO_SHARD is a mesh of two dimensions, made by a group alone",
-    ),
-}
-"""Where more lines are written, how many times a person's, and why."""
-
 
 @pytest.mark.parametrize("name", SHAPE_OF)
 def test_no_more_lines_than_a_person_writes(name: str) -> None:
@@ -37,9 +29,7 @@ def test_no_more_lines_than_a_person_writes(name: str) -> None:
 
     left = [finding for finding in result.findings if finding.level is Level.MANUAL]
     assert not left, "something is left to a person"
-    allowed, _ = MISSES.get(name, (LIMIT, ""))
-    assert ratio <= allowed + 0.005, f"{ratio:.2f} times a person's lines"
-    assert name not in MISSES or ratio > LIMIT, "misses no longer"
+    assert ratio <= LIMIT, f"{ratio:.2f} times a person's lines"
 
 
 def test_each_site_has_its_folder() -> None:

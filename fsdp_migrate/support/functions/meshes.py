@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -128,6 +130,16 @@ def mesh_over_group(strategy: str | None, group: dist.ProcessGroup, device_type:
     alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)  # a shard is the whole parameter
     ranks = torch.tensor(dist.get_process_group_ranks(group)).unsqueeze(1)
     return DeviceMesh.from_group([group, alone], device_type, mesh=ranks, mesh_dim_names=("replicate", "shard"))
+
+
+def kwargs_over_group(strategy: str, group: dist.ProcessGroup, device_type: str = "cuda") -> dict[str, Any]:
+    """What a strategy of this name is over one group: with NO_SHARD its ranks hold replicas, else shards."""
+    mesh: Any = DeviceMesh.from_group(group, device_type)
+    if strategy == "NO_SHARD":
+        alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)  # a shard is the whole parameter
+        ranks, names = mesh.mesh.unsqueeze(1), ("replicate", "shard")
+        return {"mesh": DeviceMesh.from_group([group, alone], device_type, mesh=ranks, mesh_dim_names=names)}
+    return {"FULL_SHARD": {"mesh": mesh}, "SHARD_GRAD_OP": {"mesh": mesh, "reshard_after_forward": False}}[strategy]
 
 
 def mesh_of_group(strategy: str | None, group: dist.ProcessGroup | None, device_type: str) -> DeviceMesh | None:

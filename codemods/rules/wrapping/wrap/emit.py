@@ -128,9 +128,7 @@ def body_of_root(made: Draft, width: int = 4) -> list[str]:
 
 def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     """What stands above the call of `fully_shard` for the root, and its arguments."""
-    mesh = _mesh_used_once(made)
-    if mesh:
-        made = replace(made, before=made.before[:-1], common_kwargs={**made.common_kwargs, "mesh": mesh})
+    made = _with_value_used_once(made)
     named, common = _named_values(made, width) if made.selector is not None else ([], made.common_kwargs)
     choice = other_side(made, named)
     before = [block for block in made.before if block is not choice]
@@ -144,14 +142,18 @@ def _above_root(made: Draft, width: int) -> tuple[list[str], dict[str, str]]:
     return lines, root
 
 
-def _mesh_used_once(made: Draft) -> str:
-    """The text of a mesh that the root's call alone takes, where other models of the function have another one."""
-    name, last = made.common_kwargs.get("mesh"), made.before[-1] if made.before else ""
-    text = last.removeprefix(f"{name} = ") if name and last.startswith(f"{name} = ") else ""
-    if not text or "\n" in last or made.selector is not None or made.is_alone or made.after:
-        return ""
-    arguments = {**made.root_kwargs, **made.common_kwargs, "mesh": text}
-    return text if made.fits(_call(made, arguments, "", 0)) and not made.unit_steps else ""
+def _with_value_used_once(made: Draft) -> Draft:
+    """The mesh, or the dict, that the root's call alone takes goes into it, where other models have another one."""
+    if not made.before or made.selector is not None or made.is_alone or made.after or made.unit_steps:
+        return made
+    last = made.before[-1]
+    for key in ("mesh", "**"):
+        target = f"{made.common_kwargs[key]} = " if key in made.common_kwargs else "\n"
+        common = {**made.common_kwargs, key: last.removeprefix(target)}
+        is_short = last.startswith(target) and "\n" not in last
+        if is_short and made.fits(_call(made, {**made.root_kwargs, **common}, "", 0)):
+            return replace(made, before=made.before[:-1], common_kwargs=common)
+    return made
 
 
 def call_lines(made: Draft) -> int:

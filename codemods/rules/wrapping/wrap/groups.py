@@ -27,12 +27,15 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
     if is_tuple and not strategy.names & HYBRID:
         raise NotStatic("process_group is not seen to be one group")
     device = device_type(draft, "process_group")
+    if _is_looked_up(strategy, ranks):
+        _look_up(ranks, strategy, device, draft)
+        return
     draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
     if pair:
         groups = ", ".join(draft.file.quote(group) for group in pair)
         made = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")'
         draft.mesh, draft.group = name, None
-    elif strategy.names & HYBRID or _is_looked_up(strategy, ranks):
+    elif strategy.names & HYBRID or _is_of_run_time(strategy, ranks):
         made = _one_or_two(name, ranks, strategy, device, draft)
     else:
         made = _one(name, ranks, strategy, device, draft)
@@ -42,7 +45,7 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
         refused = f'elif {strategy.name} in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):\n    raise ValueError("{_ONE}")'
         two = f"if isinstance({ranks.text}, tuple):\n    {name} = {of_two}\n{refused}"
         draft.before[-1] = f"{two}\nelse:\n    {name} = {made}"
-    if strategy.keys and not strategy.names & HYBRID and not _is_looked_up(strategy, ranks):
+    if strategy.keys and not strategy.names & HYBRID and not _is_of_run_time(strategy, ranks):
         group = draft.group or ""
         replicated = f'{name} = {draft.imported(SUPPORT, "replicate_mesh")}("{device}", {group})'
         draft.before[-1] += "\n" + "\n".join(under_keys(strategy, list(strategy.keys), [NO_SHARD, replicated]))
@@ -51,9 +54,23 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
 _ONE = "hybrid sharding needs process_group=(shard_group, replicate_group)"
 
 
-def _is_looked_up(strategy: Strategy, ranks: Ranks) -> bool:
+def _is_of_run_time(strategy: Strategy, ranks: Ranks) -> bool:
     """Whether run time alone knows if the ranks of one group hold shards or replicas."""
     return bool(strategy.keys) and strategy.key == strategy.name and not ranks.may_be_none and not ranks.is_made
+
+
+def _is_looked_up(strategy: Strategy, ranks: Ranks) -> bool:
+    """Whether it has a name for sure, of which any that one group can have is one."""
+    known = _is_of_run_time(strategy, ranks) and strategy.is_own and not strategy.names & HYBRID
+    return known and " and " not in strategy.name
+
+
+def _look_up(ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> None:
+    """One function of the name and the group, in the place of the arguments that are looked up by the name alone."""
+    given = [strategy.name, ranks.text, *([] if device == "cuda" else [f'"{device}"'])]
+    made = draft.assigned(strategy.kwargs, draft.imported(SUPPORT, "kwargs_over_group"), given)
+    draft.before = [made if each.startswith(f"{strategy.kwargs} = ") else each for each in draft.before]
+    draft.group = ranks.text
 
 
 def _one_or_two(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> str:

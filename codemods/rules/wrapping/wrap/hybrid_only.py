@@ -6,11 +6,12 @@ if cfg.strategy in (ShardingStrategy.HYBRID_SHARD, ShardingStrategy._HYBRID_SHAR
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.negation import conjuncts
 from codemods.tables.strategies import STRATEGIES
 
@@ -26,17 +27,22 @@ def is_for_hybrids(made: list[Origin], value: cst.BaseExpression, draft: Draft) 
     )
 
 
-def is_beside_hybrids(made: list[Origin], value: cst.BaseExpression, draft: Draft) -> bool:
-    """Whether one `if` makes the mesh and chooses a hybrid strategy, and its `else` has neither."""
-    return bool(made) and isinstance(value, cst.Name) and all(_is_made_beside(each, value, draft) for each in made)
+def is_beside_hybrids(made: Sequence[Origin], value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether one branch makes the mesh and chooses a hybrid strategy, and what is above or in the others neither."""
+    seen = [origin for origin in made if not origin.is_none]
+    nones = [origin.node for origin in made if origin.is_none and origin.node is not None]
+    is_beside = isinstance(value, cst.Name) and all(_is_made_beside(each, nones, value, draft) for each in seen)
+    return bool(seen) and is_beside
 
 
-def _is_made_beside(origin: Origin, value: cst.Name, draft: Draft) -> bool:
+def _is_made_beside(origin: Origin, nones: list[cst.CSTNode], value: cst.BaseExpression, draft: Draft) -> bool:
     ctx = draft.file
     if origin.node is None or origin.file.path != ctx.path or ctx.scope(origin.node) is not ctx.scope(draft.call):
         return False
     branch = next((outer for outer in ctx.ancestors(origin.node) if isinstance(outer, cst.If)), None)
-    if branch is None or not _is_in(branch.body, origin.node, draft) or not _is_chosen_by(branch, value, draft):
+    if branch is None or not isinstance(value, cst.Name) or not _is_in(branch.body, origin.node, draft):
+        return False
+    if not _is_chosen_by(branch, value, draft) or any(_is_in(branch.body, none, draft) for none in nones):
         return False
     return not any(
         _strategies(where, node) & HYBRID
@@ -72,13 +78,24 @@ def _is_hybrid_there(node: cst.CSTNode, value: cst.BaseExpression, draft: Draft)
 
 
 def _is_chosen_by(branch: cst.If, value: cst.Name, draft: Draft) -> bool:
-    """Whether the same `if` chooses the strategy: a hybrid one here, and another one in its `else`."""
-    bound = draft.file.bound(value) or ()
-    there = [node for where, node in bound if where is draft.file and _is_in(branch.body, node, draft)]
-    others = [node for where, node in bound if where is draft.file and _is_in(branch.orelse, node, draft)]
+    """Whether the same branch chooses the strategy: a hybrid one, where another one is chosen in the others, or was
+    above.
+    """
+    ctx, bound = draft.file, draft.file.bound(value) or ()
+    there = [node for where, node in bound if where is ctx and _is_in(branch.body, node, draft)]
+    others = [node for where, node in bound if where is ctx and node not in there]
     if not there or len(there) + len(others) < len(bound):
         return False
-    return all(_strategies(draft.file, node) <= HYBRID for node in there)
+    if not all(ctx.excludes(node, there[0]) or _is_above(node, branch, ctx) for node in others):
+        return False
+    return all(_strategies(ctx, node) <= HYBRID for node in there)
+
+
+def _is_above(node: cst.CSTNode, branch: cst.If, ctx: Context) -> bool:
+    """Whether it is assigned before the `if`, whether that branch is taken or not."""
+    line = enclosing(ctx, node, cst.SimpleStatementLine)
+    block = ctx.parent(line) if line is not None else None
+    return block is not None and contains(ctx, block, branch) and ctx.span(node)[1] <= ctx.span(branch)[0]
 
 
 def _is_in(block: cst.CSTNode | None, node: cst.CSTNode, draft: Draft) -> bool:

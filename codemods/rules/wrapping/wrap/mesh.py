@@ -154,7 +154,7 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         draft.mesh, draft.group = text, None
         return text
     seen = [origin for origin in ranks.origins if not origin.is_none]
-    is_beside = strategy.value is not None and is_beside_hybrids(seen, strategy.value, draft)
+    is_beside = strategy.value is not None and is_beside_hybrids(ranks.origins, strategy.value, draft)
     if strategy.meshes <= HYBRID and is_beside and ranks.instead is None:
         draft.mesh, draft.mesh_is_optional, draft.group = ranks.text, ranks.may_be_none, None
         return ranks.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import enclosing
+from codemods.reading.makeup import may_hold
 from codemods.reading.policies import (
     class_elements,
 )
@@ -17,16 +17,25 @@ _HOLDERS = frozenset({"Module", "ModuleDict", "ModuleList", "Sequential"})
 
 
 def can_nest(ctx: Context, classes: cst.BaseExpression) -> bool:
-    """A module of one class holds another target only when the class makes its own kind."""
+    """A module of one class holds another target only when it makes, or is given, one of its own kind."""
     elements = class_elements(classes)
     if elements is None or len(elements) != 1:
         return True
-    if _nn_name(ctx, elements[0]) in _HOLDERS:
+    if _nn_name(ctx, elements[0]) in _HOLDERS or _is_extended(ctx, elements[0]):
         return True
-    for origin in ctx.origins(elements[0]):
-        if isinstance(origin.node, cst.ClassDef) and _makes_itself(origin.file, origin.node):
-            return True
-    return False
+    made = [(each.file, each.node) for each in ctx.origins(elements[0])]
+    return any(isinstance(node, cst.ClassDef) and node in may_hold(where, node) for where, node in made)
+
+
+def _is_extended(ctx: Context, element: cst.BaseExpression) -> bool:
+    """Whether a class of the program has this one as a base: its modules may hold both."""
+    wanted = {origin.node for origin in ctx.origins(element) if isinstance(origin.node, cst.ClassDef)}
+    dotted, files = ctx.dotted(element), ctx.files(last_part(ctx.code(element)))
+    bases = [(where, base.value) for where in files for each in where.nodes(cst.ClassDef) for base in each.bases]
+    return any(
+        wanted & {origin.node for origin in where.origins(base)} or (dotted or "") == where.dotted(base)
+        for where, base in bases
+    )
 
 
 def can_be_container(ctx: Context, classes: cst.BaseExpression) -> bool:
@@ -41,25 +50,6 @@ def _nn_name(ctx: Context, element: cst.BaseExpression) -> str:
     """`Sequential` for torch.nn's class of that name, whatever it was imported as."""
     dotted = ctx.dotted(element) or ""
     return last_part(dotted) if dotted.startswith("torch.nn.") else ""
-
-
-def _makes_itself(ctx: Context, definition: cst.ClassDef) -> bool:
-    """Whether the class names itself in its body, or is a base of another one, whose modules may hold both."""
-    start, end = ctx.span(definition.body)
-    uses = ctx.uses(definition)
-    inside = (use for use in uses if start <= ctx.span(use)[0] < end)
-    return any(not _in_super(ctx, use) for use in inside) or any(_is_base(ctx, use) for use in uses)
-
-
-def _is_base(ctx: Context, use: cst.Name) -> bool:
-    argument = ctx.parent(use)
-    return isinstance(argument, cst.Arg) and isinstance(ctx.parent(argument), cst.ClassDef)
-
-
-def _in_super(ctx: Context, use: cst.Name) -> bool:
-    """`super(Block, self)` names the class without making one."""
-    call = enclosing(ctx, use, cst.Call)
-    return call is not None and isinstance(call.func, cst.Name) and call.func.value == "super"
 
 
 def can_be_root(draft: Draft, ctx: Context, classes: cst.BaseExpression) -> bool:
