@@ -1,9 +1,11 @@
 """**What it does.** Finds `optimizer.load_state_dict(torch.load(...))` for the optimizer of a wrapped model, and
-`torch.save(optimizer.state_dict(), ...)`.
+`optimizer.state_dict()` that comes to a `torch.save`: in a dict, by what returns it, or in a function that saves.
 
 **Why.** FSDP1's optimizer had this rank's flat slices, under the ids of its parameters, and so has such a file. An
 FSDP2 optimizer cannot go on from them: it raises when it loads them, or at its first step (torch 2.13). What an FSDP2
 program saves like this are DTensors, which only as many ranks can read as wrote them, each from a file of its own.
+The whole file is lost to a script without `torch.distributed.tensor`, or with a function for `map_location`: with the
+model in it (measured, torch 2.13).
 
 ## Example
 
@@ -55,7 +57,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.dcp_format import load_of
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizer_reading import READERS as GATHERERS
-from codemods.reading.saves import save_of
+from codemods.reading.saves import is_saved, save_of
 from codemods.reading.state_dict_settings import is_local
 
 CODE = "FM307"
@@ -76,14 +78,30 @@ _ASKS_FOR_FSDP = re.compile(r"fsdp|ddp|shard|fully", re.IGNORECASE)
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each load of a file into an optimizer that holds a wrapped model's parameters, and each save."""
     for call in ctx.nodes(cst.Call):
-        if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, ctx):
-            continue
-        if not _is_for_wrapped_model(call.func.value, ctx):
-            continue
-        if is_local(call, ctx):
+        if not _is_found(call, ctx) or is_local(call, ctx):
             continue  # the rule for the context tells it
+        if _is_handed_on(call, ctx) and any(
+            not _is_handed_on(outer, where) and _is_found(outer, where) for where, outer in ctx.callers(call)
+        ):
+            continue  # it is told where the state is asked for
         level = Level.REVIEW if _has_a_file_for_each_rank(call, ctx) else Level.MANUAL
         yield finding(CODE, level, ctx, call, *(_LOADED if call.args else _SAVED))
+
+
+def _is_found(call: cst.Call, ctx: Context) -> bool:
+    if not isinstance(call.func, cst.Attribute) or not _is_by_ids(call, call.func.attr.value, ctx):
+        return False
+    return _is_for_wrapped_model(call.func.value, ctx)
+
+
+def _is_handed_on(call: cst.Call, ctx: Context) -> bool:
+    """Whether an optimizer around another returns the other's state: `def state_dict(self): return self.inner…`."""
+    function, holder = ctx.scope(call), ctx.parent(call)
+    if not isinstance(function, cst.FunctionDef) or function.name.value != "state_dict":
+        return False
+    names = {ctx.code(target.target) for target in holder.targets} if isinstance(holder, cst.Assign) else set()
+    returned = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return) and node.value is not None]
+    return any(value is call or ctx.code(value) in names for value in returned)
 
 
 def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
@@ -99,7 +117,9 @@ def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
     if method == "load_state_dict":
         return bool(call.args) and load_of(call.args[0].value, ctx) is not None
-    if method != "state_dict" or call.args or save_of(call, ctx) is None:
+    if method != "state_dict" or call.args:
+        return False
+    if save_of(call, ctx) is None and (_has_another_way(ctx) or not is_saved(call, ctx)):
         return False
     outer = (node for node in ctx.ancestors(call) if isinstance(node, (cst.If, cst.IfExp)))
     return not any(_ASKS_FOR_FSDP.search(ctx.code(node.test)) for node in outer)
@@ -113,10 +133,13 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute):
                 return ModelKind.FSDP in origin.file.kinds(given.func.value)
-            # Beside calls of FSDP's own functions, this is the way of models that are not sharded.
-            has_another_way = any(True for name in GATHERERS for _ in ctx.files(name))
-            return given is not None and not has_another_way and _are_of_wrapped_model(given, origin.file)
+            return given is not None and not _has_another_way(ctx) and _are_of_wrapped_model(given, origin.file)
     return False
+
+
+def _has_another_way(ctx: Context) -> bool:
+    """Whether the program calls functions for sharded optimizers: then this is the way of models that are not."""
+    return any(True for name in (*GATHERERS, "get_optimizer_state_dict") for _ in ctx.files(name))
 
 
 def _are_of_wrapped_model(given: cst.BaseExpression, ctx: Context) -> bool:

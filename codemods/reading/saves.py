@@ -26,6 +26,44 @@ def save_of(value: cst.BaseExpression, ctx: Context) -> cst.Call | None:
     return saves.pop() if len(saves) == 1 else None
 
 
+def is_saved(value: cst.CSTNode, ctx: Context, depth: int | None = None) -> bool:
+    """Whether a value can go into a file of `torch.save`: in what holds it, what returns it, or what saves it."""
+    depth = _DEPTH if depth is None else depth
+    holder = ctx.parent(value)
+    while isinstance(holder, _DISPLAYS):
+        value, holder = holder, ctx.parent(holder)
+    if isinstance(holder, cst.Return):
+        callers = ctx.callers(holder)
+        return depth > 0 and any(is_saved(call, where, depth - 1) for where, call in callers)
+    if isinstance(holder, cst.Arg):
+        call = ctx.parent(holder)
+        return isinstance(call, cst.Call) and call.func is not value and _saves(call, ctx, depth)
+    if not isinstance(holder, cst.Assign) or holder.value is not value:
+        return False
+    function, end = ctx.scope(holder), ctx.span(holder)[1]
+    names = {name for target in holder.targets for name in [_base(target.target)] if name is not None}
+    below = [use for name in names for use in _uses(name, function, ctx) if ctx.span(use)[0] >= end]
+    return any(is_saved(use, ctx, depth) for use in below)
+
+
+def _base(target: cst.BaseExpression) -> str | None:
+    """`states` of `states["optimizer"] = …`."""
+    while isinstance(target, cst.Subscript):
+        target = target.value
+    return target.value if isinstance(target, cst.Name) else None
+
+
+def _saves(call: cst.Call, ctx: Context, depth: int) -> bool:
+    """Whether a call is a `torch.save`, or a function of the program that calls one; `dict` hands on what it gets."""
+    if ctx.dotted(call.func) == "torch.save":
+        return True
+    if isinstance(call.func, cst.Name) and call.func.value in ("dict", "OrderedDict"):
+        return is_saved(call, ctx, depth)
+    return depth > 0 and any(
+        _saves(inner, where, depth - 1) for where, function in ctx.runs(call) for inner in where.calls(function)
+    )
+
+
 def may_alias(read: cst.Call, ctx: Context) -> bool:
     """Whether a full state dict can be kept whose tensors are the model's own, and go on changing with it.
 
@@ -71,7 +109,7 @@ def _is_gone_first(value: cst.CSTNode, ctx: Context, depth: int) -> bool:
     )
 
 
-def _uses(name: str, function: cst.FunctionDef, ctx: Context) -> list[cst.Name]:
+def _uses(name: str, function: cst.CSTNode, ctx: Context) -> list[cst.Name]:
     """The names of that spelling, but for those that name a parameter or an argument."""
     named = [node for node in ctx.inside(function) if isinstance(node, cst.Name) and node.value == name]
     return [

@@ -12,7 +12,10 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.inner_module import is_asked_for
+from codemods.reading.model_parts import NO_MODELS
 from codemods.reading.plain_objects import is_plain_class, is_plain_object, may_be_plain
+from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.ways import SAME_MODULE
@@ -72,6 +75,8 @@ def _prefixes(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 def holds_parts(file: FileContext, node: cst.BaseExpression) -> bool:
     """Whether a part of a model may be wrapped by the time that the program comes to `node`."""
+    if isinstance(node, cst.Attribute) and node.attr.value == "module" and is_asked_for(node, file):
+        return False  # the way of DDP: what only holds wrapped parts has no such attribute
     return any(
         _is_around(file, node, where, call, owner)
         for where, call, owner in file.parts_wrapped
@@ -95,7 +100,7 @@ def _is_around(
     if is_same_class and isinstance(node, cst.Attribute) and is_self(node.value, file):
         if where.code(owner) == file.code(node) and not is_plain_object(file, node):
             return True
-    if may_be_plain(file, node):
+    if is_plain_object(file, node) or (words(last_name(node)) & NO_MODELS and may_be_plain(file, node)):
         return False  # an object of the program's own, whose `state_dict` is its own
     made = {origin.node for origin in where.origins(owner) if isinstance(origin.node, cst.Call)}
     return any(origin.node in made for origin in file.origins(node))

@@ -832,3 +832,33 @@ def test_state_that_is_saved_before_the_model_trains_on_may_be_the_models_own(te
 @pytest.mark.parametrize("text", KEPT)
 def test_state_that_may_be_kept_while_the_model_trains_is_a_copy(text: str) -> None:
     assert rewrite(WHOLE + text).support == {"full_state_dict"}
+
+
+def test_what_is_read_whole_is_loaded_whole() -> None:
+    """Where only run time knows the model and the kind of its state dict: full tensors do not go into shards."""
+    text = """
+        import torch
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Sharded:
+            def load(self, model, path):
+                state = {"model": model.state_dict()}
+                dcp.load(state, checkpoint_id=path)
+                model.load_state_dict(state.get("model"))
+
+
+        class Full:
+            def load(self, model, path):
+                FSDP.set_state_dict_type(model, KIND, CONFIG)
+                model.load_state_dict(torch.load(path))
+
+
+        def train(net, path, checkpoints):
+            model = FSDP(net)
+            checkpoints.load(model, path)
+    """
+    after = rewrite(code(text)).text
+    assert 'state = {"model": model_state_dict(model)}' in after
+    assert 'load_model_state_dict(model, state.get("model"))' in after

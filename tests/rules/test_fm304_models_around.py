@@ -287,3 +287,80 @@ def test_a_choice_with_a_comment_or_more_in_it_stays() -> None:
     use = IN_BRANCHES[1].replace("    else:", "        print(state)\n    else:")
     for each in (use, IN_BRANCHES[1].replace("    else:", "    else:  # not wrapped")):
         assert "hasattr" in rewrite(INNER.format(use=each, made="FSDP(net)")).text
+
+
+NESTED = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    pass
+
+
+class Sampler:
+    def state_dict(self):
+        return {}
+
+
+KINDS = {}
+KINDS["net"] = Net
+KINDS["sampler"] = Sampler
+
+
+def build(cfg):
+    return KINDS[cfg.kind](cfg)
+
+
+def get_module(module, path):
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def set_module(module, path, value):
+    owners = []
+    for name in path.split("."):
+        owners.append((module, name))
+        module = getattr(module, name)
+    for owner, name in owners[::-1]:
+        setattr(owner, name, value)
+        value = owner
+
+
+class Solver:
+    def __init__(self, cfg):
+        self.model = build(cfg.model)
+        self.scheduler = build(cfg.scheduler)
+        for name in cfg.sharded:
+            set_module(self.model, name, FSDP(get_module(self.model, name)))
+
+    def load(self, state):
+        if hasattr(self.model, "module"):
+            self.model.module.load_state_dict(state["model"])
+        else:
+            self.model.load_state_dict(state["model"])
+        self.scheduler.load_state_dict(state["scheduler"])
+
+    def save(self, names):
+        state = {"scheduler": self.scheduler.state_dict()}
+        for name in names:
+            module = get_module(self.model, name)
+            if isinstance(module, FSDP):
+                state[name] = module.state_dict()
+            else:
+                state[name] = module.state_dict()
+        return state
+"""
+
+
+def test_what_a_registry_makes_may_hold_wrapped_parts() -> None:
+    """Where a test says that the model itself is not wrapped, too; what is named like a scheduler is none."""
+    after = " ".join(rewrite(NESTED).text.split())
+    read = "get_model_state_dict( module, options=StateDictOptions(full_state_dict=True) )"
+    assert f"if isinstance(module, FSDPModule): state[name] = {read} else:" in after
+    assert f"else: state[name] = ( {read} if isinstance(module, nn.Module) else module.state_dict() )" in after
+    assert 'self.model.module.load_state_dict(state["model"]) else: ( set_model_state_dict(' in after
+    assert "self.scheduler.load_state_dict(state" in after
+    assert "self.scheduler.state_dict()" in after

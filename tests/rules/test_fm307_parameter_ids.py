@@ -38,6 +38,9 @@ STAYS = [
     "    torch.save(optimizer.state_dict() if not state.fsdp else {}, path)\n",
     "    if state.use_ddp:\n        torch.save({'optimizer': optimizer.state_dict()}, path)\n",
     "    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)\n    torch.save(scheduler.state_dict(), path)\n",
+    "    saved = {'optimizer': optimizer.state_dict()}\n    optimizer.load_state_dict(saved['optimizer'])\n",
+    "    state = dict(optim=optimizer.state_dict())\n    torch.distributed.checkpoint.save(state, path)\n",
+    "    return {'optimizer': optimizer.state_dict()}\n",
 ]
 
 
@@ -92,3 +95,64 @@ def test_a_file_for_each_rank_is_for_review(use: str) -> None:
         f"    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n    {use}\n"
     )
     assert [level for rule, level, _ in rewrite(text).summary if rule == "FM307"] == ["review"]
+
+
+SOLVER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def write(state, path):
+    with open(path, "wb") as file:
+        torch.save(state, file)
+
+
+class Mixed:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def state_dict(self):
+        state = self.inner.state_dict()
+        state["scale"] = 1.0
+        return state
+
+
+class Solver:
+    def __init__(self, net, path, mixed):
+        self.model = FSDP(net)
+        self.optimizer = torch.optim.SGD(self.model.parameters())
+
+    def states(self):
+        states = {"step": 1}
+        states["optimizer"] = self.optimizer.state_dict()
+        return states
+
+    def save(self, path):
+        states = self.states()
+        if states:
+            write(states, path)
+"""
+
+
+def test_what_comes_to_a_file_by_a_dict_a_return_and_a_function() -> None:
+    assert told(SOLVER) == ['states["optimizer"] = self.optimizer.state_dict()']
+
+
+def test_an_optimizer_around_another_is_one_cause() -> None:
+    mixed = SOLVER.replace(
+        "= torch.optim.SGD(self.model.parameters())", "= Mixed(torch.optim.SGD(self.model.parameters()))"
+    )
+    assert told(mixed) == ["state = self.inner.state_dict()"]
+    either = SOLVER + "        if path.mixed:\n            self.optimizer = Mixed(self.optimizer)\n"
+    assert told(either) == ['states["optimizer"] = self.optimizer.state_dict()']
+
+
+def test_beside_functions_for_sharded_optimizers_it_is_the_other_way() -> None:
+    other = "\n\ndef full(model, optimizer):\n    return FSDP.optim_state_dict(model, optimizer)\n"
+    assert told(SOLVER + other) == []
+
+
+def told(text: str) -> list[str]:
+    """The statements of which FM307 says that they save."""
+    lines = text.splitlines()
+    return [lines[f.line - 1].strip() for f in rewrite(text).findings if f.rule == "FM307"]

@@ -842,6 +842,17 @@ def full_checkpoint_of_fsdp1_goes_on_as_in_fsdp1() -> None:
 
 
 @check()
+def what_a_scheduler_adds_to_the_groups_reaches_every_rank() -> None:
+    model, optimizer = trained(FSDP2)
+    optimizer.param_groups[0]["initial_lr"] = 0.4
+    saved = support.full_optim_state_dict(model, optimizer)
+    for load in (support.load_optimizer_state, support.optim_state_dict_to_load):
+        new = trained(FSDP2, steps=1)
+        load(*new, saved if dist.get_rank() == 0 else None)
+        assert new[1].param_groups[0]["initial_lr"] == 0.4
+
+
+@check()
 def missing_key_is_an_error() -> None:
     model, _ = trained(FSDP2)
     state = support.full_state_dict(model)

@@ -144,9 +144,23 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     held = ctx.kinds(model)
     if is_gathered(model, node, ctx) or (method == "state_dict" and is_inner_module(model, node, ctx)):
         return Match(node, model, method)
+    if method == "load_state_dict" and _is_gathered_above(model, node, ctx):
+        return Match(node, model, method)
     is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
     may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
     return Match(node, model, method) if may_be else None
+
+
+def _is_gathered_above(model: cst.BaseExpression, load: cst.Call, ctx: PlannedContext) -> bool:
+    """Whether the function also reads the state dict of what it loads into, and that becomes a whole one."""
+    if ModelKind.UNKNOWN not in ctx.kinds(model) and not ctx.holds_parts(model):
+        return False
+    functions = [call.func for call in ctx.calls(ctx.scope(load)) if isinstance(call.func, cst.Attribute)]
+    owners = [function.value for function in functions if function.attr.value == "state_dict"]
+    same = [each for each in owners if ctx.code(each) == ctx.code(model) and ctx.same_meaning(each, load)]
+    return any(
+        is_gathered(each, load, ctx) or (is_kept_at_run_time(load, ctx) and _may_be_wrapped(each, ctx)) for each in same
+    )
 
 
 def _may_be_wrapped(model: cst.BaseExpression, ctx: PlannedContext) -> bool:

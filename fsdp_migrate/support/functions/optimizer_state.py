@@ -79,8 +79,11 @@ def optim_state_dict_to_load(
     bare = [None if tensors else saved]  # torch cannot broadcast a state that has no tensors
     dist.broadcast_object_list(bare, src=0)
     is_full = bare[0] is None and not any(isinstance(tensor, DTensor) for tensor in tensors)
-    options = StateDictOptions(full_state_dict=is_full, broadcast_from_rank0=is_full, strict=False)
-    set_optimizer_state_dict(model, optim, saved if bare[0] is None else bare[0], options=options)
+    if is_full:
+        load_optimizer_state(model, optim, saved)
+    else:
+        options = StateDictOptions(strict=False)
+        set_optimizer_state_dict(model, optim, saved if bare[0] is None else bare[0], options=options)
     return optim.state_dict()
 
 
