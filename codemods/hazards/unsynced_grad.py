@@ -160,9 +160,17 @@ def _may_not_sync(block: cst.With, ctx: Context) -> bool:
         places = [(ctx, item.item), *((o.file, o.node) for o in ctx.origins(item.item) if o.node is not None)]
         places += [(where, function) for call in _calls(item.item) for where, function in ctx.runs(call)]
         for where, node in places:
-            if any(isinstance(n, cst.Attribute) and n.attr.value == "no_sync" for n in where.inside(node)):
+            if any(_names_no_sync(inner) for inner in where.inside(node)):
                 return True
     return False
+
+
+def _names_no_sync(node: cst.CSTNode) -> bool:
+    """`model.no_sync`, `getattr(model, "no_sync", nullcontext)`."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "getattr":
+        name = node.args[1].value if len(node.args) > 1 else None
+        return isinstance(name, cst.SimpleString) and name.evaluated_value == "no_sync"
+    return isinstance(node, cst.Attribute) and node.attr.value == "no_sync"
 
 
 def _calls(node: cst.BaseExpression) -> list[cst.Call]:

@@ -12,6 +12,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind
 from codemods.reading.accessors import is_put_in_wrapped
 from codemods.reading.just_made import is_just_made
+from codemods.reading.parameter_lists import given_to_optimizer, heads, makers, put_in
 
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
@@ -69,19 +70,20 @@ def handed_on(ctx: Context) -> Iterator[Reading]:
     """The loops over parameters that come by a name: `for p in params`, with `model.parameters()` at a call."""
     loops: list[Loop] = [loop for kind in get_args(Loop) for loop in ctx.nodes(kind)]
     for loop in loops:
-        over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
-        for given in _given(over):
+        for given in _given(loop):
             if gives_parameters(given, ctx):
-                yield Reading(over, loop, parameter_of(given, loop))
+                yield Reading(given, loop, parameter_of(given, loop))
 
 
-def _given(over: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """`params` and `others` of `enumerate(zip(params, others))`."""
-    if isinstance(over, (cst.Name, cst.Attribute)):
-        yield over
-    elif isinstance(over, cst.Call) and isinstance(over.func, cst.Name):
-        for argument in over.args:
-            yield from _given(argument.value)
+def _given(loop: Loop) -> Iterator[cst.BaseExpression]:
+    """What a loop goes over, by name: `params` and `others` of `enumerate(zip(params, others))`."""
+    waiting = [head.iter for head in heads(loop)]
+    while waiting:
+        over = waiting.pop()
+        if isinstance(over, (cst.Name, cst.Attribute, cst.Subscript)):
+            yield over
+        elif isinstance(over, cst.Call) and isinstance(over.func, cst.Name):
+            waiting += [argument.value for argument in over.args]
 
 
 def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH) -> bool:
@@ -93,13 +95,26 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH
             return _is_sharded(made.func.value, made, ctx)
         given = made.args if isinstance(made.func, cst.Name) else ()
         return any(gives_parameters(each.value, ctx, depth) for each in given)
+    if isinstance(made, cst.Subscript) and depth:
+        return any(gives_parameters(each, where, depth - 1) for where, each in given_to_optimizer(made, ctx))
+    if isinstance(made, cst.List) and depth:
+        return any(gives_parameters(each, ctx, depth - 1) for each in put_in(made, ctx))
     if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
         return any(
             ctx.code(parameter_of(call, made)) == ctx.code(made.elt)
             and _is_sharded(cst.ensure_type(call.func, cst.Attribute).value, call, ctx)
             for call in _readers(made, ctx)
+        ) or any(
+            ctx.code(parameter_of(given, made)) == ctx.code(made.elt) and gives_parameters(given, ctx, depth - 1)
+            for given in (_given(made) if depth else ())
         )
     return False
+
+
+def is_of_wrapped(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an optimizer is seen to be made of a wrapped model, or of its parameters."""
+    given = [(where, argument.value) for where, call in makers(optimizer, ctx) for argument in call.args]
+    return any(ModelKind.FSDP in where.kinds(each) or gives_parameters(each, where) for where, each in given)
 
 
 def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
@@ -146,7 +161,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
     return read or any(
         ctx.code(parameter_of(given, loop)) == ctx.code(value) and gives_parameters(given, ctx)
         for loop in loops
-        for given in _given(loop.iter if isinstance(loop, cst.For) else loop.for_in.iter)
+        for given in _given(loop)
     )
 
 

@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.model_parameters import Loop, Reading, parameter_of
+from codemods.reading.parameter_lists import is_group
 
 _OPTIMIZER = "torch.optim."
 
@@ -40,14 +41,9 @@ def is_in_step(node: cst.CSTNode, ctx: Context) -> bool:
 def _group(loop: Loop, ctx: Context) -> cst.Subscript | None:
     """`group["params"]` of the head of a loop."""
     over = loop.iter if isinstance(loop, cst.For) else loop.for_in.iter
-    found = next((each for each in ctx.inside(over) if isinstance(each, cst.Subscript) and _is_of_params(each)), None)
+    groups = (each for each in ctx.inside(over) if isinstance(each, cst.Subscript))
+    found = next((each for each in groups if is_group(each)), None)
     return found if found is not None and _is_in_optimizer(loop, ctx) else None
-
-
-def _is_of_params(subscript: cst.Subscript) -> bool:
-    index = subscript.slice[0].slice if len(subscript.slice) == 1 else None
-    key = index.value if isinstance(index, cst.Index) else None
-    return isinstance(key, cst.SimpleString) and key.evaluated_value == "params"
 
 
 def _is_in_optimizer(loop: cst.CSTNode, ctx: Context) -> bool:

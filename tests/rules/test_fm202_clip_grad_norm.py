@@ -462,6 +462,13 @@ GROUPS = [
     "torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]['params'], 1.0)",
     "for group in optimizer.param_groups:\n        torch.nn.utils.clip_grad_norm_(group['params'], 1.0)",
     "ps = [p for g in optimizer.param_groups for p in g['params']]\n    torch.nn.utils.clip_grad_norm_(ps, 1.0)",
+    "for group in optimizer.param_groups:\n        ps = []\n        for p in group['params']:\n"
+    "            if p.numel():\n                ps.append(p)\n"
+    "        torch.nn.utils.clip_grad_norm_(parameters=ps, max_norm=1.0)",
+    "ps = []\n    for group in optimizer.param_groups:\n        ps.extend(group['params'])\n"
+    "    torch.nn.utils.clip_grad_norm_(ps, 1.0)",
+    "ps = []\n    for group in optimizer.param_groups:\n        ps += group['params']\n"
+    "    torch.nn.utils.clip_grad_norm_(ps, 1.0)",
 ]
 
 
@@ -471,6 +478,57 @@ def test_parameters_of_an_optimizer(statement: str) -> None:
     assert check_marked(text, "FM206", Level.REVIEW, "global norm").text.endswith(f"    {statement}\n")
     other = text.replace("SGD(model.", "SGD(args.")
     assert "FM206" not in {rule for rule, _, _ in rewrite(other).summary}
+    gathered = text.replace("SGD(model.parameters())", "SGD(some)").replace(
+        "    optimizer =", "    some = []\n    some += list(model.parameters())\n    optimizer =", 1
+    )
+    check_marked(gathered, "FM206", Level.REVIEW, "global norm")
+
+
+def test_parameters_of_an_optimizer_in_a_function_of_another_class() -> None:
+    text = code(
+        """
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Clip:
+            def clip(self, optimizer):
+                for group in optimizer.param_groups:
+                    ps = []
+                    for p in group["params"]:
+                        ps.append(p)
+                    torch.nn.utils.clip_grad_norm_(ps, 1.0)
+
+            def after(self, trainer):
+                self.clip(trainer.optimizer)
+
+
+        class Trainer:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.optimizer = torch.optim.SGD(self.of(self.model), lr=0.1)
+                self.clip = Clip()
+
+            def of(self, module):
+                ps = []
+                for p in module.parameters():
+                    if p.requires_grad:
+                        ps.append(p)
+                return ps
+
+            def step(self, x):
+                self.model(x).sum().backward()
+                self.clip.after(self)
+        """
+    )
+    check_marked(text, "FM206", Level.REVIEW, "global norm")
+    parts = text.replace(
+        "self.model = FSDP(net)", "self.model = net\n        args.put(self.model, FSDP(args.part(net)))"
+    )
+    for model, is_told in (("args.load(net)", True), ("torch.nn.Linear(2, 2)", False)):
+        choice = f"self.model = {model} if args else torch.nn.Linear(2, 2)"
+        other = parts.replace("self.model = net", choice).replace("(self, net)", "(self, net, args)")
+        assert ("FM206" in {rule for rule, _, _ in rewrite(other).summary}) is is_told
 
 
 def test_norm_without_clipping() -> None:

@@ -141,3 +141,44 @@ def setup(net, fair):
 def test_a_group_of_its_own_is_told() -> None:
     """GradScaler agrees on it over the mesh of the gradients, which may be smaller."""
     check_marked(HEAD + "    return ShardedGradScaler(process_group=args.group)\n", "FM204", Level.REVIEW)
+
+
+PLAIN = """
+    from torch.amp import GradScaler
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    import torch
+
+
+    def train(net, other, args):
+        model = FSDP(net)
+        optimizer = torch.optim.Adam(model.parameters())
+        scaler = GradScaler()
+        epoch(model, optimizer, scaler, args)
+
+
+    def epoch(model, optimizer, scaler, args):
+        scaler.scale(model(args).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    """
+QUIET = [
+    ("model.parameters()", "other.parameters()"),
+    ("GradScaler()", "GradScaler(enabled=False)"),
+    ("scaler = GradScaler()", "scaler = args.ShardedGradScaler() if args else GradScaler()"),
+]
+
+
+@pytest.mark.parametrize("module", ["torch.amp", "torch.cuda.amp"])
+def test_plain_scaler_of_a_wrapped_model(module: str) -> None:
+    """Each rank decided by its own shards: scales 65536 and 32768 under FSDP1, 32768 on both now (torch 2.13)."""
+    text = code(PLAIN.replace("torch.amp", module))
+    result = check_marked(text, "FM204", Level.REVIEW, "its own shards")
+    assert "    scaler = GradScaler()\n" in result.text
+
+
+@pytest.mark.parametrize(("before", "after"), QUIET)
+def test_plain_scaler_that_no_wrapped_model_comes_to(before: str, after: str) -> None:
+    text = (
+        code(PLAIN).replace(before, after).replace("args.Sharded", "torch.distributed.fsdp.sharded_grad_scaler.Sharded")
+    )
+    assert not [f for f in rewrite(text).findings if f.rule == "FM204" and f.level is Level.REVIEW]

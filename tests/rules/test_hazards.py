@@ -565,6 +565,14 @@ CLIPPED = {
         """,
         True,
     ),
+    "a context that looks for the method": (
+        """
+        with looked_for(model, i):
+            model(x).sum().backward()
+            model.clip_grad_norm_(1.0)
+        """,
+        True,
+    ),
     "behind the turns that leave": (
         """
         with model.no_sync() if i % 4 else contextlib.nullcontext():
@@ -596,6 +604,15 @@ def test_clipping_in_turns_that_do_not_synchronise(name: str) -> None:
         @contextlib.contextmanager
         def accumulate(model):
             with model.no_sync():
+                yield
+
+
+        @contextlib.contextmanager
+        def looked_for(model, turn):
+            context = contextlib.nullcontext
+            if turn % 4:
+                context = getattr(model, "no_sync", context)
+            with context():
                 yield
 
 

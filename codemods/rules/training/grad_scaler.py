@@ -30,6 +30,9 @@ def setup(net):
 An infinity on one rank's shard makes both ranks skip the step and halve the scale, as before (torch 2.13, 2 ranks).
 Where a model ignores parameters it is reported: torch's scaler raises for plain gradients beside DTensors.
 
+A plain scaler on a wrapped model stays as it is and is reported: under FSDP1 each rank decided by its own shards. An
+overflow in the shard of rank 1 left the scales 65536 and 32768 (it alone skipped the step), and both 32768 now.
+
 ## References
 
 - https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler
@@ -44,6 +47,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import call_text
 from codemods.reading.frozen import ignores_frozen
 from codemods.reading.manual import is_constructor
+from codemods.reading.model_parameters import is_of_wrapped
 from codemods.reading.process_groups import is_default
 
 CODE = "FM204"
@@ -53,8 +57,14 @@ _GROUP = "whether gradients are finite was agreed on over its process_group, and
 _GROUP_HINT = "where the group is larger than the mesh, all-reduce `found_inf` over it before the step"
 _MIXED = "it raises for an optimizer of ignored parameters and sharded ones: plain gradients beside DTensors"
 _HINT = "nothing, where what is ignored is frozen; else give the ignored parameters an optimizer of their own"
+_PARTED = (
+    "FSDP1 let each rank decide by its own shards whether to skip a step here, which parts the ranks; on FSDP2 they"
+    " decide together, and the losses differ for it"
+)
+_PARTED_HINT = "expect other losses than before, from the first gradient that overflows on some ranks alone"
 _IGNORED = ("ignored_modules", "ignored_states")
-
+_PLAIN = frozenset({"torch.GradScaler", "torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler"})
+_PLAIN |= {"torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"}
 
 _ORDER = ("device", "init_scale", "backoff_factor", "growth_factor", "growth_interval", "enabled", "process_group")
 """FSDP1's; torch's own has the same names in another order."""
@@ -63,13 +73,38 @@ _SAME_PLACE = 2
 Match = cst.Call | cst.Name | cst.Attribute
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if isinstance(node, cst.Call):
+        if _is_plain(node, ctx):
+            return node if ctx.plan.wraps and _scales_wrapped(node, ctx) else None
         is_scaler = ctx.fsdp1(node.func) == "ShardedGradScaler"
         return node if is_scaler and not any(argument.star for argument in node.args) else None
     if isinstance(node, (cst.Name, cst.Attribute)) and _is_value(node, ctx):
         return node
     return None
+
+
+def _is_plain(call: cst.Call, ctx: Context) -> bool:
+    """`torch.amp.GradScaler(...)`, unless it is turned off."""
+    off = [
+        a for a in call.args if a.keyword is not None and a.keyword.value == "enabled" and ctx.code(a.value) == "False"
+    ]
+    return ctx.dotted(call.func) in _PLAIN and not off
+
+
+def _scales_wrapped(scaler: cst.Call, ctx: Context) -> bool:
+    """Whether a scaler steps an optimizer of a wrapped model, and no sharded one stands on the other way."""
+    sharded = (node for node in ctx.nodes(cst.Call) if ctx.fsdp1(node.func) == "ShardedGradScaler")
+    if any(ctx.excludes(scaler, each) for each in sharded):
+        return False
+    for where, method in ctx.attributes("step"):
+        call = where.parent(method)
+        given = call.args[0].value if isinstance(call, cst.Call) and call.func is method and call.args else None
+        if given is None or not any(origin.node is scaler for origin in where.origins(method.value)):
+            continue
+        if is_of_wrapped(given, where):
+            return True
+    return False
 
 
 def _is_value(node: cst.Name | cst.Attribute, ctx: Context) -> bool:
@@ -85,6 +120,8 @@ def _is_value(node: cst.Name | cst.Attribute, ctx: Context) -> bool:
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
+    if isinstance(found, cst.Call) and _is_plain(found, ctx):
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found, _PARTED, _PARTED_HINT)])
     torch = ctx.named(Import("torch"), found)
     if not isinstance(found, cst.Call):
         text = f"{torch.local}.amp.GradScaler"
@@ -147,4 +184,5 @@ RULE: Rule[Match] = Rule(
     methods=(),
     match=match,
     edit=edit,
+    functions=("GradScaler",),
 )

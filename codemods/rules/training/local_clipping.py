@@ -62,7 +62,7 @@ from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS
 from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
-from codemods.reading.places import bound
+from codemods.reading.parameter_lists import given_to_optimizer, is_group, put_in
 from codemods.reading.resharding import reshards
 from codemods.reading.words import last_name, words
 
@@ -70,7 +70,7 @@ CODE = "FM206"
 
 _SHARDING = frozenset({"fsdp", "fsdp1", "shard", "sharded", "sharding"})
 _TOTAL = "get_total_norm"
-_DEPTH = 3
+_DEPTH = 5
 """How many gatherings of gathered parameters are followed."""
 _FUNCTIONS = frozenset({"clip_grad_norm_", "clip_grad_norm", _TOTAL})
 _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
@@ -90,7 +90,7 @@ class Match:
     function: str
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
+def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if not isinstance(node, cst.Call) or not node.args:
         return None
     owner, _, function = (ctx.dotted(node.func) or "").rpartition(".")
@@ -98,16 +98,23 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
         return None
     given = _parameters(node).value
     found: Match | None = None
+    in_group = False
     for where, expression in () if _is_of_another_way(node, ctx) else _followed(given, ctx):
         for inner in where.inside(expression):
+            in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
             read = _model_read_by(inner)
             model = (model_around(read, where) or read) if read is not None else None
             held = where.kinds(model) if model is not None else frozenset()
             if found is not None:
                 found = replace(found, held=found.held | held)
-            elif model is not None and ModelKind.FSDP in held:
+            elif model is not None and (ModelKind.FSDP in held or (in_group and _may_be_wrapped(held))):
                 found = Match(node, model, where, held, inner is given, function)
     return found
+
+
+def _may_be_wrapped(held: frozenset[ModelKind]) -> bool:
+    """Whether some of what a model can be is seen, and some is not, as where a function puts wrapped parts into it."""
+    return ModelKind.UNKNOWN in held and len(held) > 1
 
 
 def edit(found: Match, ctx: PlannedContext) -> Fix:
@@ -224,55 +231,22 @@ def _followed(
 ) -> Iterator[tuple[Context, cst.BaseExpression]]:
     """The expression itself, and what a name or attribute in its place was set to, or a function returns there.
 
-    For the groups of an optimizer (`optimizer.param_groups[0]["params"]`), what the optimizer was made of; for what a
-    loop or a comprehension gathers (`[p.grad for p in parameters]`), what it goes over.
+    For the groups of an optimizer, what the optimizer was made of; for what a loop or a comprehension gathers
+    (`[p.grad for p in parameters]`), what it goes over.
     """
     made = _origins(given, ctx) if isinstance(given, (cst.Name, cst.Attribute, cst.Call)) else ()
     for where, expression in ((ctx, given), *made):
         yield where, expression
-        for over in _gone_over(expression, where) if depth else ():
-            yield from _followed(over, where, depth - 1)
-        for node in where.inside(expression):
-            if isinstance(node, cst.Attribute) and node.attr.value == "param_groups":
-                yield from _origins(node.value, where)
-    if isinstance(given, cst.Subscript):
-        for loop in ctx.ancestors(given):
-            if isinstance(loop, cst.For) and ctx.code(loop.target) == ctx.code(given.value):
-                yield from _followed(loop.iter, ctx)
+        for at, over in _gone_over(expression, where) if depth else ():
+            yield from _followed(over, at, depth - 1)
 
 
-def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[cst.BaseExpression]:
-    yield from _gathered(made, ctx)
-    loops = (node for node in ctx.inside(made) if isinstance(node, cst.CompFor))
-    yield from (loop.iter for loop in loops if isinstance(loop.iter, (cst.Name, cst.Attribute)))
-
-
-def _gathered(made: cst.CSTNode, ctx: Context) -> Iterator[cst.BaseExpression]:
-    """What loops over parameters put into a list: `for p in model.parameters(): some.append(p)`."""
-    name = _name_of(made, ctx) if isinstance(made, cst.List) else ""
-    for call in ctx.calls(ctx.scope(made)) if name else ():
-        if ctx.code(call.func) == f"{name}.append":
-            yield from (loop.iter for loop in ctx.ancestors(call) if isinstance(loop, cst.For) and _takes(loop, call))
-
-
-def _name_of(made: cst.CSTNode, ctx: Context) -> str:
-    """`b` of `b = []`, and of `a, b = [], []`."""
-    element = ctx.parent(made)
-    display = ctx.parent(element) if isinstance(element, cst.Element) else None
-    statement = ctx.parent(display) if isinstance(display, cst.Tuple) else element
-    if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
-        return ""
-    target: cst.BaseExpression = statement.targets[0].target
-    if isinstance(display, cst.Tuple) and isinstance(target, cst.Tuple):
-        pairs = zip(target.elements, display.elements, strict=False)
-        target = next((t.value for t, e in pairs if e is element), target)
-    return target.value if isinstance(target, cst.Name) else ""
-
-
-def _takes(loop: cst.For, call: cst.Call) -> bool:
-    """Whether a call is handed what the loop goes over."""
-    given = {argument.value.value for argument in call.args if isinstance(argument.value, cst.Name)}
-    return not given.isdisjoint(bound(loop.target))
+def _gone_over(made: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    yield from ((ctx, over) for over in put_in(made, ctx))
+    for node in (made, *ctx.inside(made)):
+        yield from given_to_optimizer(node, ctx)
+        if isinstance(node, cst.CompFor) and isinstance(node.iter, (cst.Name, cst.Attribute)):
+            yield ctx, node.iter
 
 
 def _origins(node: cst.BaseExpression, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
