@@ -13,7 +13,7 @@ from .cut import MARKS, Asked, asked_by, cut, defaults
 from .layout import WIDE, fitted, without_types
 from .library import Definition, available, library, read
 
-DOCSTRING = '''"""What this program used of FSDP1, on FSDP2; written by fsdp-migrate, yours to edit."""
+DOCSTRING = '''"""What this program used of FSDP1, on FSDP2: by fsdp-migrate, yours to edit."""
 '''
 
 

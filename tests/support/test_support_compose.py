@@ -202,3 +202,7 @@ def test_update_keeps_line_endings() -> None:
 def test_update_of_an_empty_file() -> None:
     assert parse(update("", ["unwrap"])) == {"unwrap"}
     compile(update("", ["no_sync"]), "fsdp2_support.py", "exec")
+
+
+def test_what_the_file_is_said_to_be_fits_on_a_line() -> None:
+    assert composed(everything(["unwrap"]), width=80).splitlines()[1] == ""
