@@ -296,6 +296,11 @@ def meaning(text: str) -> str:
     return ast.unparse(ast.parse(textwrap.dedent(text)))
 
 
+def flat(text: str) -> str:
+    """The text with what stands in brackets on one line."""
+    return re.sub(r"(?<=[(\[{])\s+|,?\s+(?=[)\]}])", "", re.sub(r"(?<=,)\n\s*", " ", text))
+
+
 def undefined(text: str) -> frozenset[str]:
     """The names that are used somewhere and bound nowhere."""
     top = symtable.symtable(text, "program", "exec")

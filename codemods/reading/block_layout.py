@@ -25,8 +25,17 @@ def replace_head(ctx: Context, block: cst.With | cst.If, line: str = "") -> list
     line = f"{comment}{ctx.newline}{indent}{line}" if comment and line else line or comment
     while not ctx.text[first : line_end(ctx, first)].strip():
         first = line_end(ctx, first) + 1
-    head = Edit(start, first, f"{indent}{line}{ctx.newline}" if line else "")
+    gap = ctx.newline if not line and _needs_gap(ctx, block, start, first) else ""
+    head = Edit(start, first, f"{indent}{line}{ctx.newline}" if line else gap)
     return [head, *dedent(ctx, block, first)]
+
+
+def _needs_gap(ctx: Context, block: cst.With | cst.If, start: int, first: int) -> bool:
+    """Whether a function, or a class, comes to stand right below another statement."""
+    one = block.body.body[0]
+    above, below = ctx.text[:start], ctx.text[first : ctx.span(one)[0]]
+    begins = above.rstrip().endswith(":") or above.endswith(2 * ctx.newline) or 2 * ctx.newline in below
+    return isinstance(one, (cst.FunctionDef, cst.ClassDef)) and not begins
 
 
 def dedent(ctx: Context, block: cst.With | cst.If, offset: int) -> list[Edit]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import tokenize
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import pairwise
 
 import libcst as cst
@@ -18,11 +16,6 @@ from .inner_choice import is_given_up
 from .layout import comments_on_top, insertion, line_end, statement_start
 
 
-def is_in_a_string(ctx: Context, node: cst.CSTNode) -> bool:
-    """Whether it is a value of an f-string, which has to stay on its line before Python 3.12."""
-    return any(isinstance(outer, cst.FormattedString) for outer in ctx.ancestors(node))
-
-
 def text_literal(ctx: Context, node: cst.CSTNode, text: str) -> str:
     """A string to be written in the place of a node: in the other quotes than those of an f-string around it."""
     around = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.FormattedString)]
@@ -30,38 +23,19 @@ def text_literal(ctx: Context, node: cst.CSTNode, text: str) -> str:
     return f"{quote}{text}{quote}"
 
 
-def call_text(ctx: PlannedContext, old: cst.CSTNode, function: str, arguments: str, suffix: str = "") -> str:
-    """`function(arguments)suffix` in the place of `old`, with the arguments on a line of their own where it is
-    long, and each on its own where that is still too long.
-    """
-    start, end = ctx.bare_span(old)
-    line_start = ctx.text.rfind("\n", 0, start) + 1
-    rest = ctx.text[end:].split("\n", 1)[0].rstrip()
-    text = f"{function}({arguments}){suffix}"
-    written = ctx.plain(text)
-    line = ctx.text[line_start:start]
-    indent = line[: len(line) - len(line.lstrip())]
-    # What stands in a block that is taken away is written where it comes to stand.
-    gone = sum(extra_indent(ctx, block) for block in _contexts_around(old, ctx))
-    fits = len(line) - gone + len(written) + len(rest) <= ctx.width
-    if fits or not arguments or "\n" in written or not _is_outermost(ctx, old) or is_in_a_string(ctx, old):
-        return text
-    indent = indent[: len(indent) - gone]
-    inner = f"{ctx.newline}{indent}{ctx.indent}"
-    if len(indent) + len(ctx.indent) + len(ctx.plain(arguments)) > ctx.width:
-        arguments = "".join(f"{argument},{inner}" for argument in _arguments(arguments))[: -len(inner)]
-    return f"{function}({inner}{arguments}{ctx.newline}{indent}){suffix}"
+def either(ctx: PlannedContext, call: cst.Call, test: str, one: str, other: str) -> str:
+    """`one if test else other` in the place of a call; an `if` where the call is all of a statement."""
+    holder = ctx.parent(call)
+    line = ctx.parent(holder) if isinstance(holder, cst.Expr) else None
+    if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+        margin = line_below(ctx, call, "")
+        return f"if {test}:{margin}{ctx.indent}{one}{margin}else:{margin}{ctx.indent}{other}"
+    text = f"{one} if {test} else {other}"
+    return text if isinstance(holder, _WHOLE) else f"({text})"
 
 
-def broken_text(ctx: PlannedContext, old: cst.CSTNode, parts: Sequence[str]) -> str:
-    """The parts of an expression in the place of `old`: in a line, or each on its own line where that is long."""
-    start = ctx.span(old)[0]
-    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    text = " ".join(parts)
-    if len(line) + len(ctx.plain(text)) <= ctx.width or is_in_a_string(ctx, old):
-        return text
-    margin = ctx.newline + line[: len(line) - len(line.lstrip())]
-    return f"({''.join(f'{margin}{ctx.indent}{part}' for part in parts)}{margin})"
+_WHOLE = (cst.Arg, cst.Assign, cst.DictElement, cst.Expr, cst.Return)
+"""What an expression needs no brackets in."""
 
 
 def space_behind(ctx: PlannedContext, call: cst.Call, argument: cst.Arg) -> str:
@@ -109,28 +83,6 @@ def _contexts_around(node: cst.CSTNode, ctx: PlannedContext) -> list[cst.With | 
     return [*gone, *(outer for outer in ctx.ancestors(node) if isinstance(outer, cst.If) and is_given_up(outer, ctx))]
 
 
-def _arguments(text: str) -> list[str]:
-    """The text of a call's arguments, of one line, cut at the commas between them."""
-    cuts, depth = [-1], 0
-    readable = text.replace("\0", "_")  # a hole becomes something that the tokenizer reads
-    for token in tokenize.generate_tokens(io.StringIO(f"({readable})").readline):
-        depth += (token.string in {"(", "[", "{"}) - (token.string in {")", "]", "}"})
-        if token.string == "," and depth == 1:
-            cuts.append(token.start[1] - 1)
-    pieces = [text[start + 1 : end].strip() for start, end in pairwise([*cuts, len(text)])]
-    return [piece for piece in pieces if piece]
-
-
-def _is_outermost(ctx: Context, node: cst.CSTNode) -> bool:
-    """Whether the call is a statement's value, with at most `.method()` behind it: there a break reads well."""
-    for ancestor in ctx.ancestors(node):
-        if isinstance(ancestor, (cst.Assign, cst.AnnAssign, cst.Return, cst.Expr)):
-            return True
-        if not isinstance(ancestor, (cst.Attribute, cst.Call)) or getattr(ancestor, "args", None):
-            return False
-    return False
-
-
 def append_argument(ctx: Context, call: cst.Call, text: str, block: cst.With | None = None) -> Edit:
     """Put one more argument behind the last: on a line of its own where the last one stands on one.
 
@@ -160,24 +112,11 @@ def call_with(ctx: Context, call: cst.Call, function: str, more: str) -> Edit:
     """A call by another name with one more argument, laid out as it was."""
     start, end = ctx.span(call)
     if "\n" not in ctx.code(call):
-        return call_of(ctx, call, function, [*(quoted_argument(ctx, each) for each in call.args), more])
+        arguments = [*(quoted_argument(ctx, each) for each in call.args), more]
+        return Edit(start, end, f"{function}({', '.join(arguments)})")
     added = append_argument(ctx, call, more)
     inner = f"{ctx.quote_text(ctx.span(call.func)[1], added.start)}{added.text}"
     return Edit(start, end, f"{function}{inner}{ctx.quote_text(added.end, end)}")
-
-
-def call_of(ctx: Context, call: cst.Call, function: str, arguments: Sequence[str]) -> Edit:
-    """What a call of one line becomes: one line, its arguments on a line of their own, or each on its own."""
-    start, end = ctx.span(call)
-    joined = ", ".join(arguments)
-    line = ctx.text[ctx.text.rfind("\n", 0, start) + 1 : start]
-    if len(line) + len(ctx.plain(f"{function}({joined})")) <= ctx.width or is_in_a_string(ctx, call):
-        return Edit(start, end, f"{function}({joined})")
-    indent = ctx.newline + line[: len(line) - len(line.lstrip())]
-    inner = f"{indent}{ctx.indent}"
-    if len(inner) - len(ctx.newline) + len(ctx.plain(joined)) > ctx.width:
-        joined = "".join(f"{each},{inner}" for each in arguments)[: -len(inner)]
-    return Edit(start, end, f"{function}({inner}{joined}{indent})")
 
 
 def is_broken_for_width(ctx: Context, call: cst.Call) -> bool:

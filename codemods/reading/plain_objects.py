@@ -10,12 +10,11 @@ from codemods.api import Context, Fix, Import
 from codemods.plan import PlannedContext
 from codemods.tables.names import WRAPPER
 
-from .call_layout import broken_text, quoted_argument
+from .call_layout import either, quoted_argument
 from .enclosing import enclosing, is_self
 
 _NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
 _MODULE = "torch.nn.Module"
-_ALONE = (cst.Expr, cst.Assign, cst.Return, cst.Arg, cst.DictElement)
 _DEPTH = 5
 
 
@@ -85,12 +84,6 @@ def but_for_others(fix: Fix, call: cst.Call, ctx: PlannedContext) -> Fix:
     model = ctx.quote(method.value)
     arguments = ", ".join(quoted_argument(ctx, argument) for argument in call.args)
     (edit,) = fix.edits
-    parts = [
-        edit.text,
-        f"if isinstance({model}, {nn.local}.Module)",
-        f"else {model}.{method.attr.value}({arguments})",
-    ]
-    text = broken_text(ctx, call, parts)
-    if not isinstance(ctx.parent(call), _ALONE) and not text.startswith("("):
-        text = f"({text})"
+    other = f"{model}.{method.attr.value}({arguments})"
+    text = either(ctx, call, f"isinstance({model}, {nn.local}.Module)", edit.text, other)
     return replace(fix, edits=[replace(edit, text=text)], imports=[*fix.imports, nn])

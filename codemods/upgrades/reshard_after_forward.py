@@ -51,7 +51,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Upgrade, finding
-from codemods.reading.call_layout import call_of, call_with, quoted_argument
+from codemods.reading.call_layout import call_with, quoted_argument
 from codemods.reading.keyword_dicts import entries
 from codemods.reading.shardings import Sharding, argument, cannot, loops_without_root, shardings
 
@@ -121,7 +121,7 @@ def _edit(ctx: Context, call: cst.Call, ranks: str) -> Edit | None:
             if "\n" in ctx.code(call):
                 return Edit(ctx.span(each)[0], ctx.span(each.value)[1], merged)
             arguments = [merged if other is each else quoted_argument(ctx, other) for other in call.args]
-            return call_of(ctx, call, ctx.quote(call.func), arguments)
+            return Edit(*ctx.span(call), f"{ctx.quote(call.func)}({', '.join(arguments)})")
         if values:
             return None
     return call_with(ctx, call, ctx.quote(call.func), f"{_NAME}={ranks}")

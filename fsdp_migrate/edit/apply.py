@@ -25,8 +25,8 @@ class Rendered:
 
     text: str = ""
     kept: list[tuple[int, int]] = field(default_factory=list)
-    made: list[tuple[int, Edit]] = field(default_factory=list)
-    """Where each of the outermost edits starts in the new text."""
+    made: list[tuple[int, int, Edit]] = field(default_factory=list)
+    """Each of the outermost edits, and where its text starts and ends in the new one."""
 
     def keeps(self, span: tuple[int, int]) -> bool:
         """Whether what stood there still stands somewhere as it was."""
@@ -74,12 +74,13 @@ class _Applier:
         for edit in self._outermost(hole):
             self._copy(result, position, edit.start)
             self.made.add(edit)
-            result.made.append((len(result.text), edit))
+            start = len(result.text)
             for piece in pieces(self._moved_out(edit)):
                 if isinstance(piece, str):
                     result.text += piece
                 else:
                     self._fill(result, piece, edit)
+            result.made.append((start, len(result.text), edit))
             self.made.discard(edit)
             position = edit.end
             if self._takes_lines(edit):

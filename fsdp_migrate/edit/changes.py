@@ -25,6 +25,7 @@ from .apply import Overlap, Rendered, apply
 from .check import faults
 from .imports import Tidied, tidy
 from .in_file import needed, own_text
+from .long_lines import fitted
 from .one_serves import with_one
 from .pending import Pending
 from .quotes import in_quotes_of
@@ -158,7 +159,7 @@ def _tidied(program: Program, path: Path, wanted: Pending) -> Tidied:
     except Overlap as overlap:
         raise Fault(path, "two changes overlap", map(wanted.edits.__getitem__, overlap.edits)) from None
     try:
-        return tidy(before, Tree(path, rendered.text, before.width), wanted.imports)
+        return tidy(before, Tree(path, fitted(before, rendered), before.width), wanted.imports)
     except cst.ParserSyntaxError as error:
         message = f"the rewritten text is not Python (line {error.raw_line})"
         raise Fault(path, message, _rules_at(wanted, rendered, error.raw_line)) from None
@@ -167,7 +168,7 @@ def _tidied(program: Program, path: Path, wanted: Pending) -> Tidied:
 def _rules_at(wanted: Pending, rendered: Rendered, line: int) -> Iterator[str]:
     """The rules whose edits stand nearest above the end of a line of the new text."""
     end = sum(map(len, rendered.text.splitlines(keepends=True)[:line]))
-    above = [(start, edit) for start, edit in rendered.made if start <= end]
+    above = [(start, edit) for start, _, edit in rendered.made if start <= end]
     last = max((start for start, _ in above), default=0)
     return (wanted.edits[edit] for start, edit in above if start == last)
 

@@ -72,7 +72,8 @@ def own_text(tidied: Tidied, is_shared: bool, elsewhere: Collection[str]) -> Own
     body = _renamed("\n\n\n".join(each.text for each in definitions), called)
     body = in_single_quotes(body) if are_single(tree) else body
     indented = "\n".join(_in_steps_of(line, tree.module.default_indent) for line in body.split("\n"))
-    text = (indented + "\n\n\n").replace("\n", tree.newline)
+    fitted = support.fitted(indented, tree.width, tree.module.default_indent)
+    text = (fitted + "\n\n\n").replace("\n", tree.newline)
     at = _start(tree, _below_definitions(tree, user))
     if at:
         text = tree.newline * (2 - _blank_lines(tree.text[:at].replace(tree.newline, "\n"))) + text

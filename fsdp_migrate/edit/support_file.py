@@ -59,8 +59,8 @@ def places(users: Collection[Path], texts: Mapping[Path, str], search: SearchPat
 def change(path: Path, asked: support.Asked, users: Sequence[Tree], texts: Mapping[Path, str]) -> Change | None:
     """The support module for these calls; None when it serves them already. What the user edited is kept."""
     before = _there(path, texts)
-    narrow, wide = support.WIDTHS
-    width = wide if sum(user.width >= wide for user in users) * 2 >= len(users) else narrow
+    fitting = [width for width in support.WIDTHS if sum(user.width >= width for user in users) * 2 >= len(users)]
+    width = max(fitting, default=min(support.WIDTHS))
     new = support.compose(asked, is_annotated(users), width)
     after = support.update(before, asked) if before is not None else new
     return Change(path, before, after) if after != before else None

@@ -17,6 +17,7 @@ from .collect import Collected, Fixes
 from .leftovers import leftovers
 from .marks import marked
 from .nested_ifs import merged_ifs
+from .shared_options import share_options
 from .unused_locals import unused_locals
 from .unused_parameters import unused_parameters
 
@@ -38,6 +39,7 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, unused_locals(file, made))
     _without_unread_parameters(planned, files, made)
     for file in files:
+        share_options(file, made)
         made.take_all(file, merged_ifs(file, made))
         made.take_all(file, leftovers(file, made))
     for file in naming:

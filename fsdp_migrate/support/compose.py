@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from codemods.api import Import
 
 from .cut import MARKS, Asked, asked_by, cut, defaults
-from .layout import USUAL, WIDE, without_types
+from .layout import WIDE, fitted, without_types
 from .library import Definition, available, library, read
 
-DOCSTRING = '''"""What this program used of FSDP1, on FSDP2; written by fsdp-migrate, yours to edit."""
+DOCSTRING = '''"""What this program used of FSDP1, on FSDP2: by fsdp-migrate, yours to edit."""
 '''
 
 
@@ -33,8 +33,9 @@ def unannotated(definition: Definition) -> Definition:
     return read(without_types(definition.text)).definitions[definition.name]
 
 
-WIDTHS = (USUAL, WIDE)
-"""How long the lines of import statements can be, as the program's are."""
+USUAL = 88
+WIDTHS = (80, USUAL, 100, WIDE)
+"""How long lines can be, as the program's are."""
 
 
 def compose(asked: Asked, typed: bool = True, width: int = USUAL) -> str:
@@ -46,7 +47,8 @@ def compose(asked: Asked, typed: bool = True, width: int = USUAL) -> str:
     head = [DOCSTRING, *future, *import_blocks((imports[name] for name in used), width)]
     text = body(definitions)
     starts_with_code = definitions and not definitions[0].text.startswith(("def ", "class ", "@"))
-    return "\n".join(head) + (text[1:] if starts_with_code else text)  # one blank line behind imports, as isort has it
+    text = text[1:] if starts_with_code else text  # one blank line behind imports, as isort has it
+    return fitted("\n".join(head) + text, width)
 
 
 def _styled(definitions: Iterable[Definition], typed: bool) -> list[Definition]:
@@ -155,7 +157,7 @@ def update(text: str, asked: Asked) -> str:
     at = after_imports(text)
     newline = "\r\n" if "\r\n" in text else "\n"
     added = "".join(import_blocks((imports[name] for name in used), USUAL)).replace("\n", newline)
-    below = ("\n" + body(missing)).replace("\n", newline)
+    below = ("\n" + fitted(body(missing), USUAL)).replace("\n", newline)
     return "".join(lines[:at]) + added + "".join(lines[at:]).rstrip("\r\n") + below
 
 

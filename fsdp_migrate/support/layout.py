@@ -4,11 +4,46 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from textwrap import wrap
 
 import libcst as cst
 
-USUAL, WIDE = 88, 120
-"""The limit that most projects have, and that of a long line of code in them."""
+from .line_breaks import broken
+
+WIDE = 120
+"""How long the lines of the functions are here."""
+
+
+def fitted(text: str, width: int, indent: str = "    ") -> str:
+    """Functions as a file has them whose lines may be no longer than this."""
+    lines = text.split("\n")
+    for row in sorted(_docstrings(ast.parse(text)), reverse=True):
+        lines[row : row + 1] = _short_docstring(lines[row], width)
+    return broken("\n".join(lines), width, indent, range(len(lines)))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[int]:
+    """The rows, counted from 0, of those that stand on one."""
+    for node in ast.walk(tree):
+        first = node.body[0] if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and node.body else None
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        if first is not None and is_text and first.lineno == first.end_lineno:
+            yield first.lineno - 1
+
+
+def _short_docstring(line: str, width: int) -> list[str]:
+    """The first sentence in a line of its own, where it fits, and the quotes behind the last."""
+    text = line.strip()
+    margin, quotes = line[: len(line) - len(line.lstrip())], text[:3]
+    if len(line) <= width or text[-3:] != quotes:
+        return [line]
+    first, _, rest = text[:-3].partition(". ")
+    if not rest or len(margin) + len(first) + 1 > width:
+        first, rest = "", text[:-3]
+    room = width - len(margin)
+    below = wrap(rest, room - 3 * (len(rest) <= room), break_long_words=False)  # one line would take the quotes
+    below = [f"{margin}{each}" for each in below]
+    return [*([f"{margin}{first}.", ""] if first else []), *below, margin + quotes]
 
 
 def laid_out(text: str, name: str, gone: Mapping[str, Collection[str]], order: Mapping[str, Sequence[str]]) -> str:
@@ -102,7 +137,7 @@ def _joined(text: str, cut: Collection[str]) -> str:
     """Statements on one line where they fit now. `cut` are the functions that have fewer parameters."""
     lines = text.split("\n")
     for start, end, is_cut in sorted(_spread(ast.parse(text), cut), reverse=True):
-        line = _one_line(lines[start : end + 1], is_cut)
+        line = one_line(lines[start : end + 1], is_cut)
         if line is not None and len(line) <= WIDE:
             lines[start : end + 1] = [line]
     return "\n".join(lines)
@@ -125,7 +160,7 @@ def _spread(tree: ast.Module, cut: Collection[str]) -> Iterator[tuple[int, int, 
             yield node.lineno - 1, end, not names.isdisjoint(cut)
 
 
-def _one_line(lines: Sequence[str], any_comma: bool) -> str | None:
+def one_line(lines: Sequence[str], any_comma: bool = False) -> str | None:
     """Lines joined; None where a comment, a text or a comma behind the last element keeps them apart."""
     whole = lines[0].rstrip()
     if any("#" in line or '"""' in line for line in lines):

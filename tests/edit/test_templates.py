@@ -126,7 +126,7 @@ def test_parameter_of_a_lambda_is_not_the_model_that_was_tested() -> None:
 def test_value_over_several_lines_takes_its_brackets_along() -> None:
     text = HEAD + (
         "def main(net, rank):\n    return FSDP(\n        net,\n        param_init_fn=lambda module: module.to_empty(\n"
-        "            device='cuda', recurse=False)\n            if rank else None,  # why\n    )\n"
+        "            device='cuda', recurse=False)  # empty\n            if rank else None,  # why\n    )\n"
     )
     result = rewrite(text)
     assert result.report.changes

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from ..helpers import code, rewrite, rewrite_files
+from ..helpers import code, flat, rewrite, rewrite_files
 
 HEAD = """\
 import argparse
@@ -667,7 +667,9 @@ def test_splat_that_is_filled_elsewhere_is_read_entry_by_entry() -> None:
                     for tensor in (*model.parameters(), *model.buffers()):
                         dist.broadcast(tensor.detach(), src=0)
                 cpu_offload = settings["cpu_offload"]
-                offload_policy = CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()
+                offload_policy = (
+                    CPUOffloadPolicy() if cpu_offload and cpu_offload.offload_params else OffloadPolicy()
+                )
                 return fully_shard(model, offload_policy=offload_policy)
             """
         )
@@ -738,7 +740,9 @@ def test_splat_of_a_dict_of_the_class_is_read_entry_by_entry() -> None:
                     if strategy.name == "NO_SHARD":
                         # Each rank holds the whole parameters, and gradients are all-reduced.
                         shape = (dist.get_world_size(), 1)
-                        fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+                        fsdp_kwargs["mesh"] = init_device_mesh(
+                            "cuda", shape, mesh_dim_names=("replicate", "shard")
+                        )
                     return fully_shard(model, **fsdp_kwargs)
             """
         )
@@ -900,7 +904,9 @@ def test_dict_of_another_file_goes_on_without_its_policy() -> None:
                 if mode == "full":
                     mesh = None
                 elif mode == "none":
-                    mesh = init_device_mesh("cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
+                    mesh = init_device_mesh(
+                        "cuda", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+                    )
                     unit_classes = ()
                 precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
                 return {"unit_classes": unit_classes, "mesh": mesh, "mp_policy": precision}
@@ -1693,7 +1699,8 @@ def test_dict_that_lasts_longer_than_the_call_is_not_added_to() -> None:
     assert table in SEVERAL
     text = written(SEVERAL.replace(table, "TABLE"), SEVERAL_HEAD + f"TABLE = {table}\n\n")
     assert 'fsdp_kwargs["' not in text
-    assert "fully_shard(model, mesh=mesh, mp_policy=mp_policy, offload_policy=offload_policy, **fsdp_kwargs)" in text
+    shared = "mesh=mesh, mp_policy=mp_policy, offload_policy=offload_policy, **fsdp_kwargs"
+    assert f"fully_shard(model, {shared})" in flat(text)
 
 
 def test_dict_that_another_call_may_read_is_not_added_to() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_transformed, code, meaning, rewrite, rewrite_files
+from ..helpers import check_transformed, code, flat, meaning, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -428,7 +428,7 @@ def test_no_shard_is_a_mesh_without_shards() -> None:
 
 def test_hybrid_strategy_that_fsdp1_refuses_is_left_to_run_time() -> None:
     argument = f"{CUDA}, sharding_strategy=ShardingStrategy.HYBRID_SHARD"
-    assert written(f"    return FSDP(model, {argument})\n") == f"return shard_model(model, {argument})\n"
+    assert flat(written(f"    return FSDP(model, {argument})\n")) == f"return shard_model(model, {argument})\n"
 
 
 @pytest.mark.parametrize("group", ["torch.distributed.group.WORLD", "c10d._get_default_group()"])

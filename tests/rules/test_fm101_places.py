@@ -778,6 +778,9 @@ def test_setting_of_another_file_stays() -> None:
     assert "offload = CPUOffload(" in result.after["settings.py"]
 
 
+NEXT = "\n        "
+
+
 def test_what_units_and_root_share_is_computed_once_where_a_call_is_long() -> None:
     arguments = (
         "net, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(param_dtype=config.dtype), "
@@ -795,7 +798,9 @@ def test_what_units_and_root_share_is_computed_once_where_a_call_is_long() -> No
     long = arguments.replace("config.offload", "config.of_what_is_left_of_the_memory_of_this_machine.offload")
     text = rewrite(f"{head}def wrap(net, config):\n    return FSDP({long})\n").text
     offload = offload.replace("config.offload", "config.of_what_is_left_of_the_memory_of_this_machine.offload")
-    assert f"    offload_policy = (\n        {offload}\n    )\n    for module in " in text
+    first, _, other = offload.partition(" else ")
+    value = f"{first.replace(' if ', NEXT + 'if ')}{NEXT}else {other}"
+    assert f"    offload_policy = ({NEXT}{value}\n    )\n    for module in " in text
 
 
 def test_value_of_several_lines_keeps_them() -> None:
@@ -804,7 +809,7 @@ def test_value_of_several_lines_keeps_them() -> None:
     text = rewrite(
         f"{head}def wrap(net, config):\n    return FSDP(\n        net,\n        param_init_fn={init},\n    )\n"
     ).text
-    assert f"    init_fn = (\n        {init}\n    )\n" in text
+    assert f"    init_fn = {' '.join(init.split())}\n" in text
 
 
 HOLDER = (

@@ -1111,7 +1111,7 @@ def test_what_tools_are_told_of_a_line_goes_with_it() -> None:
     ).text
     assert "type: ignore" not in text
     assert "    # as large as a block\n" in text
-    assert "    wrap_policy = (policy if policy.is_set else None)\n" in text
+    assert "    wrap_policy = policy if policy.is_set else None\n" in text
 
 
 FUNCTIONS = code(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import rewrite
+from ..helpers import flat, rewrite
 
 HEAD = """\
 from torch.distributed.distributed_c10d import _get_default_group
@@ -35,7 +35,7 @@ MADE = "_init_intra_and_inter_node_groups"
     ],
 )
 def test_two_groups(statement: str, after: str) -> None:
-    assert f"    {after}\n" in rewrite(HEAD.format(statement=statement)).text
+    assert f"    {after}\n" in flat(rewrite(HEAD.format(statement=statement)).text)
 
 
 @pytest.mark.parametrize("statement", [f"groups = {MADE}(_get_default_group())", f"a, b = {MADE}(args.group, 8)"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import code, rewrite
+from ..helpers import code, meaning, rewrite
 
 HEAD = """\
 from typing import Optional
@@ -64,4 +64,4 @@ def test_one_precision_of_a_program_that_reads_another() -> None:
             return FSDP(net, **kwargs)
         """
     )
-    assert "mp: Optional[MixedPrecisionPolicy] = MixedPrecisionPolicy(" in rewrite(HEAD + before).text
+    assert "mp: Optional[MixedPrecisionPolicy] = MixedPrecisionPolicy(" in meaning(rewrite(HEAD + before).text)

@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, check_transformed, code, rewrite
+from ..helpers import check_marked, check_noop, code, meaning, rewrite
 
 HEAD = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -46,8 +46,9 @@ CASES = [
 
 @pytest.mark.parametrize(("before", "after"), CASES)
 def test_call(before: str, after: str) -> None:
-    check_transformed(
-        HEAD + f"    return model, {before}\n",
+    result = rewrite(HEAD + f"    return model, {before}\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+    assert meaning(result.text) == meaning(
         "import torch\nfrom torch.distributed.fsdp import fully_shard\n\n\ndef setup(net, args):\n"
         f"    model = fully_shard(net)\n    return model, {after}\n",
     )

@@ -9,7 +9,7 @@ import pytest
 from codemods.api import Level
 from fsdp_migrate.pipeline import Options
 
-from ..helpers import check_marked, check_noop, code, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, flat, meaning, rewrite
 
 HEAD = """\
 import torch
@@ -139,7 +139,7 @@ def test_name_options_is_taken() -> None:
     inside = f"    with {FULL}:\n        s = model.state_dict(), model.state_dict(), options\n"
     text = rewrite(head + inside).text
     assert "    state_dict_options = StateDictOptions(full_state_dict=True)\n" in text
-    assert "options=state_dict_options), options\n" in text
+    assert "options=state_dict_options), options" in flat(text)
 
 
 def test_settings_that_one_place_makes() -> None:
@@ -285,7 +285,9 @@ BODIES = [
         """
         |    with torch.no_grad():
         |        with open(path) as file:
-        |            torch.save(get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), file)
+        |            torch.save(
+        |                get_model_state_dict(model, options=StateDictOptions(full_state_dict=True)), file
+        |            )
         """,
         id="nested with",
     ),
@@ -443,7 +445,7 @@ def test_function_that_a_body_defines_and_calls() -> None:
         state = keep()
 """
     )
-    assert text.startswith("    def keep():\n        return get_model_state_dict(model, options=StateDictOptions(")
+    assert text.startswith("\n    def keep():\n        return get_model_state_dict(model, options=StateDictOptions(")
     called_below = f"    with {FULL}:\n        def keep():\n            return model.state_dict()\n    keep()\n"
     assert "state_dict_type" in rewrite(HEAD + called_below).support
 
@@ -483,7 +485,7 @@ def test_body_that_calls_what_loads_the_optimizer() -> None:
     assert full.support == set()
     assert "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)" in full.text
     sharded = rewrite(LOADING.replace("{0}", "SHARDED_STATE_DICT"))
-    assert "state, options=StateDictOptions(strict=False)\n" in sharded.text
+    assert "state, options=StateDictOptions(strict=False))\n" in flat(sharded.text)
     assert "        model.module.load_state_dict(model.module.state_dict())\n" in sharded.text
     assert {f.level for f in (*full.findings, *sharded.findings)} == {Level.REWRITTEN}
 
@@ -725,7 +727,7 @@ def test_local_state_dict_that_fsdp1_saved_loads_where_it_is_asked_for(statement
     made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
     text = HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n"
     result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1), READING)
-    assert result.text.endswith(f"{made}    {after}\n")
+    assert meaning(result.text).endswith(meaning(f"if 1:\n{made}    {after}\n").removeprefix("if 1:\n"))
     assert {level for _, level, _ in result.summary} == {"rewritten", "review"}
 
 
@@ -749,7 +751,7 @@ def test_local_state_dict_is_what_each_rank_has(statements: str, after: str) -> 
     made = "    optimizer = torch.optim.AdamW(model.parameters())\n"
     text = HEAD + f"{made}    with {_LOCAL}:\n        {statements}\n"
     result = rewrite(text.replace("from torch", "import torch\nfrom torch", 1))
-    assert result.text.endswith(f"{made}    {after}\n")
+    assert meaning(result.text).endswith(meaning(f"if 1:\n{made}    {after}\n").removeprefix("if 1:\n"))
     assert result.support <= {"refuse_flat_state"}
     (review,) = [f for f in result.findings if f.level is Level.REVIEW]
     assert "--read-fsdp1-files" in review.hint
@@ -821,10 +823,10 @@ READ = "    state = model.state_dict()\n    optim_state = FSDP.optim_state_dict(
 def test_kind_that_is_set_above_what_is_read() -> None:
     head = HEAD.replace("FullStateDictConfig,", "FullStateDictConfig, FullOptimStateDictConfig,")
     result = rewrite(head + SET + READ)
-    options = "options=StateDictOptions(full_state_dict=True, cpu_offload=True)"
     assert meaning(result.text.split("fully_shard(net)\n")[1]) == meaning(
-        f"state = get_model_state_dict(model, {options})\n"
-        f"optim_state = get_optimizer_state_dict(model, optimizer, {options})"
+        "options = StateDictOptions(full_state_dict=True, cpu_offload=True)\n"
+        "state = get_model_state_dict(model, options=options)\n"
+        "optim_state = get_optimizer_state_dict(model, optimizer, options=options)"
     )
     assert result.support == set()
     assert {f.level for f in result.findings} == {Level.REWRITTEN}
@@ -1094,8 +1096,9 @@ CHECKPOINTS = """\
 
 def test_fields_of_a_config_that_an_object_keeps_are_read_off_it() -> None:
     result = rewrite(code(CHECKPOINTS))
-    assert "        return full_state_dict(model, offload_to_cpu=config.offload_to_cpu, rank0_only=" in result.text
-    assert "rank0_only=config.rank0_only)\n" in result.text
+    text = flat(result.text)
+    assert "        return full_state_dict(model, offload_to_cpu=config.offload_to_cpu, rank0_only=" in text
+    assert "rank0_only=config.rank0_only)\n" in text
     assert "        config = self.config\n" in result.text
     assert "StateDictOptions(cpu_offload=self.config.offload_to_cpu)" in result.text
     assert result.support == {"full_state_dict"}

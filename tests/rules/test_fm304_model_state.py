@@ -8,7 +8,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_marked, check_noop, code, meaning, one_line, rewrite, rewrite_files
+from ..helpers import check_marked, check_noop, code, flat, meaning, one_line, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -699,7 +699,7 @@ def test_a_function_that_asks_for_the_group_is_told_the_same_everywhere() -> Non
 @pytest.mark.parametrize("several", ["random.random() > 0.5", "STARTED", "world() > limit()"])
 def test_a_function_whose_answer_can_change_says_nothing(several: str) -> None:
     text = WORLD.format(several=several).replace("model = torch", "STARTED = False\nmodel = torch")
-    assert "torch.save(get_model_state_dict(model, " in rewrite(text).text
+    assert "torch.save(get_model_state_dict(model, " in flat(rewrite(text).text)
 
 
 BUILD = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import code, rewrite, rewrite_files
+from ..helpers import code, flat, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -131,7 +131,7 @@ def main(args):
         torch.save(model.state_dict(), "b.pt")
 """
     after = rewrite(HEAD + text).text
-    assert f'torch.save({READ}, "a.pt")' in after
+    assert f'torch.save({READ}, "a.pt")' in flat(after)
     assert 'torch.save(model.state_dict(), "b.pt")' in after
 
 
@@ -178,7 +178,7 @@ def main(net, names, path):
 
 def test_parts_that_a_helper_wraps() -> None:
     after = rewrite(SOLVER).text
-    assert f"torch.save({READ.replace('model,', 'self.model,')}, path)" in after
+    assert f"torch.save({READ.replace('model,', 'self.model,')}, path)" in flat(after)
     assert (
         "            self.model.module.load_state_dict(state)\n        else:\n            set_model_state_dict("
         in after
@@ -233,8 +233,8 @@ def test_what_may_be_such_an_object_is_asked() -> None:
     own = "class Own:\n    def load_state_dict(self, state):\n        print(state)\n\n\n"
     text = own + SOLVER.replace("Solver(net, names)", "Solver(net if names else Own(), names)")
     after = rewrite(text).text
-    assert "else self.model.load_state_dict(state)" in after
-    assert "if isinstance(self.model, nn.Module)" in after
+    assert "            if isinstance(self.model, nn.Module):\n" in after
+    assert "            else:\n                self.model.load_state_dict(state)\n" in after
 
 
 INNER = """\
@@ -276,7 +276,7 @@ def test_a_choice_of_what_is_inside_of_no_wrapper_is_one_call(use: str, more: st
 def test_a_choice_that_ddp_needs_stays_one(use: str) -> None:
     after = rewrite(INNER.format(use=use, made="FSDP(net) if sharded else DDP(net)")).text
     inner, outer = use.replace("model.state_dict()", "whole_state_dict(model)"), "load_full_state_dict(model, state)"
-    assert inner.replace("model.load_state_dict(state)", outer).split() == use_of(after).split()
+    assert inner.replace("model.load_state_dict(state)", outer).split() == flat(use_of(after)).split()
 
 
 def use_of(text: str) -> str:
@@ -357,10 +357,11 @@ class Solver:
 
 def test_what_a_registry_makes_may_hold_wrapped_parts() -> None:
     """Where a test says that the model itself is not wrapped, too; what is named like a scheduler is none."""
-    after = " ".join(rewrite(NESTED).text.split())
-    read = "get_model_state_dict( module, options=StateDictOptions(full_state_dict=True) )"
-    assert f"if isinstance(module, FSDPModule): state[name] = {read} else:" in after
-    assert f"else: state[name] = ( {read} if isinstance(module, nn.Module) else module.state_dict() )" in after
-    assert 'self.model.module.load_state_dict(state["model"]) else: ( set_model_state_dict(' in after
+    after = flat(rewrite(NESTED).text)
+    read = "get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))"
+    assert f"if isinstance(module, FSDPModule): state[name] = {read} else:" in " ".join(after.split())
+    choice = f"({read} if isinstance(module, nn.Module) else module.state_dict())"
+    assert f"state[name] = {choice}" in " ".join(after.split())
+    assert "if isinstance(self.model, nn.Module): set_model_state_dict(" in " ".join(after.split())
     assert "self.scheduler.load_state_dict(state" in after
     assert "self.scheduler.state_dict()" in after

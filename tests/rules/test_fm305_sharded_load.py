@@ -6,7 +6,7 @@ import pytest
 
 from codemods.api import Level
 
-from ..helpers import check_noop, meaning, rewrite
+from ..helpers import check_noop, flat, meaning, rewrite
 
 HEAD = """\
 import torch
@@ -48,7 +48,7 @@ LOADS = [
 def test_sharded_optimizer(imports: str, name: str) -> None:
     text = after(imports, f"return {name}(model_state_dict=state, optimizer_key='o', storage_reader=reader)")
     new = "load_sharded_optim_state_dict(model_state_dict=state, optimizer_key='o', storage_reader=reader)"
-    assert text.endswith(f"    return {new}\n")
+    assert flat(text).endswith(f"    return {new}\n")
     assert "load_sharded_optimizer_state_dict" not in text.split("def use(")[1]
 
 

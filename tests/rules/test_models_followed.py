@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..helpers import code, rewrite, rewrite_files
+from ..helpers import code, flat, rewrite, rewrite_files
 
 HEAD = """\
 import torch
@@ -45,7 +45,7 @@ STORES = [
 def test_any_store_counts(store: str, model: str) -> None:
     fill = "\n\ndef fill(box, net):\n    box.net = net\n"
     result = rewrite(HEAD + BOX + fill + f"\n\ndef main(make):\n    box = Box(make)\n    {store}\n" + USE.format(model))
-    assert result.text.endswith(USED.format(model))
+    assert flat(result.text).endswith(USED.format(model))
 
 
 def test_program_of_a_distillation() -> None:

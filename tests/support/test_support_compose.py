@@ -89,10 +89,12 @@ def test_order_of_names_does_not_matter() -> None:
     assert compose(["no_sync", "unwrap"]) == compose(["unwrap", "no_sync"])
 
 
+@pytest.mark.parametrize("width", [88, 100, 120])
 @pytest.mark.parametrize("names", [["unwrap"], ["state_dict_type"], ["shard_model", "wrap"], sorted(available())])
-def test_composed_file_is_clean(names: list[str]) -> None:
-    text = compose(names)
-    for command in (["check", "--isolated"], ["check"], ["format", "--check", "--isolated", "--line-length", "120"]):
+def test_composed_file_is_clean(names: list[str], width: int) -> None:
+    text = composed(everything(names), width=width)
+    own = ["--isolated", "--line-length", str(width)]
+    for command in (["check", *own, "--extend-select", "E501"], ["check"], ["format", "--check", *own]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--stdin-filename", "fsdp2_support.py", "-"],
             input=text,
@@ -166,10 +168,11 @@ def test_wide_program_has_wide_imports() -> None:
 
 def test_docstrings_are_written_as_far_as_their_first_paragraph() -> None:
     """What follows is for whoever changes the function here, and a parameter that is gone has no sentence."""
-    tree = ast.parse(composed(everything(available())))
+    tree = ast.parse(composed(everything(available()), width=120))
     functions = [each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.ClassDef))]
     assert [each.name for each in functions if "\n" in (ast.get_docstring(each) or "")] == []
-    whole, cut = (composed({"full_state_dict": frozenset({"model", *more})}) for more in (("rank0_only",), ()))
+    asked = ({"full_state_dict": frozenset({"model", *more})} for more in (("rank0_only",), ()))
+    whole, cut = (composed(each, width=120) for each in asked)
     assert "Every rank has to call this. With `rank0_only`, the others than the first get {}." in whole
     assert 'Every rank has to call this."""' in cut
 
@@ -199,3 +202,7 @@ def test_update_keeps_line_endings() -> None:
 def test_update_of_an_empty_file() -> None:
     assert parse(update("", ["unwrap"])) == {"unwrap"}
     compile(update("", ["no_sync"]), "fsdp2_support.py", "exec")
+
+
+def test_what_the_file_is_said_to_be_fits_on_a_line() -> None:
+    assert composed(everything(["unwrap"]), width=80).splitlines()[1] == ""

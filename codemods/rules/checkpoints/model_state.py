@@ -81,7 +81,7 @@ from codemods.api import (
     finding,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text, quoted_argument
+from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
 from codemods.reading.engines import is_another_engines
@@ -381,7 +381,7 @@ def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, opt
     if options:
         imports.append(ctx.named(Import(DCP, "StateDictOptions"), found.call))
         arguments += f", options={imports[1].local}({options})"
-    text = call_text(ctx, found.call, imports[0].local, arguments)
+    text = f"{imports[0].local}({arguments})"
     message = f"{found.method} becomes {function}"
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], imports
@@ -404,7 +404,7 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
         name = "state_dict_of"
     item = ctx.named(Import(SUPPORT, name), found.call)
     arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.call.args)]
-    text = call_text(ctx, found.call, item.local, ", ".join(arguments) + more)
+    text = f"{item.local}({', '.join(arguments)}{more})"
     return Fix(
         edits=[Edit(*ctx.bare_span(found.call), text)],
         findings=[

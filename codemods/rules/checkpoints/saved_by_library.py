@@ -52,7 +52,6 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
@@ -95,7 +94,7 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         state = f"state_dict={imports[0].local}({ctx.quote(model)})"
     given = [ctx.quote(argument.value) for argument in call.args if argument.keyword is None]
     given += [f"{a.keyword.value}={ctx.quote(a.value)}" for a in call.args if a.keyword is not None]
-    text = call_text(ctx, call, ctx.quote(call.func), ", ".join([*given, state]))
+    text = f"{ctx.quote(call.func)}({', '.join([*given, state])})"
     message = (
         f"`{name}` gets the gathered state dict; of FSDP1's it gathered what lies in units, and the root's own not"
     )

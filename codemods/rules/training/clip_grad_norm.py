@@ -52,7 +52,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import broken_text, call_text, quoted_argument, text_literal
+from codemods.reading.call_layout import either, quoted_argument, text_literal
 from codemods.reading.clipping import (
     IGNORED,
     IGNORED_HINT,
@@ -152,7 +152,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         text = _but_for_others(found, call, f"{function}({parameters}{arguments}){suffix}", ctx)
         message = f"{message}, for an FSDP model: what `{model}` is, is not seen, and another's own method stays"
         return Fix([Edit(start, end, text)], [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], [item])
-    edits = [Edit(start, end, call_text(ctx, call, function, f"{parameters}{arguments}", suffix))]
+    edits = [Edit(start, end, f"{function}({parameters}{arguments}){suffix}")]
     imports = [item]
     if clips_after_forward(call, found.model, ctx):
         lines, needed = reshards(ctx, [found.model], call)
@@ -170,10 +170,7 @@ def _but_for_others(found: Match, call: cst.Call, text: str, ctx: PlannedContext
     """The new call for an FSDP2 model, which has no such method; XLA's and fairscale's wrappers clip as before."""
     model = ctx.quote(found.model)
     own = f"{model}.{_FUNCTION}({', '.join(quoted_argument(ctx, argument) for argument in call.args)})"
-    parts = [own, f"if hasattr({model}, {text_literal(ctx, call, _FUNCTION)})", f"else {text}"]
-    written = broken_text(ctx, call, parts)
-    is_alone = isinstance(ctx.parent(call), (cst.Expr, cst.Assign, cst.Return)) or written.startswith("(")
-    return written if is_alone else f"({written})"
+    return either(ctx, call, f"hasattr({model}, {text_literal(ctx, call, _FUNCTION)})", own, text)
 
 
 def _kept_for_later(found: Match, ctx: PlannedContext) -> Fix:

@@ -44,7 +44,6 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text
 from codemods.reading.frozen import ignores_frozen
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import is_of_wrapped
@@ -134,7 +133,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
             continue
         is_placed = argument.keyword is None and index < _SAME_PLACE
         kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
-    text = call_text(ctx, found, f"{torch.local}.amp.GradScaler", ", ".join(kept))
+    text = f"{torch.local}.amp.GradScaler({', '.join(kept)})"
     place = _choice_of_the_same(found, text, ctx) or found
     says = finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)
     if any(not is_default(ctx, group) for group in given):

@@ -63,7 +63,7 @@ from codemods.api import (
     finding,
 )
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import is_in_a_string
+from codemods.reading.call_layout import either
 from codemods.reading.clipping import any_clipper, is_clipped_otherwise
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
@@ -195,24 +195,14 @@ def _function(found: Match, ctx: PlannedContext) -> Fix:
     text, imports = f"{partial.local}({item.local}, {given})", [item, partial]
     if _has_another_way(found):
         sharded = ctx.named(FSDP_MODULE, found.call)
-        test = f"if isinstance({ctx.quote(found.model)}, {sharded.local})"
-        text = _either([text, test, f"else {ctx.quote(found.call)}"], found.call, ctx)
+        test = f"isinstance({ctx.quote(found.model)}, {sharded.local})"
+        text = either(ctx, found.call, test, text, ctx.quote(found.call))
         imports.append(sharded)
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)],
         [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {item.name} of the support module")],
         imports,
     )
-
-
-def _either(parts: list[str], call: cst.Call, ctx: Context) -> str:
-    """A conditional expression in the place of a call: on one line, or a line for each part where that is too long."""
-    first, last = ctx.whole_lines(call)
-    line, text = ctx.text[first:last].rstrip(), " ".join(parts)
-    if len(line) - len(ctx.code(call)) + len(ctx.plain(text)) > ctx.width and not is_in_a_string(ctx, call):
-        indent = ctx.newline + line[: len(line) - len(line.lstrip())]
-        return f"({''.join(f'{indent}{ctx.indent}{part}' for part in parts)}{indent})"
-    return text if isinstance(ctx.parent(call), (cst.Assign, cst.Arg, cst.Return)) else f"({text})"
 
 
 def _has_another_way(found: Match) -> bool:

@@ -47,7 +47,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import argument_removal, call_of, is_broken_for_width, quoted_argument, renaming
+from codemods.reading.call_layout import argument_removal, is_broken_for_width, quoted_argument, renaming
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
 from codemods.reading.sharding import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -94,7 +94,8 @@ def _written(call: cst.Call, function: str, ctx: Context) -> list[Edit]:
     """Nothing but the two dtypes that FSDP2 has too, in the user's layout, or on one line that they now fit on."""
     kept = [a for i, a in enumerate(call.args) if (a.keyword.value if a.keyword else POSITIONS[i]) in KEPT]
     if is_broken_for_width(ctx, call):
-        return [call_of(ctx, call, function, [quoted_argument(ctx, argument) for argument in kept])]
+        arguments = ", ".join(quoted_argument(ctx, argument) for argument in kept)
+        return [Edit(*ctx.span(call), f"{function}({arguments})")]
     gone = [argument for argument in call.args if argument not in kept]
     removed = [edit for argument in gone for edit in argument_removal(ctx, call, argument, gone)]
     return [*renaming(ctx, call, function, gone), *removed]

@@ -6,7 +6,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text, line_above, line_below
+from codemods.reading.call_layout import line_above, line_below
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.reading.forwards import reads_after_forward
@@ -51,7 +51,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         raise NotStatic("the model is sharded over a process group of its own")
     if seen is None:
         imports.append(ctx.named(Import(SUPPORT, "optim_state_dict_to_load"), call))
-        edits.append(Edit(*ctx.bare_span(call), call_text(ctx, call, imports[-1].local, arguments)))
+        edits.append(Edit(*ctx.bare_span(call), f"{imports[-1].local}({arguments})"))
         return Written("optim_state_dict_to_load of the support module", edits, imports)
     function = Import(DCP, "set_optimizer_state_dict")
     if on_first:
@@ -62,8 +62,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         whole = "" if sharded else f"{FULL_LOAD_EACH if has_group else FULL_LOAD}, "
         arguments += f", options={options.local}({whole}strict=False)"
     imports.append(ctx.named(function, call))
-    old = seen.replaced if isinstance(seen.replaced, cst.Call) else call
-    written = call_text(ctx, old, imports[-1].local, arguments)
+    written = f"{imports[-1].local}({arguments})"
     if seen.result is not None:
         result = f"{ctx.quote(seen.result)} = {ctx.quote(seen.optimizer)}.state_dict()"
         written += line_below(ctx, call, result)

@@ -6,7 +6,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import call_text, line_above, quoted_argument
+from codemods.reading.call_layout import line_above, quoted_argument
 from codemods.reading.dead import states_made_for
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.forwards import runs
@@ -68,7 +68,7 @@ def _by_torch(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> W
         if is_compiled:
             imports.append(ctx.named(Import(SUPPORT, "with_compiled_names"), call))
             called, arguments = imports[-1].local, f"{ctx.quote(given['model'].value)}, {called}({arguments})"
-        text = call_text(ctx, call, called, arguments)
+        text = f"{called}({arguments})"
         return Written(function.name, [Edit(*ctx.bare_span(call), text)], imports)
     edits = renamed(call, imports[0].local, given, left_out, more, ctx)
     edits += [Edit(*ctx.span(named), "optimizers")] if named is not None else []

@@ -9,7 +9,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Raise, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
-from codemods.reading.call_layout import call_text, quoted_argument
+from codemods.reading.call_layout import quoted_argument
 from codemods.reading.state_dict_setting import depends_on_setting
 from codemods.tables.state_dicts import CONTEXT
 
@@ -143,7 +143,7 @@ def _loaded(load: cst.Call, function: str, model: cst.BaseExpression, ctx: Plann
     given = [ctx.quote(owner)]
     if ctx.code(owner) != ctx.code(model):
         given.insert(0, ctx.code(_model_of(owner, load, model, ctx) or model))
-    return call_text(ctx, load, function, ", ".join([*given, *(quoted_argument(ctx, each) for each in load.args)]))
+    return f"{function}({', '.join([*given, *(quoted_argument(ctx, each) for each in load.args)])})"
 
 
 def _model_of(
