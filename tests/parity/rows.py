@@ -1553,6 +1553,33 @@ program(
     """,
 )
 program(
+    "meta, with buffers that an initialisation makes anew in float32",
+    """
+    class Scaled(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+            self.register_buffer("scale", torch.empty(1))
+            self.reset_parameters()
+
+        def reset_parameters(self):
+            self.scale = torch.full((1,), 1.003, device=self.scale.device)
+
+        def forward(self, x):
+            return self.inner(x * self.scale.float())
+
+
+    def build():
+        with torch.device("meta"):
+            model = Scaled(Plain())
+        torch.manual_seed(3)
+        precision = MixedPrecision(buffer_dtype=torch.bfloat16)
+        return FSDP(
+            model, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision, use_orig_params=True
+        )
+    """,
+)
+program(
     "meta, with tied weights",
     """
     def build():

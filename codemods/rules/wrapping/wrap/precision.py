@@ -140,8 +140,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         test = f"{text}.buffer_dtype is not None"
         test = test if is_given else f"{text} is not None and {test}"
         loop = cast_loop(f"{text}.buffer_dtype", draft)
-        draft.before.append("\n".join([f"if {test}:", *("    " + line for line in loop)]))
-        draft.notes.append(Note(SAVED_BUFFERS))
+        _place_cast([f"if {test}:", *("    " + line for line in loop)], draft)
     if draft.selector is None or not draft.has_root:
         draft.common_kwargs["mp_policy"] = policy
         return
@@ -359,7 +358,7 @@ def _names_dtype(ctx: Context, node: cst.BaseExpression) -> bool:
 def _cast_buffers(
     fields: list[Fields], made: list[Origin], policy: str, optional: bool, draft: Draft, given: str = ""
 ) -> None:
-    """`buffer_dtype`: cast the floating-point buffers once, before sharding.
+    """`buffer_dtype`: cast the floating-point buffers once.
 
     `given` is the test of whether there is a `MixedPrecision`, where one can be written.
     """
@@ -391,7 +390,12 @@ def _cast_buffers(
     loop = cast_loop(dtype, draft)
     if test:
         loop = [f"if {test}:", *("    " + line for line in loop)]
-    draft.before.extend(["\n".join(loop)])
+    _place_cast(loop, draft)
+
+
+def _place_cast(loop: list[str], draft: Draft) -> None:
+    """Before sharding; behind it where units are given their values there, since that can make new buffers."""
+    (draft.after if draft.unit_steps else draft.before).append("\n".join(loop))
     draft.notes.append(Note(SAVED_BUFFERS))
 
 
