@@ -145,7 +145,7 @@ class Switches:
         for other in _siblings(ctx, function):
             taken = models & _parameters(function) & _parameters(other)
             shards = (is_handed(call, taken) and self._own.reaches(ctx, call) for call in ctx.calls(other))
-            if taken and any(shards) and not self._names_of(ctx, other):
+            if taken and any(shards) and _gives_back(ctx, other) and not self._names_of(ctx, other):
                 return KeepReason(ctx, other.name, _OFFERED, is_alone=True)
         return None
 
@@ -245,6 +245,10 @@ def _siblings(ctx: Context, function: cst.FunctionDef) -> list[cst.FunctionDef]:
     owner = ctx.scope(function)
     others = owner.body if isinstance(owner, cst.Module) else owner.body.body if isinstance(owner, cst.ClassDef) else ()
     return [each for each in others if isinstance(each, cst.FunctionDef) and each is not function]
+
+
+def _gives_back(ctx: Context, function: cst.FunctionDef) -> bool:
+    return any(isinstance(node, cst.Return) and node.value is not None for node in ctx.inside(function))
 
 
 def _parameters(function: cst.FunctionDef) -> set[str]:
