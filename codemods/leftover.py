@@ -58,6 +58,8 @@ from codemods.tables.leftovers import (
     ON_MODEL_HINTS,
     OTHER,
     PRIVATE,
+    RESHARDING,
+    RESHARDING_HINT,
     SETTINGS,
     SPEED_ONLY,
     STATIC,
@@ -208,7 +210,8 @@ def _internals_of(ctx: Context) -> Leftover:
     names = dict.fromkeys(used[n] for n in sorted(used, key=ctx.position))
     shown = ", ".join(f"`{name}`" for name in [*names][:_SHOWN]) + (" and more" if len(names) > _SHOWN else "")
     is_own = "is FSDP1's own" if len(names) == 1 else "are FSDP1's own"
-    return replace(PRIVATE, message=f"{shown} {is_own}: {PRIVATE.message}")
+    hint = RESHARDING_HINT if names and RESHARDING.issuperset(names) else PRIVATE.hint
+    return replace(PRIVATE, message=f"{shown} {is_own}: {PRIVATE.message}", hint=hint)
 
 
 def _is_private(node: cst.BaseExpression, name: str, ctx: Context) -> bool:

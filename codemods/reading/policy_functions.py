@@ -1,7 +1,8 @@
 """Policies that say of each module by itself whether it is a unit.
 
 FSDP1 asks a policy two things: whether to look inside of a module, and whether to wrap it, given how many of its
-parameters lie in no unit yet. One that always looks inside, and never counts, can be asked by a loop over all modules.
+parameters lie in no unit yet. One that always looks inside, never counts and leaves nothing behind can be asked by a
+loop over all modules; one that marks a child when it is asked of the root has to be asked as FSDP1 did.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import libcst as cst
 
 from codemods.api import Context, Origin
 from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call
+from codemods.reading.words import last_name
 
 _RECURSE, _NUMEL = "recurse", "nonwrapped_numel"
 _BY_MODULE = frozenset({*CLASS_POLICIES, "always_wrap_policy", "lambda_auto_wrap_policy"})
+_STORING = frozenset({"add", "append", "extend", "insert", "pop", "remove", "setattr", "setdefault", "update"})
 _OTHERS = ("CustomPolicy", "_Policy", "size_based_auto_wrap_policy")
 """The policies that count parameters, or are asked in another way."""
 
@@ -35,7 +38,7 @@ def _is_by_module(origin: Origin, ctx: Context) -> bool:
     if made is not None and made != "_or_policy":
         return False
     if isinstance(origin.node, cst.FunctionDef):
-        return _always_looks_inside(origin.node) and not _counts(origin.node, origin.file)
+        return _is_function_by_module(origin.node, origin.file)
     node = origin.node
     if isinstance(node, cst.Call) and origin.file.dotted(node.func) == "functools.partial" and node.args and not made:
         return are_by_module(origin.file.origins(node.args[0].value), ctx)
@@ -47,7 +50,30 @@ def _has_no_others(ctx: Context) -> bool:
         return False
     functions = [(where, node) for where in ctx.files(_NUMEL) for node in where.nodes(cst.FunctionDef)]
     asked = [(where, node) for where, node in functions if _NUMEL in _parameters(node)]
-    return all(_always_looks_inside(node) and not _counts(node, where) for where, node in asked)
+    return all(_is_function_by_module(node, where) for where, node in asked)
+
+
+def leaves_something(origins: Sequence[Origin]) -> bool:
+    """Whether one of them is a function that is seen to store more than variables of its own."""
+    nodes = [(origin.file, origin.node) for origin in origins]
+    return any(isinstance(node, cst.FunctionDef) and _stores(node, where) for where, node in nodes)
+
+
+def _is_function_by_module(function: cst.FunctionDef, ctx: Context) -> bool:
+    return _always_looks_inside(function) and not _counts(function, ctx) and not _stores(function, ctx)
+
+
+def _stores(function: cst.FunctionDef, ctx: Context) -> bool:
+    """Whether it sets attributes, elements or variables of others, or adds to a list: `seen.append(module)`."""
+    for node in ctx.inside(function.body):
+        if isinstance(node, (cst.Global, cst.Nonlocal)):
+            return True
+        if isinstance(node, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)):
+            if isinstance(node.target, (cst.Attribute, cst.Subscript)):
+                return True
+        elif isinstance(node, cst.Call) and last_name(node.func) in _STORING:
+            return True
+    return False
 
 
 def uses(ctx: Context, *names: str) -> bool:

@@ -12,8 +12,10 @@ from codemods.reading.class_asked import BLOCKS, LEAVES, blocks, has_left, state
 from codemods.reading.layout import insertion
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place, writes
+from codemods.tables.leftovers import INTERNALS, OF_WRAPPER, STATIC
 
 _PREFIX = "fsdp-migrate "
+_MISSING = INTERNALS | OF_WRAPPER | STATIC
 _RUNS_ITS_BODY = (cst.For, cst.While, cst.With)
 _Anchor = tuple[cst.CSTNode, cst.CSTNode]
 """A block, and the statement of it that a raise stands before."""
@@ -130,6 +132,8 @@ def _message(raised: cst.CSTNode) -> str | None:
 def _anchor(ctx: Context, wanted: Raise, test: str) -> _Anchor:
     """As early as the same way leads to it: out of loops and contexts, and above what neither leaves nor binds."""
     around = list(blocks(ctx, wanted.node))
+    while len(around) > 1 and _fails_before(ctx, around[0][0]):
+        around.pop(0)
     block, statement = around[0]
     name = place(wanted.model) if wanted.model is not None and test else None
     if name is None or "." in name:  # what an attribute holds can be changed by any call
@@ -144,6 +148,18 @@ def _anchor(ctx: Context, wanted: Raise, test: str) -> _Anchor:
         if name in _bound_by(owner):
             break
     return block, statement
+
+
+def _fails_before(ctx: Context, block: cst.CSTNode) -> bool:
+    """Whether an `if` asks an FSDP2 model for what it does not have, before it comes to its block: `m._has_params`."""
+    owner = ctx.parent(block)
+    asked = ctx.inside(owner.test) if isinstance(owner, cst.If) else ()
+    if any(isinstance(node, cst.Name) and node.value in {"isinstance", "type"} for node in asked):
+        return False
+    return any(
+        isinstance(node, cst.Attribute) and node.attr.value in _MISSING and ModelKind.FSDP in ctx.kinds(node.value)
+        for node in asked
+    )
 
 
 def _earliest(ctx: Context, block: cst.CSTNode, statement: cst.CSTNode, name: str) -> cst.CSTNode:

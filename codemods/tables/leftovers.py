@@ -87,6 +87,9 @@ PRIVATE = Leftover(
     "internals of FSDP1 (flat parameters, handles, private helpers)",
     "an FSDP2 parameter is a DTensor: p.to_local() is this rank's shard, p.full_tensor() the whole",
 )
+RESHARDING = frozenset({"_handle", "_handles", "_post_backward_final_callback", "_reshard"})
+RESHARDING_HINT = "an FSDPModule has module.reshard(), which frees what was gathered of it; call it on each one"
+"""Internals that programs take to free gathered parameters, and the cure."""
 INTERNALS = frozenset(
     {
         "_all_handles",
@@ -160,6 +163,7 @@ ON_MODEL = Leftover(
 )
 ON_MODEL_HINTS = {
     "backward_prefetch": "drop it: FSDP2 gathers ahead by itself, or call model.set_modules_to_forward_prefetch([...])",
+    "check_is_root": "keep a reference to the model that fully_shard was called on last, and compare with that",
     "compute_device": 'use torch.device("cuda", torch.cuda.current_device())',
     "cpu_offload": "keep what was given to fully_shard as offload_policy in a variable, and read that",
     "forward_prefetch": "drop it, or call model.set_modules_to_forward_prefetch([...])",
@@ -170,6 +174,7 @@ ON_MODEL_HINTS = {
     "sharding_strategy": "keep what chose reshard_after_forward and mesh in a variable, and read that",
     "training_state": "drop it: FSDP2 has no such state to ask for",
     "world_size": "use dist.get_world_size(group) of the group that the model is sharded over",
+    "_has_params": "drop the test: m.reshard() does nothing for a module without parameters of its own",
     "_is_root": "keep a reference to the model that fully_shard was called on last, and compare with that",
     "_sync_gradients": "call model.set_requires_gradient_sync(...)",
 }

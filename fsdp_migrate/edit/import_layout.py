@@ -70,14 +70,23 @@ class Layout:
         at_top = isinstance(guard, cst.Try) and self._tree.parents.get(guard) is self._tree.module
         return at_top and isinstance(guard, cst.Try) and guard.body is block
 
-    def put_before(self, statement: Statement, items: Sequence[Import]) -> None:
-        """New statements above one that is not at the top of the file."""
+    def optional(self, root: str) -> Statement | None:
+        """The last statement of a `try:` that alone imports from a library, which may not be there."""
+        if any(_root(statement) == root for _, statement in self._top):
+            return None
+        statements: list[Statement] = [*self._tree.nodes(cst.Import), *self._tree.nodes(cst.ImportFrom)]
+        guarded = [each for each in statements if _root(each) == root and self.is_guarded(each)]
+        return max(guarded, key=self._tree.span, default=None)
+
+    def put_before(self, statement: Statement, items: Sequence[Import], behind: bool = False) -> None:
+        """New statements above one that is not at the top of the file, or behind it."""
         if not items:
             return
         tree = self._tree
-        start = tree.span(statement)[0]
+        start, end = tree.span(statement)
         offset = tree.line_start(start)
         indent = tree.text[offset:start]
+        offset = tree.line_end(end) if behind else offset
         modules = dict.fromkeys(item.module for item in items)
         for module in modules:
             names = sorted((_name(item) for item in items if item.module == module), key=_sort_key)

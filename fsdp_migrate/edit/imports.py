@@ -282,6 +282,11 @@ def _write(
         lost = {_bound(alias) for statement in guarded for alias in removals[statement]}
         layout.rename_fallback(guarded[0], lost, {item.local for item in stays})
         additions = [item for item in additions if item not in stays]
+    optional = layout.optional("torch")
+    if optional is not None:  # a file that does without torch, where there is none
+        there = [item for item in additions if item.name and (_is_for_fsdp(item) or item.module.startswith("torch."))]
+        layout.put_before(optional, there, behind=True)
+        additions = [item for item in additions if item not in there]
     inside = _inside_functions(tree, removals, additions, layout)
     additions = [item for item in additions if not any(item in items for items in inside.values())]
     for item in additions:

@@ -708,3 +708,38 @@ def test_fully_shard_by_its_former_name_is_the_same() -> None:
         """
     expected = text.replace("        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n", "")
     check_transformed(text.format("FSDP(model)"), expected.format("fully_shard(model)"))
+
+
+def test_a_file_that_does_without_torch_still_does() -> None:
+    text = code(
+        """
+        import os
+
+        try:
+            import torch
+            import torch.distributed as dist
+
+            HAS_TORCH = True
+        except ImportError:
+            HAS_TORCH = False
+
+
+        def save(model, path):
+            torch.save(model.state_dict(), path)
+        """
+    )
+    wrap = code(
+        """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from saving import save
+
+
+        def main(net):
+            save(FSDP(net), "model.pt")
+        """
+    )
+    after = rewrite_files({"train.py": wrap, "saving.py": text}).after["saving.py"]
+    block = after[after.index("try:") : after.index("except ImportError")]
+    assert "model_state_dict" in after or "state_dict import" in after
+    assert after.count("from torch.") == block.count("    from torch.") > 0
+    assert "fsdp2_support" not in after.replace(block, "")

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from codemods.tables.leftovers import RESHARDING_HINT
+
 from ..helpers import code, one_line, rewrite, rewrite_files
 
 HEAD = """\
@@ -248,3 +250,30 @@ def test_an_attribute_that_sharding_loses_is_not_asked_for_in_silence(read: str)
 def test_an_attribute_that_is_read_plainly_fails_by_itself() -> None:
     text = rewrite(LOST.replace("{read}", "print(param.is_split)").partition("\n\n\ndef groups")[0] + "\n").text
     assert "NotImplementedError" not in text
+
+
+ASKED_FIRST = [
+    """
+    def free(model):
+        for m in FSDP.fsdp_modules(model):
+            if m._has_params and m.sharding_strategy is not args:
+                torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)
+    """,
+    """
+    def free(model):
+        for m in model.modules():
+            if isinstance(m, FSDP):
+                if m.check_is_root():
+                    torch.distributed.fsdp._runtime_utils._post_backward_final_callback(m, m)
+    """,
+]
+
+
+@pytest.mark.parametrize("use", ASKED_FIRST)
+def test_a_test_that_fails_by_itself_stands_below_the_raise(use: str) -> None:
+    result = rewrite("import torch\nimport torch.distributed.fsdp._runtime_utils\n" + HEAD + code(use))
+    text = result.text
+    assert {finding.hint for finding in result.findings if finding.rule == "FM401"} == {RESHARDING_HINT}
+    assert text.index("raise NotImplementedError") < min(
+        text.index(each) for each in ("_has_params", "check_is_root()") if each in text
+    )

@@ -13,7 +13,7 @@ from codemods.reading.policies import (
     policy_call,
     policy_classes,
 )
-from codemods.reading.policy_functions import are_by_module, uses
+from codemods.reading.policy_functions import are_by_module, leaves_something, uses
 
 from .draft import Draft, Note, UnitSelector
 from .unit_classes import can_be_container
@@ -46,8 +46,9 @@ def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draf
         return
     if uses(draft.file, "CustomPolicy", "_Policy"):
         raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
-    # Mixed precision looked inside of every module, for those that stay in float32.
-    more = "" if "mixed_precision" in draft.present else ", look_inside=False"
+    # Mixed precision looked inside of every module, for those that stay in float32, after it had asked the policy.
+    looks_inside = "mixed_precision" in draft.present and not leaves_something(origins)
+    more = "" if looks_inside else ", look_inside=False"
     more += f", kept={draft.float32_class}" if draft.float32_class else ""
     units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}{more})"
     draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
