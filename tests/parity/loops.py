@@ -882,3 +882,26 @@ loop(
     """,
     levels="rewritten review",
 )
+loop(
+    "a model without a forward, whose units cast their inputs",
+    """
+    for x in batches(3):
+        loss = model.run(x).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seen.append(loss.item())
+    """,
+    arguments="use_orig_params=True, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)",
+    model="Parts()",
+    above="""
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Block(8), Block(8)
+
+        def run(self, x):
+            return self.second(self.first(x))
+    """,
+    levels="rewritten review",
+)

@@ -427,6 +427,9 @@ class Net(nn.Module):
         self.layer = NET
         self.blocks = nn.ModuleList(Block() for _ in range(2))
 
+    def forward(self, x):
+        return self.net(x)
+
 
 def wrap():
     model = Net()
@@ -819,3 +822,35 @@ def plugin(dtype, bf16):
     assert (
         "    policy = MixedPrecision(param_dtype=dtype, buffer_dtype=dtype) if bf16 else None\n" in rewrite(text).text
     )
+
+
+WITHOUT_FORWARD = code(
+    """
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = Block()
+
+        def {}(self, x):
+            return self.block(x)
+
+
+    def build(args):
+        mixed = {}
+        return FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision=mixed)
+    """
+)
+
+
+@pytest.mark.parametrize("precision", ["MixedPrecision(param_dtype=torch.bfloat16)", "args.mixed"])
+def test_units_of_a_model_without_a_forward_cast_their_inputs(precision: str) -> None:
+    """Each is a root of its own under FSDP1; with the cast at the root, which never runs, the first Linear raised."""
+    text = HEAD + WITHOUT_FORWARD
+    assert "block_mp_policy" not in rewrite(text.format("encode", precision)).text
+    assert "block_mp_policy" in rewrite(text.format("forward", precision)).text
+    given = (
+        text.format("encode", precision)
+        .replace("Net(),", "net,")
+        .replace("mixed =", "net = Net()\n    net.forward = args.f\n    mixed =")
+    )
+    assert "block_mp_policy" in rewrite(given).text

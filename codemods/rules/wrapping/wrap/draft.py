@@ -121,6 +121,8 @@ class Draft:
     selector: UnitSelector | None = None
     has_root: bool = True
     """Whether the model itself becomes a unit; a container without a forward has nothing to gather for."""
+    runs_root: bool = True
+    """Whether the model itself is called; where only its children are, each unit is a root of its own to FSDP1."""
     device: str = ""
     """The text of `device_id`, where FSDP1 moved the model."""
     device_type: str = ""

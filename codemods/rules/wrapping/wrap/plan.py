@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context, Level, NotStatic
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
+from codemods.reading.without_forward import lacks_forward
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
@@ -159,8 +160,10 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     if refused:
         raise NotStatic(f"{', '.join(sorted(refused))} is given under a condition, or comes out of a dict")
     made.built = makeup(made.file, made.call)
-    containers = [each for each in _made_here(made) if each[0].dotted(each[1].func) in _CONTAINERS]
+    own = _made_here(made)
+    containers = [each for each in own if each[0].dotted(each[1].func) in _CONTAINERS]
     made.has_root = not containers or _is_given_forward(containers, made)
+    made.runs_root = made.has_root and not (own and all(lacks_forward(where, each) for where, each in own))
     if containers and made.has_root:
         made.notes.append(_GIVEN_FORWARD)
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}

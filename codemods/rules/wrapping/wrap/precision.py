@@ -141,7 +141,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
         test = test if is_given else f"{text} is not None and {test}"
         loop = cast_loop(f"{text}.buffer_dtype", draft)
         _place_cast([f"if {test}:", *("    " + line for line in loop)], draft)
-    if draft.selector is None or not draft.has_root:
+    if draft.selector is None or not draft.runs_root:
         draft.common_kwargs["mp_policy"] = policy
         return
     unit = draft.fresh("block_mp_policy")
@@ -331,7 +331,7 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     if draft.selector is None and not cast_units:
         _look_for_root(draft)
     is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
-    if draft.selector is None or cast_units or is_same or not draft.has_root:  # each unit is a root of its own
+    if draft.selector is None or cast_units or is_same or not draft.runs_root:  # each unit is a root of its own
         draft.common_kwargs["mp_policy"] = policy
         return
     draft.root_kwargs["mp_policy"] = policy
