@@ -19,6 +19,8 @@ from codemods.reading.words import last_name, words
 from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.ways import SAME_MODULE
+from .class_tests import class_test
+from .model_kinds import kind_of
 
 if TYPE_CHECKING:
     from .program_model import FileContext
@@ -77,11 +79,25 @@ def holds_parts(file: FileContext, node: cst.BaseExpression) -> bool:
     """Whether a part of a model may be wrapped by the time that the program comes to `node`."""
     if isinstance(node, cst.Attribute) and node.attr.value == "module" and is_asked_for(node, file):
         return False  # the way of DDP: what only holds wrapped parts has no such attribute
-    return any(
+    return _is_compiled(file, node) or any(
         _is_around(file, node, where, call, owner)
         for where, call, owner in file.parts_wrapped
         if not file.comes_before(node, where, call) and _is_run(file, where, call)
     )
+
+
+def _is_compiled(file: FileContext, node: cst.BaseExpression) -> bool:
+    """Whether a wrapped model comes here inside of what `torch.compile` made of it, which a class test says no to."""
+    tested = class_test(file, node)
+    if tested is None or ModelKind.FSDP in tested or not file.wrapping.compiles(file.path):
+        return False
+    made = {origin.node for origin in file.origins(node) if kind_of(origin) is ModelKind.FSDP}
+    given = [(where, call.args[0].value) for where in file.files("compile") for call in _compiling(where)]
+    return bool(made) and any(origin.node in made for where, model in given for origin in where.origins(model))
+
+
+def _compiling(file: Context) -> Iterator[cst.Call]:
+    return (call for call in file.nodes(cst.Call) if file.dotted(call.func) == "torch.compile" and call.args)
 
 
 def _is_run(file: FileContext, where: Context, call: cst.CSTNode) -> bool:

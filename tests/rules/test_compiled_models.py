@@ -134,3 +134,40 @@ def test_package_that_is_passed_on_the_way() -> None:
     assert "whole_state_dict(model)" in taken.after["tool/checkpoint.py"]
     by_name = f"import importlib\n{script}".replace("train(net)", "train(importlib.import_module(net).net)")
     assert "whole_state_dict(model)" in rewrite_files({**package, "train.py": by_name}).after["tool/checkpoint.py"]
+
+
+TESTED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(model, path):
+    if isinstance(model, FSDP):
+        state = model.state_dict()
+    else:
+        state = model.state_dict()
+    torch.save(state, path)
+
+
+def main(net, path):
+    model = FSDP(net)
+    COMPILED
+    save(model, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("compiled", "is_read_whole"),
+    [
+        ("model = torch.compile(model)", True),
+        ("model = torch.compile(model, fullgraph=True) if path else model", True),
+        ("model.compile()", False),
+        ("model.block = torch.compile(model.block)", False),
+        ("", False),
+    ],
+)
+def test_a_compiled_model_is_no_instance_of_fsdp(compiled: str, is_read_whole: bool) -> None:
+    """What `torch.compile` gives holds the FSDP model, and FSDP1 gave whole tensors there."""
+    text = rewrite(TESTED.replace("COMPILED", compiled)).text
+    other = text[text.index("    else:\n        state = ") :].split("\n    torch.save")[0]
+    assert ("state = model.state_dict()" not in other) is is_read_whole
