@@ -46,13 +46,14 @@ def _has_another_name(call: cst.Call, inner: str, ctx: Context) -> bool:
 
 
 def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
-    """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right."""
-    if sets_attribute(ctx, "module"):
-        return False
+    """`model.module if hasattr(model, "module") else model`: an FSDP2 model has none, so that this stays right.
+
+    Where the program sets such an attribute itself, FSDP1 gave the model and a loop went on into its own `.module`.
+    """
     inner: cst.CSTNode = node
     for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asks(outer.test, node, ctx):
-            return True
+        if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and outer.body is inner and _asks(outer.test, node, ctx):
+            return isinstance(outer, cst.While) or not sets_attribute(ctx, "module")
         inner = outer
     return False
 

@@ -420,3 +420,10 @@ def test_what_may_not_be_wrapped_is_not_unwrapped_above_the_question(guard: str)
 def test_the_choice_of_another_wrapper_without_fsdp_stays(flag: str) -> None:
     line = f"    return model.net if {flag} else model.module.net\n"
     assert rewrite(HEAD + line).text.endswith(line)
+
+
+@pytest.mark.parametrize("own", ["", "    net.module = net.inner\n"])
+def test_a_loop_that_asks_for_the_attribute_goes_on_as_it_did(own: str) -> None:
+    """`model = model` would never end for what has a `module` of its own."""
+    loop = '    while hasattr(model, "module"):\n        model = model.module\n    return model\n'
+    assert rewrite(HEAD + own + loop).text.endswith(loop)
