@@ -73,6 +73,7 @@ class ProgramModel:
         self._files: dict[Tree, FileContext] = {}
         self._loads: dict[Tree, Collection[Path] | None] = {}
         self._handed: dict[Tree, bool] = {}
+        self._running: dict[Path, Collection[Path]] = {}
         self._by_name: dict[frozenset[Path] | None, bool] = {}
 
     def together(self, path: Path) -> Collection[Path]:
@@ -93,6 +94,11 @@ class ProgramModel:
 
     def running_with(self, path: Path) -> Collection[Path]:
         """The files that some script loads together with this one."""
+        if path not in self._running:  # asked of each name that can hold a model
+            self._running[path] = self._find_running_with(path)
+        return self._running[path]
+
+    def _find_running_with(self, path: Path) -> Collection[Path]:
         together = self._groups.get(path, frozenset())
         if self._graph is None or not together or self._imports_by_name(together):
             return self.together(path)
@@ -128,16 +134,10 @@ class ProgramModel:
 
     def _is_without(self, script: Tree, other: Tree) -> bool:
         if script not in self._loads:
-            self._loads[script] = self._loaded_by(script)
+            alone = not self.is_imported(script.path) and is_script(self.file(script))
+            self._loads[script] = self.running_with(script.path) if alone else None
         loads = self._loads[script]
         return loads is not None and other.path not in loads
-
-    def _loaded_by(self, script: Tree) -> Collection[Path] | None:
-        """What a file that is started loads; None of a file that is not."""
-        loads = self.loaded_by_test(script.path)
-        if loads is None and not self.is_imported(script.path) and is_script(self.file(script)):
-            loads = self.running_with(script.path)
-        return loads
 
     def loaded_by_test(self, path: Path) -> Collection[Path] | None:
         """What a file takes something of that only pytest imports, whatever others import by names made up; None of any
@@ -147,14 +147,21 @@ class ProgramModel:
         return self._on_purpose.reached(path)
 
     def may_hand_models(self, tree: Tree) -> bool:
-        """Whether a model that is wrapped anywhere can come to a file."""
+        """Whether a model that is wrapped anywhere, and is not followed, can come to a file; one that speaks of FSDP1
+        may be handed a library's."""
         if tree not in self._handed:
-            wrapping = [site.file for site in self.wrapping.sites]
-            near = [file for file in wrapping if not self.are_apart(cast("FileContext", file).tree, tree)]
+            near = [
+                site.file for site in self.wrapping.sites if self._may_hand(cast("FileContext", site.file).tree, tree)
+            ]
             others = frozenset([*self._importing_by_name(self._groups.get(tree.path)), *(file.path for file in near)])
             is_known = self._graph is not None and tree.path in self._graph
-            self._handed[tree] = bool(near) and (not is_known or self._on_purpose.meets(tree.path, others))
+            is_near = bool(near) and (not is_known or self._on_purpose.meets(tree.path, others))
+            self._handed[tree] = is_near or (self.wrapping.is_any and any(self.file(tree).references()))
         return self._handed[tree]
+
+    def _may_hand(self, wrapping: Tree, tree: Tree) -> bool:
+        loads = self.loaded_by_test(wrapping.path)
+        return not self.are_apart(wrapping, tree) and (loads is None or tree.path in loads)
 
     def _is_model(self, made: Made) -> bool:
         file = self.file(made.tree)
@@ -241,7 +248,8 @@ class FileContext(ParsedSource):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
         if held == {ModelKind.UNKNOWN} and is_given_to_wrapper(self, node):
             held |= {ModelKind.FSDP}
-        if not self._facts.may_hand_models(self.tree):
+        is_unsure = ModelKind.FSDP in held and self._facts.wrapping.is_any
+        if not is_unsure and not self._facts.may_hand_models(self.tree):
             # Nothing is wrapped in this program: what is not followed is not an FSDP model either.
             held -= {ModelKind.UNKNOWN}
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
@@ -250,9 +258,10 @@ class FileContext(ParsedSource):
 
     def _is_where_nothing_is_wrapped(self, node: cst.BaseExpression) -> bool:
         """Whether a run that comes here makes no FSDP model at all: `if args.zero:` wraps, and this is its `else`."""
-        conditions, sites = self._facts.conditions, self._facts.wrapping.calls(self.path)
+        conditions = self._facts.conditions
         return conditions.says_anything(self.tree, node) and all(
-            conditions.exclude(self.tree, node, cast("FileContext", file).tree, call) for file, call in sites
+            conditions.exclude(self.tree, node, cast("FileContext", file).tree, call)
+            for file, call in self._facts.wrapping.calls(self.path)
         )
 
     def _is_annotated_otherwise(self, name: cst.Name) -> bool:
@@ -265,7 +274,7 @@ class FileContext(ParsedSource):
         return bool(classes) and all(each.startswith(_NO_MODELS) for each in classes)
 
     def holds_parts(self, node: cst.BaseExpression) -> bool:
-        return holds_parts(self, node)
+        return self._facts.may_hand_models(self.tree) and holds_parts(self, node)
 
     def excludes(self, node: cst.CSTNode, other: cst.CSTNode) -> bool:
         return self._facts.conditions.exclude(self.tree, node, self.tree, other)
