@@ -19,9 +19,6 @@ Taker = cst.Call | cst.FormattedStringExpression
 _MAKERS = frozenset(
     f"torch.{name}" for name in ("DoubleTensor", "FloatTensor", "Tensor", "as_tensor", "asarray", "tensor")
 )
-_STEPS = 6
-"""How many names are followed: `norm = p.grad.norm()`, then `squared = norm**2`."""
-
 
 @dataclass(frozen=True)
 class Number:
@@ -36,11 +33,12 @@ class Number:
 def numbers_taken(taker: Taker, ctx: Context) -> list[Number]:
     """What raises in such a call, or in `f"{p.norm():.2f}"`: a DTensor has no data of its own, and no such format."""
     made = [(origin.file, origin.node) for origin in _taken(taker, ctx)]
+    seen: set[tuple[cst.BaseExpression, bool]] = set()
     return [
         Number(where, tensor, value)
         for file, value in made
         if isinstance(value, cst.BaseExpression)
-        for where, tensor in _tensors(value, file, _STEPS)
+        for where, tensor in _tensors(value, file, seen)
     ]
 
 
@@ -103,21 +101,24 @@ def _formatted(call: cst.Call, template: cst.BaseExpression) -> Iterator[cst.Bas
 
 
 def _tensors(
-    value: cst.BaseExpression, ctx: Context, steps: int, is_number: bool = False
+    value: cst.BaseExpression, ctx: Context, seen: set[tuple[cst.BaseExpression, bool]], is_number: bool = False
 ) -> Iterator[tuple[Context, cst.BaseExpression]]:
-    """The sharded tensors that a value is a number of."""
+    """The sharded tensors that a value is a number of; `seen` is what was followed, as a number or not."""
+    if (value, is_number) in seen:
+        return
+    seen.add((value, is_number))
     if isinstance(value, cst.Call):
         operand, reduces = operand_of(value, ctx)
         if operand is not None:
-            yield from _tensors(operand, ctx, steps, is_number or reduces)
+            yield from _tensors(operand, ctx, seen, is_number or reduces)
     elif isinstance(value, cst.BinaryOperation):
         for side in (value.left, value.right):
-            yield from _tensors(side, ctx, steps, is_number)
+            yield from _tensors(side, ctx, seen, is_number)
     elif isinstance(value, cst.Attribute) and value.attr.value == "data":
-        yield from _tensors(value.value, ctx, steps, is_number)
+        yield from _tensors(value.value, ctx, seen, is_number)
     elif is_number and is_sharded(value, ctx):
         yield ctx, value
-    elif isinstance(value, cst.Name) and steps:
+    elif isinstance(value, cst.Name):
         for origin in ctx.origins(value):
-            if isinstance(origin.node, cst.BaseExpression) and origin.node is not value:
-                yield from _tensors(origin.node, origin.file, steps - 1, is_number)
+            if isinstance(origin.node, cst.BaseExpression):
+                yield from _tensors(origin.node, origin.file, seen, is_number)
