@@ -113,8 +113,8 @@ def held(text: str) -> Asked:
 
 
 def _width(text: str, asked: Asked) -> int | None:
-    """How wide a support module for these calls was written; None where that is not all of it."""
-    return next((width for width in WIDTHS if text == compose(asked, is_typed(text), width)), None)
+    """How wide a support module for these calls was written, the usual if short; None where that is not all of it."""
+    return next((width for width in (USUAL, *WIDTHS) if text == compose(asked, is_typed(text), width)), None)
 
 
 def _parameters(definition: Definition) -> frozenset[str]:

@@ -36,7 +36,9 @@ from fsdp2_support import load_sharded_optim_state_dict
 
 def resume(net, optimizer, path):
     model = fully_shard(net)
-    saved = load_sharded_optim_state_dict(get_model_state_dict(model), "optim", dist_cp.FileSystemReader(path))
+    saved = load_sharded_optim_state_dict(
+        get_model_state_dict(model), "optim", dist_cp.FileSystemReader(path)
+    )
     set_optimizer_state_dict(
         model, optimizer, saved["optim"], options=StateDictOptions(strict=False)
     )
