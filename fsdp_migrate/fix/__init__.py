@@ -35,6 +35,7 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, _written_by_rules(file))
     for file in files:
         made.take_all(file, unused_aliases(file, made))
+        made.take_all(file, unused_locals(file, made))  # what has no reader is not put above the branches
         made.take_all(file, collapsed(file, made))
         made.take_all(file, unused_locals(file, made))
     _without_unread_parameters(planned, files, made)

@@ -86,7 +86,7 @@ def _hoists(
     first, second = one.body[0], other.body[0]
     if not isinstance(first, cst.Assign) or not isinstance(second, cst.Assign) or len(first.targets) != 1:
         return False
-    if any(_has_comment(line, file) for line in (one, other)):
+    if any(_has_comment(line, file) for line in (one, other)) or _are_gone([one], file, made):
         return False
     target = first.targets[0].target
     if not isinstance(target, cst.Name) or not _only_asks(test, file) or not _only_asks(first.value, file):
@@ -102,9 +102,12 @@ def _hoists(
 def _is_all_there_is(line: cst.SimpleStatementLine, file: Context, made: Collected) -> bool:
     """Whether the edits take away what stands below the first of several lines of a block."""
     _, *others = cst.ensure_type(file.parent(line), cst.IndentedBlock).body
+    return bool(others) and _are_gone(others, file, made)
+
+
+def _are_gone(statements: Sequence[cst.CSTNode], file: Context, made: Collected) -> bool:
     empty = [(edit.start, edit.end) for edit in made.wanted[file.path].edits if not edit.text]
-    spans = [file.span(each) for each in others]
-    return bool(spans) and all(any(low <= start and end <= high for low, high in empty) for start, end in spans)
+    return all(any(low <= start and end <= high for low, high in empty) for start, end in map(file.span, statements))
 
 
 def _has_comment(line: cst.SimpleStatementLine, file: Context) -> bool:

@@ -508,6 +508,51 @@ for mode in ("full", "zero2", "hybrid"):
         """,
         world=4,
     )
+for hybrid, strategy, sync in (
+    (True, "_HYBRID_SHARD_ZERO2", False),
+    (False, "_HYBRID_SHARD_ZERO2", False),
+    (True, "HYBRID_SHARD", True),
+    (False, "HYBRID_SHARD", True),
+):
+    program(
+        f"groups of the branch that chooses {strategy}: {hybrid}, synchronised: {sync}",
+        f"""
+        def wrap(model, hybrid, shard, replicate):
+            if hybrid:
+                strategy = ShardingStrategy.{strategy}
+                process_group = (shard, replicate)
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+                process_group = None
+            policy = ModuleWrapPolicy({{Block}})
+            device = torch.cuda.current_device()
+            return FSDP(
+                model,
+                auto_wrap_policy=policy,
+                device_id=device,
+                sharding_strategy=strategy,
+                process_group=process_group,
+                sync_module_states={sync},
+            )
+
+
+        def build():
+            rank = dist.get_rank()
+            shard = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])][rank // 2]
+            replicate = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])][rank % 2]
+            return wrap(Plain(), {hybrid}, shard, replicate)
+        """,
+        world=4,
+        seed_by_rank=sync,
+    )
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+    row(
+        f"strategy by the name {strategy}, over a mesh of all ranks",
+        "Plain",
+        f"{BLOCKS}, {HERE}, device_mesh=mesh, sharding_strategy=ShardingStrategy[name], sync_module_states=True",
+        f'mesh = init_device_mesh("cuda", (dist.get_world_size(),))\nname = os.environ.get("STRATEGY", "{strategy}")',
+        seed_by_rank=True,
+    )
 for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
     row(
         f"strategy by the name {strategy}, on a device that is seen",

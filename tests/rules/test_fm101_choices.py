@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from textwrap import indent
 
 import pytest
 
@@ -1506,6 +1507,80 @@ def test_mesh_of_the_branch_that_makes_it(before: str, after: str) -> None:
         settings="[tool.ruff]\nline-length = 120\n",
     ).after["train.py"]
     assert text.endswith("\n\n\n" + code(after.replace("NAMES", names)))
+
+
+GROUPS_IN_BRANCH = {
+    "beside a dict": (
+        "_HYBRID_SHARD_ZERO2",
+        """
+            if args.hybrid:
+                fsdp_kwargs = {"reshard_after_forward": False}
+                fsdp_kwargs["mesh"] = hsdp_mesh_from_groups(shard, replicate, "cuda")
+            else:
+                fsdp_kwargs = {}
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "alone": (
+        "HYBRID_SHARD",
+        """
+            if args.hybrid:
+                mesh = hsdp_mesh_from_groups(shard, replicate, "cuda")
+            else:
+                mesh = None
+            return fully_shard(model, mesh=mesh)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize(("strategy", "body"), GROUPS_IN_BRANCH.values(), ids=GROUPS_IN_BRANCH)
+def test_groups_of_the_branch_that_chooses_a_hybrid_strategy(strategy: str, body: str) -> None:
+    before = f"""
+        def wrap(model, args, shard, replicate):
+            if args.hybrid:
+                strategy = ShardingStrategy.{strategy}
+                groups = (shard, replicate)
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+                groups = None
+            return FSDP(model, process_group=groups, sharding_strategy=strategy, {DEVICE})
+        """
+    assert written(before) == code("def wrap(model, args, shard, replicate):\n" + indent(code(body), "    "))
+
+
+GROUPS_OF_RUN_TIME = {
+    "one that may not shard": ("ShardingStrategy.FULL_SHARD", "ShardingStrategy.NO_SHARD"),
+    "one group": ("groups = None", "groups = shard"),
+    "none beside a hybrid one": ("(shard, replicate)", "(shard, replicate) if args.two else None"),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), GROUPS_OF_RUN_TIME.values(), ids=GROUPS_OF_RUN_TIME)
+def test_groups_of_other_branches_are_left_to_a_function(old: str, new: str) -> None:
+    before = f"""
+        def wrap(model, args, shard, replicate):
+            if args.hybrid:
+                strategy = ShardingStrategy.HYBRID_SHARD
+                groups = (shard, replicate)
+            else:
+                strategy = ShardingStrategy.FULL_SHARD
+                groups = None
+            return FSDP(model, process_group=groups, sharding_strategy=strategy, {DEVICE})
+        """.replace(old, new)
+    assert "groups = (shard, replicate)" in written(before)
+
+
+def test_strategy_by_name_over_a_mesh_of_one_dimension() -> None:
+    text = written(
+        f"""
+        def wrap(model, name):
+            mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+            return FSDP(model, device_mesh=mesh, sharding_strategy=ShardingStrategy[name], {DEVICE})
+        """
+    )
+    assert "    fsdp_mesh = strategy_mesh(name, mesh)\n" in text
+    assert "    return fully_shard(model, mesh=fsdp_mesh, **fsdp_kwargs)\n" in text
 
 
 def test_no_mesh_beside_a_hybrid_strategy_is_left_to_run_time() -> None:

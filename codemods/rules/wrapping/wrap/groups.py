@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, NotStatic, Origin
+from codemods.api import SUPPORT, Edit, NotStatic, Origin
+from codemods.reading.choices import Option
 from codemods.reading.process_groups import is_world
 
 from .draft import Draft
-from .hybrid_only import HYBRID
+from .hybrid_only import HYBRID, is_beside_hybrids
+from .in_place import mentions, renamed
+from .mesh_of_branch import put_into_dict
 from .own_meshes import NO_SHARD
 from .ranks import Ranks, device_type
 from .strategy_names import Strategy
@@ -27,6 +30,9 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
     if is_tuple and not strategy.names & HYBRID:
         raise NotStatic("process_group is not seen to be one group")
     device = device_type(draft, "process_group")
+    if _are_pairs_of_branches(ranks, strategy, draft):
+        _of_branches(ranks, strategy, device, draft)
+        return
     if _is_looked_up(strategy, ranks):
         _look_up(ranks, strategy, device, draft)
         return
@@ -49,6 +55,34 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
         group = draft.group or ""
         replicated = f'{name} = {draft.imported(SUPPORT, "replicate_mesh")}("{device}", {group})'
         draft.before[-1] += "\n" + "\n".join(under_keys(strategy, list(strategy.keys), [NO_SHARD, replicated]))
+
+
+def _are_pairs_of_branches(ranks: Ranks, strategy: Strategy, draft: Draft) -> bool:
+    """Whether two groups are given by the branches that choose a hybrid strategy, and none by the others."""
+    ctx, value, chosen = draft.file, ranks.node, strategy.value
+    if not isinstance(value, cst.Name) or chosen is None or strategy.name or "NO_SHARD" in strategy.names:
+        return False
+    pairs = [origin for origin in ranks.origins if not origin.is_none]
+    seen = all(origin.file is ctx and isinstance(origin.node, cst.Tuple) for origin in pairs)
+    _, uses = mentions(ctx, ctx.scope(draft.call), value.value)
+    return seen and ranks.may_be_none and uses == [value] and is_beside_hybrids(ranks.origins, chosen, draft)
+
+
+def _of_branches(ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> None:
+    """Each pair of groups becomes its mesh where it stands."""
+    ctx, value = draft.file, cst.ensure_type(ranks.node, cst.Name)
+    for origin in ranks.origins:
+        if isinstance(origin.node, cst.Tuple):
+            groups = ", ".join(ctx.quote(element.value) for element in origin.node.elements)
+            made = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")'
+            draft.edits.append((ctx, Edit(*ctx.bare_span(origin.node), made)))
+            draft.definitions.add(origin.node)
+    draft.common_kwargs["mesh"] = ctx.quote(value)
+    if not put_into_dict(ranks, strategy, draft):
+        found = [Option(ctx, each.node, False) for each in ranks.origins if isinstance(each.node, cst.BaseExpression)]
+        name = renamed(value, found, draft, ranks.argument, ("mesh", "fsdp_mesh"))
+        draft.common_kwargs["mesh"] = draft.mesh = name
+        draft.mesh_is_optional, draft.group = True, None
 
 
 _ONE = "hybrid sharding needs process_group=(shard_group, replicate_group)"

@@ -18,6 +18,7 @@ from . import own_meshes
 from .draft import Draft, Note, Value
 from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
+from .mesh_of_branch import put_into_dict
 from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
 from .placement import distributed
@@ -37,6 +38,7 @@ def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> Non
     """Set `mesh`, and the group that `sync_module_states` broadcasts in; raise NotStatic for what is not seen."""
     if ranks is not None and ranks.argument == "device_mesh":
         draft.common_kwargs["mesh"] = _from_mesh(ranks, strategy, draft)
+        put_into_dict(ranks, strategy, draft)
     elif ranks is not None:
         from_group(ranks, strategy, draft)
     elif strategy.has_mesh:
@@ -101,6 +103,8 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     if len(names) == 2 and strategy.names & HYBRID and not strategy.names <= HYBRID:
         return _from_any_mesh(ranks, strategy, draft)
     if strategy.meshes and (len(names) == 1 or not strategy.names <= HYBRID):
+        if strategy.name:
+            return _from_any_mesh(ranks, strategy, draft)
         raise NotStatic(f"sharding_strategy {', '.join(sorted(strategy.meshes))} with a device_mesh of another shape")
     text = ranks.text
     if ranks.is_made and ("auto_wrap_policy" in draft.given or len(names) == 2):

@@ -3,7 +3,7 @@
 if args.hybrid:
     fsdp_kwargs["mesh"] = init_device_mesh("cuda", (nodes, per_node), mesh_dim_names=("replicate", "shard"))
 
-The other branch then needs no None.
+The other branch then needs no None. A broadcast in the mesh's groups asks whether there is one.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from codemods.reading.enclosing import contains, enclosing
 
 from .draft import Draft
 from .in_place import mentions
-from .one_dict import says
 from .placement import is_name
 from .ranks import Ranks
 from .strategy_names import Strategy
 
 
-def put_into_dict(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> None:
+def put_into_dict(ranks: Ranks, strategy: Strategy, draft: Draft) -> bool:
     """Where the mesh is a variable for this call alone, and the dict is there before it and is no other one after."""
-    value, chosen = ranks.node if ranks is not None else None, strategy.value
-    if not isinstance(value, cst.Name) or not isinstance(chosen, cst.Name) or not draft.takes_more:
-        return
+    value, chosen = ranks.node, strategy.value
+    if not isinstance(value, cst.Name) or not isinstance(chosen, cst.Name) or "sync_module_states" in draft.given:
+        return False
     lines = _made_and_nones(value, draft)
-    if lines is None or draft.common_kwargs.get("mesh") != draft.file.quote(value) or _is_read(value, draft):
-        return
+    is_own = strategy.is_own and strategy.kwargs.isidentifier()
+    if lines is None or not is_own or draft.common_kwargs.get("mesh") != draft.file.quote(value):
+        return False
     made, *nones = lines
     target = cst.ensure_type(made.body[0], cst.Assign).targets[0].target
     put = f'{strategy.kwargs}["mesh"]'
-    if _is_there(chosen, made, draft) and not _is_too_long(made, len(put) - len(value.value), draft):
-        draft.edits.append((draft.file, Edit(*draft.file.span(target), put)))
-        draft.dead += nones
-        del draft.common_kwargs["mesh"]
+    if not _is_there(chosen, made, draft) or _is_too_long(made, len(put) - len(value.value), draft):
+        return False
+    draft.edits.append((draft.file, Edit(*draft.file.span(target), put)))
+    draft.dead += nones
+    del draft.common_kwargs["mesh"]
+    return True
 
 
 def _made_and_nones(value: cst.Name, draft: Draft) -> list[cst.SimpleStatementLine] | None:
@@ -59,11 +61,6 @@ def _is_all(line: cst.SimpleStatementLine, value: cst.BaseExpression) -> bool:
     """Whether a line does no more than to give one name the value."""
     statement = line.body[0]
     return len(line.body) == 1 and isinstance(statement, cst.Assign) and statement.value is value
-
-
-def _is_read(value: cst.Name, draft: Draft) -> bool:
-    """Whether something else that is written names the mesh: a broadcast in its groups."""
-    return any(says(draft.file.plain(text), value.value) for text in (*draft.before, *draft.after, *draft.unit_steps))
 
 
 def _is_there(chosen: cst.Name, made: cst.SimpleStatementLine, draft: Draft) -> bool:

@@ -19,7 +19,6 @@ from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
 from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
-from .mesh_of_branch import put_into_dict
 from .meta import translate_meta
 from .one_dict import gather_arguments
 from .passed_dict import keep_dict, pass_dict_on
@@ -185,7 +184,6 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
             translate_strategy(strategy, made)
-            put_into_dict(ranks, strategy, made)
         if name in arguments:
             translate(arguments[name], made)
         elif name in switched:
