@@ -49,12 +49,14 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import is_self
 from codemods.reading.inner_module import may_be_inner_module
 from codemods.reading.model_parameters import is_summoned
+from codemods.reading.tying import is_weight, ties_weights
 from codemods.tables.layers import BARE
 
 CODE = "FM416"
 
 _ADDED = "a module that is put into a sharded model belongs to no unit and is never synchronised"
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
+_TIE_BEFORE = "tie them before the model is sharded, in one unit"
 _ADDS = frozenset({"add_module", "register_module", "append", "insert"})
 
 
@@ -69,6 +71,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             message = "a sharded model is initialised by its own method: random values differ from FSDP1's"
             hint = "initialise before the model is sharded, or inside of summon_full_params, and expect other numbers"
             yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
+        if _ties(ctx, call):
+            yield finding(CODE, Level.MANUAL, ctx, call, _TIED, _TIE_BEFORE)
         if _puts_in(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, "put it in before the model is sharded")
     for node in ctx.nodes(cst.Assign):
@@ -77,9 +81,9 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         if _is_module(ctx, node.value) and _is_of_model(ctx, target.value):
             yield finding(CODE, Level.MANUAL, ctx, node, _ADDED, "put it in before the model is sharded")
-        tied = _is_weight(target) and _is_weight(node.value)
+        tied = is_weight(target) and is_weight(node.value)
         if tied and _is_of_model(ctx, target.value) and _is_of_model(ctx, node.value):
-            yield finding(CODE, Level.MANUAL, ctx, node, _TIED, "tie them before the model is sharded, in one unit")
+            yield finding(CODE, Level.MANUAL, ctx, node, _TIED, _TIE_BEFORE)
 
 
 _INITIALISERS = frozenset({"reset_parameters", "reset_weights", "init_weights", "init_parameters"})
@@ -94,6 +98,13 @@ def _initialises(ctx: Context, call: cst.Call) -> bool:
         return False
     model = call.func.value
     return _is_of_model(ctx, model) or (not is_self(model, ctx) and may_be_inner_module(model, call, ctx))
+
+
+def _ties(ctx: Context, call: cst.Call) -> bool:
+    """`model.post_init()` behind the wrap, where it ties weights."""
+    if not isinstance(call.func, cst.Attribute) or is_self(call.func.value, ctx):
+        return False
+    return ModelKind.FSDP in ctx.kinds(call.func.value) and ties_weights(call, ctx)
 
 
 def _puts_in(ctx: Context, call: cst.Call) -> bool:
@@ -118,10 +129,6 @@ def _is_module(ctx: Context, node: cst.BaseExpression) -> bool:
 
 def _is_module_class(ctx: Context, node: cst.ClassDef) -> bool:
     return any(ctx.dotted(base.value) == "torch.nn.Module" for base in node.bases)
-
-
-def _is_weight(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Attribute) and node.attr.value == "weight"
 
 
 def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:

@@ -392,6 +392,33 @@ WRONG = {
             return model
         """,
     ),
+    "tied after by a method of the model": (
+        "FM416",
+        """
+        class Net(nn.Module):
+            def tie(self):
+                self.embed.weight = self.head.weight
+
+            def post_init(self):
+                self.tie()
+
+
+        def main():
+            model = FSDP(Net())
+            if callable(model.post_init):
+                model.post_init()
+            return model
+        """,
+    ),
+    "tied after by a library's method": (
+        "FM416",
+        """
+        def main(net):
+            model = FSDP(net)
+            model.tie_weights()
+            return model
+        """,
+    ),
     "replaced after": (
         "FM416",
         """
@@ -902,6 +929,9 @@ INITIALISED = {
         "model = FSDP(net)\n    with FSDP.summon_full_params(model):\n        model.reset_parameters()"
     ),
     "another module": "model = FSDP(net)\n    other.reset_parameters()",
+    "tied before": "net.tie_weights()\n    model = FSDP(net)",
+    "tied in another module": "model = FSDP(net)\n    other.tie_weights()",
+    "a method that ties nothing": "model = FSDP(net)\n    model.post_init()",
 }
 
 

@@ -23,7 +23,7 @@ _RUNS = re.compile(r"train|fit|run|eval|main|loop|step$|backward", re.IGNORECASE
 _SAYS = frozenset({"print", "info", "debug", "warning", "log", "print_rank_0", "pprint", "rank_zero_info"})
 _FILLS = frozenset({"append", "extend", "add", "update", "add_param_group"})
 _LOOKS = frozenset({"len", "sum", "isinstance", "type", "str", "id", "repr", "hasattr", "issubclass", "any", "all"})
-_SAME = frozenset(
+KEEPS_PARAMETERS = frozenset(
     [
         "bfloat16",
         "buffers",
@@ -229,7 +229,7 @@ def _disturbs(ctx: Context, statement: cst.CSTNode, model: str) -> bool:
             if not _is_same_module(value, model):
                 return True
         elif isinstance(holder, cst.Call) and holder.func is node:
-            if isinstance(node, cst.Attribute) and node.attr.value not in _SAME:
+            if isinstance(node, cst.Attribute) and node.attr.value not in KEEPS_PARAMETERS:
                 return True
         elif isinstance(holder, cst.Arg):
             call = ctx.parent(holder)
@@ -242,7 +242,7 @@ def _is_same_module(value: object, model: str) -> bool:
     """`model.to(device)`, `torch.compile(model)`: the same parameters under the same name."""
     if not isinstance(value, cst.Call):
         return False
-    if isinstance(value.func, cst.Attribute) and value.func.attr.value in _SAME:
+    if isinstance(value.func, cst.Attribute) and value.func.attr.value in KEEPS_PARAMETERS:
         return base(value.func.value) == model
     return _last(value) in _SAME_FUNCTIONS
 
