@@ -20,6 +20,7 @@ _MAKERS = frozenset(
     f"torch.{name}" for name in ("DoubleTensor", "FloatTensor", "Tensor", "as_tensor", "asarray", "tensor")
 )
 
+
 @dataclass(frozen=True)
 class Number:
     """What is computed of a sharded tensor."""

@@ -508,6 +508,6 @@ def _but_fsdp(held: frozenset[ModelKind]) -> frozenset[ModelKind]:
 
 
 def _origin(made: Made, file: FileContext) -> Origin:
-    """As the rule API has it: what `*args` takes is no expression that a rule could read."""
-    is_starred = isinstance(made.node, cst.Param) and bool(made.node.star)
-    return Origin(file, None if is_starred else made.node, made.reason)
+    """As the rule API has it: what a parameter takes that no call gives is no expression that a rule could read."""
+    is_given = isinstance(made.node, cst.Param) and bool(made.reason)
+    return Origin(file, None if is_given else made.node, made.reason)

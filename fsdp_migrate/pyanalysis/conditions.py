@@ -169,8 +169,8 @@ class Conditions:
         if isinstance(read, cst.Subscript) and len(read.slice) == 1 and isinstance(read.slice[0].slice, cst.Index):
             key = constant(read.slice[0].slice.value)
             return self._part(origin.tree, read.value, key) if key is not None else None
-        if origin.node is None:
-            return (origin.tree.path, origin.reason)
+        if origin.node is None or isinstance(origin.node, cst.Param):
+            return (origin.tree.path, origin.node or origin.reason)
         if (
             isinstance(expression, cst.Name)
             and isinstance(origin.node, cst.BaseExpression)

@@ -315,7 +315,7 @@ class Ways:
             return
         if decisive == [] and (not models or models != classes):
             name = f"`{function.name.value}`" if isinstance(function, cst.FunctionDef) else "a lambda"
-            yield Origin(tree, None, f"`{parameter.name.value}` is a parameter of {name}")
+            yield Origin(tree, parameter, f"`{parameter.name.value}` is a parameter of {name}")
         for part in passed:
             if part is None:
                 yield Origin(tree, None, f"`{parameter.name.value}` is passed in a way that is not followed")

@@ -29,6 +29,12 @@ CASES = [
     pytest.param("m = Net()\nask(m)\nm = FSDP(m)\n", {"OTHER"}, id="before it is wrapped"),
     pytest.param("m = torch.optim.SGD(FSDP(net).parameters())\nask(m)\n", {"OTHER"}, id="optimizer of the model"),
     pytest.param("def f(m):\n    ask(m)\n", {"UNKNOWN"}, id="parameter nobody passes"),
+    pytest.param(
+        "def f(objs):\n    objs['m'] = FSDP(net)\n    g(objs)\n"
+        "def g(objs):\n    for m in objs.values():\n        ask(m)\n",
+        {"FSDP", "UNKNOWN"},
+        id="put into what nobody passes, and passed on",
+    ),
     pytest.param("def f(m):\n    ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"FSDP", "DDP"}, id="parameter"),
     pytest.param("def f():\n    return FSDP(net), 1\nm, _ = f()\nask(m)\n", {"FSDP"}, id="one of two"),
     pytest.param(

@@ -61,7 +61,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, NotStatic, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
@@ -71,7 +71,7 @@ from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.reading.state_dict_uses import is_for_dcp
-from codemods.tables.state_dicts import CONTEXT, SETTINGS
+from codemods.tables.state_dicts import CONTEXT, SET, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
@@ -115,7 +115,7 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     message = "set_state_dict_type goes: what is read and loaded says itself of which kind it is"
     return Fix(
         [removal(ctx, statement) for statement in (line, *dead) if statement is not None],
-        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        [_told(call, ctx, message)],
     )
 
 
@@ -230,7 +230,19 @@ def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
     if is_local(call, ctx):
         level, hint = Level.REVIEW, LOCAL_HINT
         message += "; LOCAL_STATE_DICT is each rank's part of FSDP2's own, and files of FSDP1 of this kind do not load"
+    elif ctx.fsdp1(call.func) == SET:
+        return Fix(edits, [_told(call, ctx, message)], [item])
     return Fix(edits, [finding(CODE, level, ctx, call, message, hint)], [item])
+
+
+def _told(call: cst.Call, ctx: Context, message: str) -> Finding:
+    """What becomes of a `set_state_dict_type`: a library that reads the state dict itself gets no whole one by it."""
+    models = [(at, read.value) for at, read in ctx.attributes("state_dict")]
+    if any(ModelKind.FSDP in at.kinds(model) or at.holds_parts(model) for at, model in models):
+        return finding(CODE, Level.REWRITTEN, ctx, call, message)
+    message += "; where the model's state dict is read is not seen, and this rank's shards are read there"
+    hint = "read it by get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
+    return finding(CODE, Level.REVIEW, ctx, call, message, hint)
 
 
 RULE: Rule[cst.Call] = Rule(
