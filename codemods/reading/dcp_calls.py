@@ -19,7 +19,7 @@ _READS = frozenset(
 )
 
 
-_READ_BY_SUPPORT = ("load_dcp", "read_sharded", "load_sharded_optim_state_dict")
+_READ_BY_SUPPORT = ("load_dcp", "read_sharded")
 READ_WORDS = ("checkpoint", *_READ_BY_SUPPORT)
 """Identifiers: a file that reads a checkpoint holds one of them."""
 

@@ -47,7 +47,7 @@ LOADS = [
 @pytest.mark.parametrize(("imports", "name"), LOADS)
 def test_sharded_optimizer(imports: str, name: str) -> None:
     text = after(imports, f"return {name}(model_state_dict=state, optimizer_key='o', storage_reader=reader)")
-    new = "load_sharded_optim_state_dict(model_state_dict=state, optimizer_key='o', storage_reader=reader)"
+    new = "read_sharded(model_state_dict=state, optimizer_key='o', storage_reader=reader)"
     assert flat(text).endswith(f"    return {new}\n")
     assert "load_sharded_optimizer_state_dict" not in text.split("def use(")[1]
 
@@ -64,7 +64,7 @@ OPTIMIZER = "from torch.distributed.checkpoint.optimizer import load_sharded_opt
 def test_what_is_read_is_loaded(planner: str) -> None:
     result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + READ_AND_LOADED.format(planner=planner))
     text = meaning(result.program)
-    assert f"load_sharded_optim_state_dict(state, 'optim', reader{planner})" in text
+    assert f"read_sharded(state, 'optim', reader{planner})" in text
     assert text.endswith(
         "set_optimizer_state_dict(model, optimizer, saved['optim'], options=StateDictOptions(strict=False))"
     )

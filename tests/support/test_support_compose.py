@@ -173,8 +173,8 @@ def test_docstrings_are_written_as_far_as_their_first_paragraph() -> None:
     assert [each.name for each in functions if "\n" in (ast.get_docstring(each) or "")] == []
     asked = ({"full_state_dict": frozenset({"model", *more})} for more in (("rank0_only",), ()))
     whole, cut = (composed(each, width=120) for each in asked)
-    assert "Every rank has to call this. With `rank0_only`, the others than the first get {}." in whole
-    assert 'Every rank has to call this."""' in cut
+    assert "Collective. With `rank0_only`, {} elsewhere." in whole
+    assert 'Collective."""' in cut
 
 
 def test_update_keeps_edits_and_additions() -> None:

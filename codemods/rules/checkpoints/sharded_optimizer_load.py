@@ -31,14 +31,12 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import fully_shard
 
-from fsdp2_support import load_sharded_optim_state_dict
+from fsdp2_support import read_sharded
 
 
 def resume(net, optimizer, path):
     model = fully_shard(net)
-    saved = load_sharded_optim_state_dict(
-        get_model_state_dict(model), "optim", dist_cp.FileSystemReader(path)
-    )
+    saved = read_sharded(get_model_state_dict(model), "optim", dist_cp.FileSystemReader(path))
     set_optimizer_state_dict(
         model, optimizer, saved["optim"], options=StateDictOptions(strict=False)
     )
@@ -72,7 +70,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    item = ctx.named(Import(SUPPORT, "load_sharded_optim_state_dict"), call)
+    item = ctx.named(Import(SUPPORT, "read_sharded"), call)
     message = f"load_sharded_optimizer_state_dict becomes {item.name} of the support module"
     return Fix(renaming(ctx, call, item.local), [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 

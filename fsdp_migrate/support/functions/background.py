@@ -11,13 +11,13 @@ _background: dict[str, Any] = {}
 
 
 def wait_for_checkpoint() -> None:
-    """Wait until the last checkpoint is written. What went wrong in writing it is raised here."""
+    """Wait for the last checkpoint, and raise what went wrong with it."""
     if "saving" in _background:
         _background["saving"].result()
 
 
 def save_in_background(state_dict: dict[str, Any], **kwargs: Any) -> None:
-    """`dcp.save` that waits for the copy to the CPU only. Its group is its own: training's would mix up the calls."""
+    """`dcp.save` in a group of its own that waits for the copy only."""
     wait_for_checkpoint()
     if "group" not in _background:
         _background["group"] = dist.new_group(backend="gloo") if dist.is_initialized() else None

@@ -25,7 +25,7 @@ CHECKPOINTED = "_checkpoint_wrapped_module."
 
 
 def flat_units(model: nn.Module) -> Iterator[tuple[str, dict[str, nn.Parameter]]]:
-    """The units in FSDP1's order: the prefix of each one's names, and its parameters in the order of its flat one."""
+    """Units in FSDP1's order: the prefix and flattened parameters of each."""
     reshard_all(model)
     seen: set[nn.Parameter] = set()
 
@@ -45,7 +45,7 @@ def flat_units(model: nn.Module) -> Iterator[tuple[str, dict[str, nn.Parameter]]
 
 
 def all_ranks(param: torch.Tensor, own: Any) -> list[Any]:
-    """What each of the ranks has that a parameter is cut up over, in their order."""
+    """What each rank that a parameter is sharded over has, in order."""
     groups = shard_groups(param)
     if not groups:
         return [own]
@@ -81,7 +81,7 @@ def part_of(param: torch.Tensor, full: Any) -> Any:
 
 
 def cut(flat: torch.Tensor, params: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """This rank's part of each of the parameters that a flat tensor holds; what is behind them is padding."""
+    """This rank's part of each parameter of a flat tensor, without padding."""
     parts, start = [], 0
     for param in params:
         parts.append(part_of(param, flat[start : start + param.numel()].view(param.shape)))
@@ -106,7 +106,7 @@ def refuse_flat_state(state_dict: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def load_local_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-    """Load what this rank saved: `model.state_dict()`, or FSDP1's LOCAL_STATE_DICT. Every rank has to call this."""
+    """Load this rank's state dict, or FSDP1's LOCAL_STATE_DICT. Collective."""
     if not any(name.endswith(FLAT_PARAM) for name in state_dict):
         return model.load_state_dict(state_dict, strict=strict)
     loaded = {name: value for name, value in state_dict.items() if not name.endswith(FLAT_PARAM)}
@@ -124,7 +124,7 @@ def load_local_state_dict(model: nn.Module, state_dict: Mapping[str, Any], stric
 def flat_parameters(
     model: nn.Module, group: Mapping[str, Any], ids: Sequence[int]
 ) -> Iterator[tuple[int, list[nn.Parameter]]]:
-    """The parameters that each entry of FSDP1's optimizer was for: one, or those of a unit."""
+    """The parameters of each entry of FSDP1's optimizer: one, or a unit's."""
     params = list(group["params"])
     if len(ids) == len(params):
         yield from ((each, [param]) for each, param in zip(ids, params, strict=True))
@@ -135,7 +135,7 @@ def flat_parameters(
 
 
 def cut_state(values: Mapping[str, Any], params: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
-    """The state of each of the parameters; a rank without a piece of them had none, and takes the numbers of others."""
+    """Each parameter's state; a rank without a piece takes others' numbers."""
     numbers = {key: None if isinstance(value, torch.Tensor) and value.dim() else value for key, value in values.items()}
     everywhere = {key: value for each in reversed(all_ranks(params[0], numbers)) for key, value in each.items()}
     states: list[dict[str, Any]] = [{} for _ in params]
@@ -147,7 +147,7 @@ def cut_state(values: Mapping[str, Any], params: Sequence[torch.Tensor]) -> list
 
 
 def load_local_optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer, state_dict: Mapping[str, Any]) -> None:
-    """Load what this rank saved of `optim.state_dict()`, here or under FSDP1. Every rank has to call this."""
+    """Load what this rank saved of `optim.state_dict()`. Collective."""
     state = state_dict["state"]
     param = next(param for group in optim.param_groups for param in group["params"])
     if any(all_ranks(param, any(isinstance(v, DTensor) for values in state.values() for v in values.values()))):

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 
 def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
-    """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
+    """Initialize what lies on meta before it is sharded, in FSDP1's order."""
     if param_init_fn is not None and any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
         modules = [unit]
         for module in modules:  # grows: parents first, without nested units
@@ -22,7 +22,7 @@ def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object
 
 @torch.no_grad()
 def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
-    """Initialize what lies on the meta device before it is sharded, in FSDP1's order."""
+    """Initialize what lies on meta before it is sharded, in FSDP1's order."""
     if any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
         modules = [unit]
         for module in modules:  # grows: parents first, without nested units
@@ -33,10 +33,12 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
 
 
 def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dist.ProcessGroup | None = None) -> None:
-    """Every rank starts from the first one's values, which need not be anywhere else before."""
+    """Give every rank the first one's values. Collective."""
     for module in unit.modules():
-        if any(t.is_meta for t in (*module.parameters(recurse=False), *module.buffers(recurse=False))):
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(tensor.is_meta for tensor in own):
             module.to_empty(device=device, recurse=False)
-    for tensor in (each for each in (*unit.parameters(), *unit.buffers()) if not isinstance(each, DTensor)):
-        tensor.data = tensor.data.to(device)  # what a unit inside of this one has is broadcast already
-        dist.broadcast(tensor.data, group=group, group_src=0)
+    for tensor in (*unit.parameters(), *unit.buffers()):
+        if not isinstance(tensor, DTensor):  # a nested unit's are broadcast already
+            tensor.data = tensor.data.to(device)
+            dist.broadcast(tensor.data, group=group, group_src=0)

@@ -14,16 +14,18 @@ from .summon import full_tensor, is_first_rank
 
 
 def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False) -> dict[str, Any]:
-    """FSDP1's FULL_STATE_DICT. Every rank has to call this. With `rank0_only`, the others than the first get {}."""
+    """FSDP1's FULL_STATE_DICT. Collective. With `rank0_only`, {} elsewhere."""
     state, full = model.state_dict(), {}
-    mesh = next((value.device_mesh for value in state.values() if isinstance(value, DTensor)), None)
-    if mesh is None:
+    device = "cpu" if offload_to_cpu else None
+    shards = [value for value in state.values() if isinstance(value, DTensor)]
+    if not shards:
         return state  # DDP, or not distributed at all
+    is_kept = not rank0_only or shards[0].device_mesh.get_coordinate()[-1] == 0  # type: ignore[index]
     for name, value in state.items():
         whole = value.full_tensor() if isinstance(value, DTensor) else value
-        if not rank0_only or mesh.get_local_rank(mesh.ndim - 1) == 0:
-            # A copy, since gathering over one rank gives the parameter itself, and so do buffers.
-            full[name] = whole.to("cpu" if offload_to_cpu else None, copy=True) if torch.is_tensor(whole) else whole
+        if is_kept:  # as a copy: over one rank the whole is the parameter itself
+            is_tensor = torch.is_tensor(whole)
+            full[name] = whole.to(device, copy=True) if is_tensor else whole
     return full
 
 
@@ -31,7 +33,9 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
 def full_state_dicts(
     model: nn.Module, offload_to_cpu: bool = False, rank0_only: bool = False
 ) -> Generator[None, None, None]:
-    """Have `model.state_dict()` give FSDP1's FULL_STATE_DICT, for a library that calls it. Every rank has to do so.
+    """Let `model.state_dict()` give FSDP1's FULL_STATE_DICT. Collective.
+
+    For a library that calls it.
 
     With `rank0_only`, all but the first of the ranks that the model is sharded over get an empty dict.
     """
@@ -53,17 +57,18 @@ def full_state_dicts(
 
 
 def whole_state_dict(model: nn.Module) -> dict[str, Any]:
-    """A model's state dict, gathered on every rank; that of a DDP model as it is, with its prefix in the keys."""
+    """A state dict, gathered on every rank; DDP's as it is, with prefix."""
     state = model.state_dict()
     return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in state.items()}
 
 
 def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-    """Load this rank's state dict of the unsharded model into one that may be sharded. Every rank has to call this."""
+    """Load each rank's full state dict into a sharded model. Collective."""
     sharded = dict(state_dict)
     for name, own in model.state_dict().items():
         if isinstance(own, DTensor) and name in state_dict:
-            sharded[name] = distribute_tensor(state_dict[name].detach(), own.device_mesh, own.placements)
+            full = state_dict[name].detach()
+            sharded[name] = distribute_tensor(full, own.device_mesh, own.placements)
     if strict:  # left out, as a class's own method need not take it
         return model.load_state_dict(sharded)
     return model.load_state_dict(sharded, strict=False)

@@ -23,7 +23,7 @@ from .training import reshard_all
 def read_optimizer_state(
     model: nn.Module, optim: torch.optim.Optimizer, options: StateDictOptions | None = None
 ) -> dict[str, Any]:
-    """Torch's `get_optimizer_state_dict`, which makes an optimizer that has not stepped yet take a step that counts."""
+    """An optimizer's state; torch lets one without any take a step first."""
     has_stepped = bool(optim.state)
     state_dict = get_optimizer_state_dict(model, optim, options=options)
     if not has_stepped:
@@ -40,7 +40,7 @@ def full_optim_state_dict(
     offload_to_cpu: bool = True,
     has_stepped: bool = True,
 ) -> dict[str, Any]:
-    """FSDP1's full optimizer state dict, which torch gives to the first of all ranks only. All have to call this.
+    """FSDP1's full optimizer state dict, on every rank. Collective.
 
     With `rank0_only`, all but the first of the model's ranks get an empty dict.
     """
@@ -57,10 +57,10 @@ def full_optim_state_dict(
 
 
 def load_optimizer_state(model: nn.Module, optim: torch.optim.Optimizer, state_dict: Mapping[str, Any] | None) -> None:
-    """Load a full optimizer state that only the first rank needs to have. Every rank has to call this."""
+    """Load a full optimizer state that rank 0 has. Collective."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
     set_optimizer_state_dict(model, optim, state_dict or {}, options=options)  # type: ignore[arg-type]
-    # Torch leaves out on the other ranks what their optimizers do not have, such as a scheduler's `initial_lr`.
+    # Torch drops what the other ranks' optimizers lack: a scheduler's `initial_lr`.
     settings = [[{**group, "params": None} for group in optim.param_groups]]
     dist.broadcast_object_list(settings, src=0)
     for group, saved in zip(optim.param_groups, settings[0], strict=True):
@@ -70,7 +70,7 @@ def load_optimizer_state(model: nn.Module, optim: torch.optim.Optimizer, state_d
 def optim_state_dict_to_load(
     model: nn.Module, optim: torch.optim.Optimizer, optim_state_dict: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Load an optimizer's state, whole (the first rank needs to have it) or sharded. Every rank has to call this.
+    """Load an optimizer's state: sharded, or full on rank 0. Collective.
 
     What is returned is the optimizer's own state dict: to load that changes nothing more.
     """
@@ -91,26 +91,31 @@ def renamed(state_dict: Mapping[str, Any] | None, rename: Callable[[str], str]) 
     """An optimizer state dict with other parameter names."""
     if not state_dict:
         return {}
-    groups = [{**group, "params": [rename(name) for name in group["params"]]} for group in state_dict["param_groups"]]
-    return {"state": {rename(name): values for name, values in state_dict["state"].items()}, "param_groups": groups}
+    groups = state_dict["param_groups"]
+    return {
+        "state": {rename(name): each for name, each in state_dict["state"].items()},
+        "param_groups": [{**g, "params": [*map(rename, g["params"])]} for g in groups],
+    }
 
 
 def with_compiled_names(model: nn.Module, state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """An optimizer state dict with the `_orig_mod.` of compiled modules in its names, as FSDP1 saved them."""
+    """With the `_orig_mod.` of compiled modules, as FSDP1 saved it."""
     names = [name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()]
-    return renamed(state_dict, {name.replace("_orig_mod.", ""): name for name in names}.__getitem__)
+    compiled = {name.replace("_orig_mod.", ""): name for name in names}
+    return renamed(state_dict, compiled.__getitem__)
 
 
 def without_compiled_names(state_dict: Mapping[str, Any] | None) -> dict[str, Any]:
-    """An optimizer state dict without the `_orig_mod.` of compiled modules in its names, as torch wants it."""
+    """Without the `_orig_mod.` of compiled modules, as torch wants it."""
     return renamed(state_dict, lambda name: name.replace("_orig_mod.", ""))
 
 
 def with_own_steps(state: Any) -> Any:
-    """An optimizer's state dict without shared numbers: FSDP1's flat parameters left one `step` to a whole unit."""
+    """Undo that FSDP1 saved one `step` tensor for a whole unit."""
     if isinstance(state, Mapping):
         return {key: with_own_steps(value) for key, value in state.items()}
-    return state.clone() if isinstance(state, torch.Tensor) and not state.dim() else state
+    is_step = isinstance(state, torch.Tensor) and not state.dim()
+    return state.clone() if is_step else state
 
 
 def offload(value: Any) -> Any:
@@ -121,13 +126,13 @@ def offload(value: Any) -> Any:
 
 
 def parameter_names(model: nn.Module) -> dict[nn.Parameter, str]:
-    """The names that checkpoints have for the parameters, whatever activation checkpointing puts in between."""
+    """The parameters' names, without those of activation checkpointing."""
     reshard_all(model)  # an evaluation leaves other parameters in the model than those that the optimizer has
     return {param: name.replace("_checkpoint_wrapped_module.", "") for name, param in model.named_parameters()}
 
 
 def param_groups(model: nn.Module, optim: torch.optim.Optimizer | None) -> list[dict[str, Any]]:
-    """An optimizer's groups; without one, those of an optimizer over all parameters, which FSDP1 took for granted."""
+    """An optimizer's groups; without one, one group of all parameters."""
     return optim.param_groups if optim is not None else [{"params": list(model.parameters())}]
 
 
@@ -137,7 +142,7 @@ def rekey_optim_state_dict(
     model: nn.Module,
     optim: torch.optim.Optimizer | None = None,
 ) -> dict[str, Any]:
-    """FSDP1's `FSDP.rekey_optim_state_dict`: from parameter names to ids of an unsharded model's optimizer, or back."""
+    """FSDP1's `FSDP.rekey_optim_state_dict`: from names to ids, or back."""
     names = parameter_names(model)
     keys = [names[param] for group in param_groups(model, optim) for param in group["params"]]
     ids = {name: index for index, name in enumerate(keys)}

@@ -17,37 +17,31 @@ from torch.distributed.checkpoint.storage import StorageReader
 
 
 def read_sharded(
-    reader: StorageReader, params: Mapping[str, Any], first: str | None = None, planner: LoadPlanner | None = None
-) -> dict[str, Any]:
-    """What a checkpoint holds, or the part of it under its `first` key: sharded where a parameter of this name is."""
-    metadata = reader.read_metadata()
-    state: dict[str, Any] = {}
-    for key, saved in metadata.state_dict_metadata.items():
-        path = metadata.planner_data[key]
-        if first is not None and path[0] != first:
-            continue
-        if not isinstance(saved, TensorStorageMetadata):
-            state[key] = None
-            continue
-        param = next((params[name] for name in path if name in params), None)
-        if isinstance(param, torch.Tensor) and param.shape == saved.size:
-            state[key] = torch.empty_like(param, dtype=saved.properties.dtype)
-        else:
-            state[key] = torch.empty(saved.size, dtype=saved.properties.dtype)
-    load(state, storage_reader=reader, planner=planner)
-    return unflatten_state_dict(state, metadata.planner_data)
-
-
-def load_sharded_optim_state_dict(
     model_state_dict: Mapping[str, Any],
-    optimizer_key: str,
+    optimizer_key: str | None,
     storage_reader: StorageReader,
     planner: LoadPlanner | None = None,
 ) -> dict[str, Any]:
-    """Torch's `load_sharded_optimizer_state_dict`, with each tensor sharded as its parameter is."""
-    return read_sharded(storage_reader, model_state_dict, optimizer_key, planner)
+    """What was saved (under a key), sharded as the parameters are.
+
+    As torch's `load_sharded_optimizer_state_dict`, for any placements. Every rank has to call this.
+    """
+    metadata = storage_reader.read_metadata()
+    state: dict[str, Any] = {}
+    for key, saved in metadata.state_dict_metadata.items():
+        path = metadata.planner_data[key]
+        if optimizer_key is not None and path[0] != optimizer_key:
+            continue
+        state[key] = None
+        if isinstance(saved, TensorStorageMetadata):
+            like = [model_state_dict[name] for name in path if name in model_state_dict]
+            is_param = like and getattr(like[0], "shape", None) == saved.size
+            empty = torch.empty_like(like[0]) if is_param else torch.empty(saved.size)
+            state[key] = empty.to(saved.properties.dtype)
+    load(state, storage_reader=storage_reader, planner=planner)
+    return unflatten_state_dict(state, metadata.planner_data)
 
 
 def load_dcp(path: str | PathLike[str], model: nn.Module) -> dict[str, Any]:
-    """Read a checkpoint of `torch.distributed.checkpoint` as it was saved. Every rank has to call this."""
-    return read_sharded(FileSystemReader(path), model.state_dict())
+    """Read a checkpoint of `torch.distributed.checkpoint`. Collective."""
+    return read_sharded(model.state_dict(), None, FileSystemReader(path))

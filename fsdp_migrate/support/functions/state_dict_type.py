@@ -30,7 +30,7 @@ STATE_DICT_SETTINGS: WeakKeyDictionary[nn.Module, StateDictSettings] = WeakKeyDi
 
 
 def get_state_dict_type(module: nn.Module) -> StateDictSettings:
-    """The kind of checkpoint that was set for a model; FULL_STATE_DICT to begin with."""
+    """The kind of state dict that was set, or FULL_STATE_DICT."""
     default = StateDictSettings(StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig())
     return STATE_DICT_SETTINGS.get(module, default)
 
@@ -62,7 +62,7 @@ def state_dict_type(
     state_dict_config: StateDictConfig | None = None,
     optim_state_dict_config: OptimStateDictConfig | None = None,
 ) -> Generator[None, None, None]:
-    """FSDP1's `FSDP.state_dict_type`, for `model_state_dict` and its like: `model.state_dict()` does not see it."""
+    """FSDP1's `FSDP.state_dict_type`, for `model_state_dict` and its like."""
     before = set_state_dict_type(module, state_dict_type, state_dict_config, optim_state_dict_config)
     try:
         yield
@@ -71,7 +71,7 @@ def state_dict_type(
 
 
 def model_state_dict(model: nn.Module) -> dict[str, Any]:
-    """`model.state_dict()` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
+    """`model.state_dict()` in the kind that was set for it. Collective."""
     config = get_state_dict_type(model).state_dict_config
     if get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT:
         return full_state_dict(model, config.offload_to_cpu, getattr(config, "rank0_only", False))
@@ -82,7 +82,7 @@ def model_state_dict(model: nn.Module) -> dict[str, Any]:
 def state_dict_of(
     model: nn.Module, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
 ) -> dict[str, Any]:
-    """`model_state_dict`, with what `model.state_dict(...)` is passed. Every rank has to call this."""
+    """`model_state_dict` with `model.state_dict`'s arguments. Collective."""
     if not any(isinstance(module, FSDPModule) for module in model.modules()):
         return model.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)  # type: ignore[arg-type]
     if keep_vars:
@@ -95,14 +95,14 @@ def state_dict_of(
 
 
 def load_model_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
-    """`model.load_state_dict(...)` of an FSDP1 model, in the kind that was set for it. Every rank has to call this."""
+    """`model.load_state_dict(...)` in the kind that was set. Collective."""
     if get_state_dict_type(model).state_dict_type is StateDictType.FULL_STATE_DICT:
         return load_full_state_dict(model, state_dict, strict)
     return model.load_state_dict(state_dict, strict=strict)
 
 
 def optim_state_dict(model: nn.Module, optim: torch.optim.Optimizer) -> dict[str, Any]:
-    """FSDP1's `FSDP.optim_state_dict`, in the kind that was set for the model. Every rank has to call this."""
+    """FSDP1's `FSDP.optim_state_dict` in the kind that was set. Collective."""
     config = get_state_dict_type(model).optim_state_dict_config
     if get_state_dict_type(model).state_dict_type is StateDictType.LOCAL_STATE_DICT:
         raise NotImplementedError("FSDP1 had no LOCAL_STATE_DICT of optimizers either")

@@ -18,25 +18,27 @@ from .units import unit_modules
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a sharded tensor, or a plain tensor as it is. Every rank has to call this."""
+    """The whole of a sharded tensor; a plain one as it is. Collective."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def is_first_rank(model: nn.Module) -> bool:
-    """Whether this is the first of the ranks that a model is sharded over, which FSDP1 meant by rank 0."""
-    mesh = next((param.device_mesh for param in model.parameters() if isinstance(param, DTensor)), None)
-    return (dist.get_rank() if mesh is None else mesh.get_local_rank(mesh.ndim - 1)) == 0
+    """Whether this is the first rank of the model's own, FSDP1's rank 0."""
+    for param in model.parameters():
+        if isinstance(param, DTensor):
+            return param.device_mesh.get_coordinate()[-1] == 0  # type: ignore[index]
+    return dist.get_rank() == 0
 
 
 def full_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Every parameter as a whole, to look at and not to write to. Every rank has to call this."""
+    """Every parameter whole, to look at and not to write to. Collective."""
     reshard_all(model)
     return {name: full_tensor(param.detach()) for name, param in model.named_parameters()}
 
 
 @torch.no_grad()
 def write_shard(sharded: torch.Tensor, full: torch.Tensor) -> None:
-    """Take this rank's piece of a full tensor. Ranks whose full tensors differ keep a piece of each, as in FSDP1."""
+    """Take this rank's piece of a full tensor, even if others' differ."""
     if isinstance(sharded, DTensor):
         mesh = sharded.device_mesh
         own = DTensor.from_local(full.detach().to(sharded.to_local().device), mesh, [Replicate()] * mesh.ndim)
@@ -45,7 +47,7 @@ def write_shard(sharded: torch.Tensor, full: torch.Tensor) -> None:
 
 @contextmanager
 def full_params(module: nn.Module, writeback: bool = True) -> Generator[None, None, None]:
-    """Whole parameters in place of the shards, to look into, and not to call. Every rank has to come here."""
+    """Whole parameters in place of the shards, to look into. Collective."""
     reshard_all(module)
     places = [
         (owner, name, param)
@@ -136,7 +138,7 @@ def summon_full_params(
     offload_to_cpu: bool = False,
     with_grads: bool = False,
 ) -> Generator[None, None, None]:
-    """Whole parameters in place of the shards, to read and to write. Every rank has to come here.
+    """Whole parameters in place of shards, to read and write. Collective.
 
     FSDP2's own `unshard` gathers in the low precision of the forward, and forgets what is written. While the model is
     called, the shards are back, with what was written so far: an FSDP2 model gathers by itself.

@@ -22,16 +22,17 @@ def unwrap(model: Any) -> Any:
 
 
 def group_of(model: Any) -> Any:
-    """The ranks that hold one copy of a model: what FSDP1's `process_group` was. DDP has one as well."""
-    mesh = next((param.device_mesh for param in model.parameters() if isinstance(param, DTensor)), None)
-    if mesh is None:
-        return model.process_group
-    # Where each rank has all of it (NO_SHARD), FSDP1 named the ranks that share the gradients.
+    """The ranks that hold one copy of a model: FSDP1's `process_group`."""
+    shards = [param for param in model.parameters() if isinstance(param, DTensor)]
+    if not shards:
+        return model.process_group  # DDP's
+    mesh = shards[0].device_mesh
+    # With NO_SHARD, FSDP1 named the ranks that share the gradients.
     return mesh.get_group(0 if mesh.shape[-1] == 1 else mesh.ndim - 1)
 
 
 def reshard_all(model: nn.Module) -> None:
-    """Free what a forward without backward left unsharded, nested units too: until then `parameters()` has copies."""
+    """Reshard every unit: until then `parameters()` has unsharded copies."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
@@ -39,7 +40,7 @@ def reshard_all(model: nn.Module) -> None:
 
 @contextmanager
 def unsharded(model: Any) -> Generator[None, None, None]:
-    """The root's own parameters whole, for methods beside `forward`. Other units gather by themselves."""
+    """The root's own parameters whole, for methods beside `forward`."""
     model.unshard()
     try:
         yield
@@ -48,7 +49,7 @@ def unsharded(model: Any) -> Generator[None, None, None]:
 
 
 def free_shards(model: nn.Module) -> None:
-    """Give back the memory of a model's parameters, whoever still holds on to them. It cannot be used afterwards."""
+    """Give back the memory of the parameters. The model is unusable then."""
     reshard_all(model)
     for param in model.parameters():
         if isinstance(param, DTensor):
@@ -57,7 +58,7 @@ def free_shards(model: nn.Module) -> None:
 
 @contextmanager
 def no_sync(model: Any) -> Generator[None, None, None]:
-    """Accumulate gradients without communication. What counts is where the backward runs."""
+    """Accumulate gradients without communication, where `backward` runs."""
     with ExitStack() as stack:
         if hasattr(model, "set_requires_gradient_sync"):
             model.set_requires_gradient_sync(False)
@@ -68,7 +69,7 @@ def no_sync(model: Any) -> Generator[None, None, None]:
 
 
 def discard_unsynced_gradients(model: nn.Module) -> None:
-    """Drop the gradients of microbatches that no synchronised backward followed, which no `zero_grad` reaches."""
+    """Drop never synchronised gradients, which `zero_grad` does not reach."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             state = module._get_fsdp_state()
@@ -93,13 +94,14 @@ def shard_groups(param: torch.Tensor) -> tuple[dist.ProcessGroup, ...]:
 
 @torch.no_grad()
 def clip_offloaded_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` for offloaded gradients: their process group only communicates on the device."""
+    """`torch.nn.utils.clip_grad_norm_` for gradients that are on the CPU."""
     params = [param for param in parameters if param.grad is not None]
     if not any(isinstance(param, DTensor) for param in params):  # a model that is not sharded
         return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
     mesh = params[0].device_mesh
-    norm = get_total_norm([param.grad.to_local() for param in params], norm_type).to(mesh.device_type) ** norm_type
-    dist.all_reduce(norm, group=mesh.get_group(mesh.ndim - 1))  # the last dimension shards, any before it replicates
+    local = [param.grad.to_local() for param in params]
+    norm = get_total_norm(local, norm_type).to(mesh.device_type) ** norm_type
+    dist.all_reduce(norm, group=mesh.get_group(mesh.ndim - 1))  # which shards
     norm = norm ** (1 / norm_type)
     clip_grads_with_norm_(params, max_norm, norm)
     return norm
@@ -107,7 +109,7 @@ def clip_offloaded_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_t
 
 @torch.no_grad()
 def clip_mixed_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` where some parameters are not sharded: they count as this rank has them."""
+    """`torch.nn.utils.clip_grad_norm_` where some parameters are plain."""
     params = [param for param in parameters if param.grad is not None]
     sharded: list[Any] = [param for param in params if isinstance(param, DTensor)]
     plain = [param for param in params if not isinstance(param, DTensor)]
@@ -122,7 +124,7 @@ def clip_mixed_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type:
 
 
 def norm_of_shards(params: Sequence[Any], norm_type: float) -> torch.Tensor:
-    """The norm of sharded gradients on the device; an empty shard has no infinity norm."""
+    """The norm of sharded gradients; an empty shard has no infinity norm."""
     mesh, local = params[0].device_mesh, [param.grad.to_local() for param in params]
     op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
     power = 1.0 if math.isinf(norm_type) else norm_type
@@ -133,7 +135,7 @@ def norm_of_shards(params: Sequence[Any], norm_type: float) -> torch.Tensor:
 
 @torch.no_grad()
 def clip_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`torch.nn.utils.clip_grad_norm_` for any norm type, `inf` too, and any device."""
+    """`torch.nn.utils.clip_grad_norm_` for any norm type and any device."""
     params = [param for param in parameters if param.grad is not None]
     if not any(isinstance(param, DTensor) for param in params):  # a model that is not sharded
         return torch.nn.utils.clip_grad_norm_(params, max_norm, norm_type)
@@ -144,7 +146,7 @@ def clip_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float
 
 @torch.no_grad()
 def clip_any_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
-    """`clip_grad_norm_` where some parameters are not sharded: they count as this rank has them."""
+    """`clip_grad_norm_` where some parameters are plain."""
     params = [param for param in parameters if param.grad is not None]
     sharded: list[Any] = [param for param in params if isinstance(param, DTensor)]
     plain = [param for param in params if not isinstance(param, DTensor)]
@@ -162,14 +164,14 @@ def clip_any_grad_norm_(parameters: Iterable[Any], max_norm: float, norm_type: f
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without what activation checkpointing, torch.compile and DDP put into it."""
+    """A name without what checkpointing, torch.compile and DDP put in."""
     return re.sub(r"_checkpoint_wrapped_module\.|_orig_mod\.|^module\.", "", name)
 
 
 def rebind_optimizer(
     optimizer: torch.optim.Optimizer, old_named_parameters: Iterable[tuple[str, nn.Parameter]], model: nn.Module
 ) -> None:
-    """Make an optimizer that was built before `fully_shard` train the sharded parameters.
+    """Have an optimizer from before `fully_shard` train its parameters.
 
     Take `old_named_parameters = list(model.named_parameters())` before sharding. `fully_shard` replaces every
     parameter, and an optimizer that holds the old ones trains nothing, without an error.
