@@ -14,6 +14,7 @@ from ..plan.context import PlannedFile, PlannedModel
 from .aliases import unused_aliases
 from .collapse import collapsed
 from .collect import Collected, Fixes
+from .equal_branches import without_equal_branches
 from .leftovers import leftovers
 from .marks import marked
 from .nested_ifs import merged_ifs
@@ -37,6 +38,7 @@ def make_fixes(planned: PlannedModel) -> Fixes:
         made.take_all(file, unused_aliases(file, made))
         made.take_all(file, unused_locals(file, made))  # what has no reader is not put above the branches
         made.take_all(file, collapsed(file, made))
+        made.take_all(file, without_equal_branches(file, made))
         made.take_all(file, unused_locals(file, made))
     _without_unread_parameters(planned, files, made)
     for file in files:

@@ -64,7 +64,8 @@ def _put_into(held: str, named: Mapping[str, str], draft: Draft) -> None:
             draft.before[index] = entry
         del draft.common_kwargs[name]
     about = [text for text in draft.before if says(draft.file.plain(text), held)]
-    draft.before = [*(text for text in draft.before if text not in about), *about]
+    sent = [text for text in draft.before if text not in about and _broadcasts(draft.file.plain(text))]
+    draft.before = [*(text for text in draft.before if text not in about and text not in sent), *about, *sent]
 
 
 def _lines(text: str) -> int:
@@ -84,6 +85,11 @@ def _made_for(name: str, draft: Draft) -> int | None:
     loop = (chosen.guard, chosen.test, chosen.units) if chosen is not None else ()
     read = [*others, *draft.after, *draft.unit_steps, *loop, draft.common_kwargs.get("**", "")]
     return None if any(says(draft.file.plain(text), name) for text in read if text) else made[0]
+
+
+def _broadcasts(text: str) -> bool:
+    """Whether a statement is the broadcast of the model, which stands behind all that makes the arguments."""
+    return any(isinstance(node, ast.Attribute) and node.attr == "broadcast" for node in ast.walk(ast.parse(text)))
 
 
 def says(text: str, name: str) -> bool:
