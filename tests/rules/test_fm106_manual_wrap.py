@@ -120,6 +120,16 @@ SUPPORT = {
             with enable_wrap(wrapper_cls=FSDP, **kwargs):
                 return wrap(net)
         """,
+    "one in a constructor of the program's own": """\
+        class Net(nn.Module):
+            def __init__(self):
+                self.inner = wrap(nn.Linear(8, 8))
+
+
+        def build():
+            with enable_wrap(wrapper_cls=FSDP, mixed_precision=MixedPrecision()):
+                return wrap(Net())
+        """,
     "casts": """\
         def build(net):
             with enable_wrap(wrapper_cls=FSDP, mixed_precision=MixedPrecision()):

@@ -60,8 +60,9 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
         return None
     if class_given(ctx, node) is not None:
         return node
-    is_wrap = ctx.fsdp1(node.func) == "wrap"
-    return node if is_wrap and (context_of(ctx, node) is None or ctx.plan.emission(node) is Emission.SUPPORT) else None
+    if ctx.fsdp1(node.func) != "wrap" or (node in ctx.plan.wraps and ctx.plan.emission(node) is not Emission.SUPPORT):
+        return None
+    return node
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
