@@ -30,13 +30,14 @@ def read_sharded(
     state: dict[str, Any] = {}
     for key, saved in metadata.state_dict_metadata.items():
         path = metadata.planner_data[key]
-        if optimizer_key is not None and path[0] != optimizer_key:
+        if optimizer_key not in (None, path[0]):
             continue
         state[key] = None
         if isinstance(saved, TensorStorageMetadata):
-            like = [model_state_dict[name] for name in path if name in model_state_dict]
-            is_param = like and getattr(like[0], "shape", None) == saved.size
-            empty = torch.empty_like(like[0]) if is_param else torch.empty(saved.size)
+            names = [name for name in path if name in model_state_dict]
+            like: Any = model_state_dict[names[0]] if names else None
+            same = getattr(like, "shape", None) == saved.size
+            empty = torch.empty_like(like) if same else torch.empty(saved.size)
             state[key] = empty.to(saved.properties.dtype)
     load(state, storage_reader=storage_reader, planner=planner)
     return unflatten_state_dict(state, metadata.planner_data)
