@@ -48,6 +48,7 @@ from codemods.reading.class_asked import model_of
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
+    BY_CLASS,
     CLASS,
     GONE,
     HARMLESS,
@@ -84,7 +85,11 @@ def report(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
         return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, stays)])
     if row is PRIVATE:
         row = _internals_of(ctx)
-    if row is OTHER:
+    owner, _, method = name.rpartition(".")
+    if row is OTHER and owner == WRAPPER and method in BY_CLASS:
+        message = f"{method} is called by FSDP1's class, of which no model is one any more"
+        row = replace(row, message=message, hint=f"write model.{method}(...), and run again")
+    elif row is OTHER:
         row = replace(row, message=f"{name} is FSDP1's, and no FSDP2 is known that replaces it")
     stops = migrated and _is_silent(node, name, ctx)
     raises = [Raise(node, row.code, row.message, model_of(ctx, node))] if stops else []
@@ -215,7 +220,7 @@ def _internals_of(ctx: Context) -> Leftover:
 
 
 def _is_private(node: cst.BaseExpression, name: str, ctx: Context) -> bool:
-    return _row(node, name, ctx) is PRIVATE and not is_plain_data(name) and not _stays(node, name, ctx)
+    return _row(node, name, ctx) is PRIVATE and not _stays(node, name, ctx)
 
 
 def _stays(node: cst.BaseExpression, name: str, ctx: Context) -> str:
@@ -298,6 +303,6 @@ def _row(node: cst.BaseExpression, name: str, ctx: Context) -> Leftover:
         return LEFTOVERS[name]
     if name == WRAPPER:
         return CLASS
-    if any(part.startswith(("_", "FlatParam")) for part in name.split(".")):
+    if not is_plain_data(name) and any(part.startswith(("_", "FlatParam")) for part in name.split(".")):
         return PRIVATE
     return OTHER

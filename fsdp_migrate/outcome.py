@@ -14,6 +14,9 @@ from .findings import FileError, Report
 from .fix import Fixes
 from .pyanalysis.program import Program
 
+_MEND = "mend the constructor call that is left as it is, then run again"
+_WAITS = "FSDP1 stays as it is here, as long as no constructor call of the program can be rewritten"
+"""What is said, once a file, of all that waits for one."""
 _FAILED = "see the error: nothing of this program was written"
 
 
@@ -39,7 +42,7 @@ def obstacle(program: Program, plan: Plan) -> str | None:
             elsewhere = "the model is FSDP2 already: write by hand what is left of FSDP1 here"
         return next((cure for names, cure in _WRAPS.items() if all(map(program.mentions, names))), elsewhere)
     if not plan.migrates:
-        return "mend the constructor call that is left as it is, then run again"
+        return _MEND
     return None
 
 
@@ -77,9 +80,12 @@ def _by_place(finding: Finding) -> Finding:
 
 def _not_written(finding: Finding, hint: str, beside: KeepReason | None) -> Finding:
     """`beside` is a path of FSDP1 that the program keeps: what else it has of FSDP1 serves that."""
+    is_told = finding.level in (Level.MANUAL, Level.KEPT) or leftover.is_about_data(finding)
+    if hint == _MEND and (leftover.is_without_a_cure(finding) or not is_told):
+        return replace(finding, rule=leftover.CODE, level=Level.MANUAL, message=_WAITS, hint=hint)
     if leftover.is_without_a_cure(finding):
         return replace(finding, hint=hint)
-    if finding.level in (Level.MANUAL, Level.KEPT) or leftover.is_about_data(finding):
+    if is_told:
         return finding
     message = finding.message.replace(" becomes ", " would become ")
     if beside is not None:

@@ -5,7 +5,8 @@
 FSDP2 optimizer cannot go on from them: it raises when it loads them, or at its first step (torch 2.13). What an FSDP2
 program saves like this are DTensors, which only as many ranks can read as wrote them, each from a file of its own.
 The whole file is lost to a script without `torch.distributed.tensor`, or with a function for `map_location`: with the
-model in it (measured, torch 2.13).
+model in it (measured, torch 2.13). A state that `get_state_dict` of `torch.distributed.checkpoint` read has names for
+keys and whole tensors: the optimizer loads it without a word, and raises at its next step.
 
 ## Example
 
@@ -59,6 +60,7 @@ from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.saves import is_saved, save_of
 from codemods.reading.state_dict_settings import is_local
+from codemods.tables.state_dicts import DCP
 
 CODE = "FM307"
 
@@ -66,6 +68,12 @@ CODE = "FM307"
 _LOADED = (
     "an optimizer state by parameter ids: FSDP1 saved flat slices, which FSDP2 cannot go on from",
     "save FSDP.optim_state_dict(model, optimizer) with the FSDP1 program first, and load that",
+)
+_BY_NAMES = (
+    "an optimizer state by names, as torch.distributed.checkpoint gave it: the optimizer looks for ids, and its next"
+    " step raises",
+    "load it by set_optimizer_state_dict(model, optimizer, state, options=...) of"
+    " torch.distributed.checkpoint.state_dict, with the options that it was read with",
 )
 _SAVED = (
     "each rank has only its own part of the optimizer's state, flat in FSDP1 and DTensors in FSDP2",
@@ -85,7 +93,21 @@ def find(ctx: Context) -> Iterator[Finding]:
         ):
             continue  # it is told where the state is asked for
         level = Level.REVIEW if _has_a_file_for_each_rank(call, ctx) else Level.MANUAL
-        yield finding(CODE, level, ctx, call, *(_LOADED if call.args else _SAVED))
+        if not call.args:
+            told = _SAVED
+        else:
+            told = _BY_NAMES if _are_read_by_names(ctx) else _LOADED
+        yield finding(CODE, level, ctx, call, *told)
+
+
+def _are_read_by_names(ctx: Context) -> bool:
+    """Whether the program reads optimizers by torch's own functions: then its files are from those."""
+    return any(
+        where.dotted(call.func) == f"{DCP}.{name}"
+        for name in ("get_optimizer_state_dict", "get_state_dict")
+        for where in ctx.files(name)
+        for call in where.nodes(cst.Call)
+    )
 
 
 def _is_found(call: cst.Call, ctx: Context) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.by_class import own_arguments
 from codemods.reading.read_again import is_read_again
 
 _ORDER = ("state_dict", "strict")
@@ -27,13 +28,13 @@ class Loading:
 
 def loading(call: cst.Call, ctx: Context) -> Loading:
     """Raises NotStatic for arguments that only `torch.nn.Module.load_state_dict` has."""
-    found = {}
-    for index, argument in enumerate(call.args):
+    found, given = {}, own_arguments(call, ctx)
+    for index, argument in enumerate(given):
         name = argument.keyword.value if argument.keyword is not None else (*_ORDER, "assign")[index]
         if argument.star or name not in _ORDER:
             raise NotStatic("load_state_dict takes arguments that the new function does not have")
         found[name] = argument
-    if "state_dict" not in found or call.args[0] is not found["state_dict"]:
+    if "state_dict" not in found or given[0] is not found["state_dict"]:
         raise NotStatic("load_state_dict does not take the state dict first")
     strict = found.get("strict")
     lenient = strict is not None and ctx.code(strict.value) != "True"

@@ -6,6 +6,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.by_class import receiver
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.model_parts import NO_MODELS, model_around
 from codemods.reading.one_rank import is_on_one_rank
@@ -62,7 +63,8 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
         read = where.parent(function)
         if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
             continue
-        if function.attr.value == "load_state_dict" and not is_gathered(function.value, read, where):
+        model = receiver(read, where) or function.value
+        if function.attr.value == "load_state_dict" and not is_gathered(model, read, where):
             continue  # it stays as it is: what is not seen to be wrapped is loaded as a whole, whatever is set
         if function.attr.value == "state_dict" and is_on_one_rank(read, where):
             continue  # it raises
@@ -102,7 +104,7 @@ def _runs_once(node: cst.CSTNode, ctx: Context) -> bool:
 
 def _model_of(read: cst.Call, function: cst.Attribute, ctx: Context) -> str:
     if function.attr.value in _METHODS:
-        return ctx.code(function.value)
+        return ctx.code(receiver(read, ctx) or function.value)
     try:
         given = arguments_of(read, function.attr.value, ctx)
     except NotStatic:
@@ -116,7 +118,7 @@ def depends_on_setting(call: cst.Call, ctx: Context) -> bool:
         return True
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _METHODS:
         return False
-    owner = call.func.value
+    owner = receiver(call, ctx) or call.func.value
     if is_gathered(owner, call, ctx):
         return True
     return ModelKind.UNKNOWN in ctx.kinds(owner) and not words(last_name(owner)) & NO_MODELS

@@ -179,6 +179,14 @@ ON_MODEL_HINTS = {
     "_sync_gradients": "call model.set_requires_gradient_sync(...)",
 }
 """What to type in the place of an attribute of the wrapper."""
+BY_CLASS = frozenset(
+    {
+        *("apply", "buffers", "children", "cpu", "cuda", "eval", "float", "forward", "half", "load_state_dict"),
+        *("modules", "named_buffers", "named_children", "named_modules", "named_parameters", "no_sync", "parameters"),
+        *("requires_grad_", "state_dict", "to", "train", "zero_grad"),
+    }
+)
+"""Methods of every model, and `no_sync`, which can be called by FSDP1's class as well."""
 OTHER = Leftover(
     "FM100", "fsdp1-left", "FSDP1 is still used here", "see the FSDP2 documentation of torch for its replacement"
 )

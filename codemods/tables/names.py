@@ -70,8 +70,8 @@ _FORMER_PACKAGE = "torch.distributed._composable.fsdp"
 """Where FSDP2 was imported from before torch 2.6; on 2.13 it exports the very same objects."""
 
 _METHODS = """
-check_is_root clip_grad_norm_ fsdp_modules full_optim_state_dict get_state_dict_type optim_state_dict
-set_state_dict_type sharded_optim_state_dict state_dict_type summon_full_params
+check_is_root clip_grad_norm_ fsdp_modules full_optim_state_dict get_state_dict_type load_state_dict optim_state_dict
+set_state_dict_type sharded_optim_state_dict state_dict state_dict_type summon_full_params
 """
 TAKES_MODEL_FIRST = frozenset(f"{WRAPPER}.{method}" for method in _METHODS.split())
 """What is given to one of these first is a model in every version of torch."""

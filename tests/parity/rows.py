@@ -1137,6 +1137,62 @@ program(
         return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=policy)
     """,
 )
+# Without mixed precision, FSDP1 made no units of BatchNorm, and a policy by size did not look inside of attention.
+for low in (True, False):
+    kind = "given" if low else "None this time"
+    program(
+        f"BatchNorm, mixed precision {kind}",
+        f"""
+        def build(low={low}):
+            precision = MixedPrecision({BF16}, buffer_dtype=torch.bfloat16) if low else None
+            return FSDP(BatchNormed(), auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision=precision)
+        """,
+    )
+    program(
+        f"BatchNorm, mixed precision under a flag, {kind}",
+        f"""
+        def build(low={low}):
+            options = dict(auto_wrap_policy=ModuleWrapPolicy({{Block}}))
+            if low:
+                options["mixed_precision"] = MixedPrecision({BF16})
+            return FSDP(BatchNormed(), **options)
+        """,
+    )
+    program(
+        f"BatchNorm, mixed precision passed in, {kind}",
+        f"""
+        def wrap(model, precision=None):
+            policy = ModuleWrapPolicy({{Block}})
+            return FSDP(model, auto_wrap_policy=policy, mixed_precision=precision, use_orig_params=True)
+
+
+        class Config:
+            def __init__(self, **values):
+                for name, value in values.items():
+                    setattr(self, name, value)
+
+
+        def build():
+            precision = MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16)
+            return wrap(BatchNormed(), Config(precision=precision if {low} else None).precision)
+        """,
+    )
+    for policy in ("SIZE", "POLICIES[kind]"):
+        program(
+            f"{policy} looks inside of attention by mixed precision, {kind}",
+            f"""
+            SIZE = partial(size_based_auto_wrap_policy, min_num_params=300)
+            POLICIES = {{"size": SIZE, "blocks": ModuleWrapPolicy({{Block}})}}
+
+
+            def precision(low):
+                return MixedPrecision(reduce_dtype=torch.float32) if low else None
+
+
+            def build(kind="size", low={low}):
+                return FSDP(Attention(), auto_wrap_policy={policy}, mixed_precision=precision(low))
+            """,
+        )
 program(
     "mixed precision that is set field by field",
     """

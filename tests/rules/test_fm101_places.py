@@ -900,6 +900,34 @@ def test_the_former_name_of_an_argument_is_told() -> None:
     assert found.hint == "fsdp_auto_wrap_policy has been auto_wrap_policy since torch 1.12"
 
 
+MISSPELT = """\
+from functools import partial
+
+import torch.distributed.fsdp as fsdp
+
+from net import Block
+
+
+def build(net, model):
+    settings = {"sharding_strategy": fsdp.ShardingStrategy.FULL_SHARD}
+    settings["auto_wrap_policy"] = partial(fsdp.wrap._module_wrap_policy, module_classes={Block})
+    settings["use_cpu_offload"] = True
+    model = fsdp.FullyShardedDataParallel(net, **settings)
+    return model.state_dict()
+"""
+
+
+def test_a_misspelt_argument_is_told_and_what_waits_for_the_call_once() -> None:
+    result = rewrite(MISSPELT)
+    assert result.text == MISSPELT
+    waits, call = (each for each in dict.fromkeys((f.rule, f.message, f.hint) for f in result.findings))
+    assert (call[0], "use_cpu_offload" in call[1]) == ("FM101", True)
+    assert call[2].startswith("write cpu_offload if that is meant; else ")
+    assert (waits[0], waits[2]) == ("FM100", "mend the constructor call that is left as it is, then run again")
+    mended = rewrite(MISSPELT.replace('settings["use_cpu_offload"] = True', 'settings["cpu_offload"] = None'))
+    assert "isinstance(module, Block):\n" in mended.text
+
+
 def test_no_gap_below_a_docstring_where_a_statement_went() -> None:
     head = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n\n"
     body = "    full = ShardingStrategy.FULL_SHARD\n\n    print(net)\n    return FSDP(net, sharding_strategy=full)\n"

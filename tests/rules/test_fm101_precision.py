@@ -490,6 +490,23 @@ def test_buffers_of_batch_norm_are_cast_where_no_policy_makes_units_of_it(policy
     assert f"        if {test}not isinstance(module, nn.BatchNorm2d):\n" in result.text
 
 
+@pytest.mark.parametrize(
+    ("precision", "test"),
+    [
+        ("MixedPrecision(torch.float16) if low else None", "precision.param_dtype is not None"),
+        ("MixedPrecision(reduce_dtype=torch.float32) if low else None", "precision.reduce_dtype is not None"),
+        ("MixedPrecision(param_dtype=low) if low else None", "precision.param_dtype is not None"),
+        ("cfg.precision", "precision is not None"),
+    ],
+)
+def test_batch_norm_has_units_where_there_is_mixed_precision(precision: str, test: str) -> None:
+    head = CLASSES.replace("def wrap():\n", f"def wrap(low, cfg):\n    precision = {precision}\n")
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=precision"
+    text = rewrite(head.replace("NET", "nn.BatchNorm2d(3)").replace("ARGUMENTS", arguments)).text
+    assert f"    float32_classes = nn.BatchNorm2d if {test} else ()\n" in text
+    assert "        if isinstance(module, float32_classes):\n" in text
+
+
 def test_batch_norm_of_another_model_says_nothing() -> None:
     arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
     assert "_BatchNorm" not in wrapped("nn.LayerNorm(2)", arguments)

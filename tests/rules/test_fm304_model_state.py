@@ -862,3 +862,30 @@ def test_what_is_read_whole_is_loaded_whole() -> None:
     after = rewrite(code(text)).text
     assert 'state = {"model": model_state_dict(model)}' in after
     assert 'load_model_state_dict(model, state.get("model"))' in after
+
+
+SETS = "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):\n        "
+BY_CLASS = [
+    "    torch.save(READ), path)\n",
+    "    LOADtorch.load(path), strict=False)\n",
+    f"{SETS}torch.save(READ), path)\n",
+    f"{SETS}LOADtorch.load(path) if net else None)\n",
+    "    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)\n    return READ)\n",
+]
+
+
+@pytest.mark.parametrize("text", BY_CLASS)
+def test_method_that_is_called_by_the_class_is_the_methods(text: str) -> None:
+    head = HEAD.replace("as FSDP\n", "as FSDP, FullStateDictConfig, StateDictType\n")
+    as_method = text.replace("READ", "model.state_dict(").replace("LOAD", "model.load_state_dict(")
+    by_class = text.replace("READ", "FSDP.state_dict(model").replace("LOAD", "FSDP.load_state_dict(model, ")
+    result = rewrite(head + by_class)
+    assert result.text == rewrite(head + as_method).text
+    assert not [found for found in result.findings if found.level is Level.MANUAL]
+
+
+def test_another_method_that_is_called_by_the_class_is_to_be_called_on_the_model() -> None:
+    found = [each for each in rewrite(HEAD + "    FSDP.named_parameters(model)\n").findings if each.rule == "FM100"]
+    assert [(each.level, each.hint) for each in found] == [
+        (Level.MANUAL, "write model.named_parameters(...), and run again")
+    ]

@@ -156,3 +156,14 @@ def told(text: str) -> list[str]:
     """The statements of which FM307 says that they save."""
     lines = text.splitlines()
     return [lines[f.line - 1].strip() for f in rewrite(text).findings if f.rule == "FM307"]
+
+
+def test_a_file_by_names_asks_for_the_function_that_loads_it() -> None:
+    read = "from torch.distributed.checkpoint.state_dict import get_state_dict, StateDictOptions\n"
+    saves = "    _, state = get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))\n"
+    loads = "    optimizer.load_state_dict(torch.load(path)['optimizer'])\n"
+    result = rewrite(f"{read}{HEAD}{loads}{saves}    torch.save({{'optimizer': state}}, path)\n")
+    (found,) = [each for each in result.findings if each.rule == "FM307"]
+    assert found.level is Level.MANUAL
+    assert "by names" in found.message
+    assert found.hint.startswith("load it by set_optimizer_state_dict(model, optimizer, state")

@@ -61,6 +61,7 @@ reads the state dict of an FSDP model the program raises: gathering it would wai
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -81,6 +82,7 @@ from codemods.api import (
     finding,
 )
 from codemods.plan import PlannedContext
+from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
@@ -127,28 +129,30 @@ class Match:
     call: cst.Call
     model: cst.BaseExpression
     method: str
+    given: Sequence[cst.Arg]
 
 
 def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return None
-    model, method = node.func.value, node.func.attr.value
-    if method not in _METHODS or is_another_engines(node, ctx):
+    model, method = receiver(node, ctx), node.func.attr.value
+    if model is None or method not in _METHODS or is_another_engines(node, ctx):
         return None
     name = ctx.code(unwrapped(model_around(model, ctx) or model))
     if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
+    given = own_arguments(node, ctx)
     in_context = is_inside(node, CONTEXT, ctx.code(model), ctx) or is_inside(node, CONTEXT, name, ctx)
     if in_context:
-        return Match(node, model, method) if is_kept_at_run_time(node, ctx) else None
+        return Match(node, model, method, given) if is_kept_at_run_time(node, ctx) else None
     held = ctx.kinds(model)
     if is_gathered(model, node, ctx) or (method == "state_dict" and is_inner_module(model, node, ctx)):
-        return Match(node, model, method)
+        return Match(node, model, method, given)
     if method == "load_state_dict" and _is_gathered_above(model, node, ctx):
-        return Match(node, model, method)
+        return Match(node, model, method, given)
     is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
     may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
-    return Match(node, model, method) if may_be else None
+    return Match(node, model, method, given) if may_be else None
 
 
 def _is_gathered_above(model: cst.BaseExpression, load: cst.Call, ctx: PlannedContext) -> bool:
@@ -264,7 +268,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     try:
         if at_run_time:
             return _through_support(found, ctx)
-        if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.call.args):
+        if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.given):
             return _through_support(found, ctx, _for_any_model(found, ctx))
         return _read(found, ctx) if found.method == "state_dict" else _load(found, ctx)
     except NotStatic as undecided:
@@ -323,7 +327,7 @@ def _flags(test: cst.BaseExpression) -> set[str]:
 
 
 def _read(found: Match, ctx: PlannedContext) -> Fix:
-    if found.call.args:
+    if found.given:
         raise NotStatic("it takes arguments that the new function does not have")
     chosen = _settings(found, ctx)
     if ctx.wrapping.compiles(ctx.path):
@@ -399,11 +403,11 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     if found.method == "load_state_dict":
-        _check_loading(found.call)
-    elif found.call.args:
+        _check_loading(found.given)
+    elif found.given:
         name = "state_dict_of"
     item = ctx.named(Import(SUPPORT, name), found.call)
-    arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.call.args)]
+    arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
     text = f"{item.local}({', '.join(arguments)}{more})"
     return Fix(
         edits=[Edit(*ctx.bare_span(found.call), text)],
@@ -421,11 +425,11 @@ def _said(name: str) -> str:
     return "a function" if name in ("full_state_dict", "whole_state_dict") else name
 
 
-def _check_loading(call: cst.Call) -> None:
+def _check_loading(given: Sequence[cst.Arg]) -> None:
     """Raises NotStatic for what `load_state_dict` is passed and the functions of the support module do not take."""
     known = {"state_dict", "strict"}
-    named = {argument.keyword.value for argument in call.args if argument.keyword is not None}
-    if not named <= known or len([each for each in call.args if each.keyword is None and not each.star]) > len(known):
+    named = {argument.keyword.value for argument in given if argument.keyword is not None}
+    if not named <= known or len([each for each in given if each.keyword is None and not each.star]) > len(known):
         raise NotStatic("load_state_dict takes arguments that the new function does not have")
 
 
@@ -439,7 +443,7 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
     asking = [
         finding(CODE, Level.MANUAL, ctx, found.call, message, "read it on every rank, and let one of them save it")
     ]
-    if held == {ModelKind.FSDP} or found.call.args:
+    if held == {ModelKind.FSDP} or found.given:
         return Fix(findings=asking, raises=[Raise(found.call, CODE, message, found.model)])
     name = "" if is_kept_at_run_time(found.call, ctx) else "whole_state_dict"
     return replace(_through_support(found, ctx, name), findings=asking)

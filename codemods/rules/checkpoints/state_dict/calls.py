@@ -9,6 +9,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
@@ -53,13 +54,13 @@ def rewrite_calls(block: cst.With, chosen: Settings, ctx: PlannedContext) -> Bod
     """
     written = Body()
     for node in _calls(block.body):
-        static = (ctx.fsdp1(node.func) or "").removeprefix(PREFIX)
-        if static and static not in OPTIMIZER_CALLS:
+        static, model = (ctx.fsdp1(node.func) or "").removeprefix(PREFIX), receiver(node, ctx)
+        if static and static not in (*OPTIMIZER_CALLS, "load_state_dict", "state_dict"):
             raise NotStatic(f"its body calls `{ctx.code(node.func)}`")
-        if isinstance(node.func, cst.Attribute) and _is_of(node.func.value, chosen.model, ctx):
-            _rewrite_method(node, node.func.attr.value, chosen, block, ctx, written)
-        elif static:
+        if static in OPTIMIZER_CALLS:
             written.take_options(node, options_in_context(node, ctx) or "", ctx)
+        elif isinstance(node.func, cst.Attribute) and model is not None and _is_of(model, chosen.model, ctx):
+            _rewrite_method(node, model, node.func.attr.value, chosen, block, ctx, written)
     return written
 
 
@@ -77,16 +78,21 @@ def _calls(node: cst.CSTNode) -> Iterator[cst.Call]:
 
 
 def _rewrite_method(
-    node: cst.Call, method: str, chosen: Settings, block: cst.With, ctx: PlannedContext, written: Body
+    node: cst.Call,
+    owner: cst.BaseExpression,
+    method: str,
+    chosen: Settings,
+    block: cst.With,
+    ctx: PlannedContext,
+    written: Body,
 ) -> None:
-    owner = cst.ensure_type(node.func, cst.Attribute).value
     model = ctx.quote(owner)
     start, end = ctx.bare_span(node)
     if method == "state_dict" and ctx.code(unwrapped(owner)) != ctx.code(unwrapped(chosen.model)):
         if is_on_one_rank(node, ctx):
             raise NotStatic("one rank alone reads a part of the model")
         written.reads_part = True
-    if method == "state_dict" and not node.args:
+    if method == "state_dict" and not own_arguments(node, ctx):
         options = "" if is_saved_by_dcp(node, ctx) else reading_options(node, chosen, ctx)
         if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
@@ -96,22 +102,21 @@ def _rewrite_method(
         # Torch gives the world's first rank what FSDP1 gave the first of the model's own ranks.
         is_elsewhere = "cpu_offload" in (options or "") and has_group_of_its_own(ctx, chosen.model)
         if options is None or is_alias or is_elsewhere or ctx.wrapping.compiles(ctx.path):
-            arguments = chosen.full_arguments
-            function = "full_state_dict" if arguments or may_alias(node, ctx) else "whole_state_dict"
+            more = chosen.full_arguments
+            function = "full_state_dict" if more or may_alias(node, ctx) else "whole_state_dict"
             name = written.name(Import(SUPPORT, function), node, ctx)
-            written.edits.append(Edit(start, end - 1, f"{name}({model}{arguments}"))
+            written.edits.append(Edit(start, end - 1, f"{name}({model}{more}"))
         else:
             name = written.name(Import(DCP, "get_model_state_dict"), node, ctx)
             written.edits.append(Edit(start, end - 1, f"{name}({model}"))
             written.take_options(node, options, ctx)
     elif method == "load_state_dict":
-        _load(node, chosen, block, ctx, written)
+        _load(node, model, chosen, block, ctx, written)
     elif method == "state_dict":
         raise NotStatic(f"`{ctx.code(chosen.model)}.state_dict` takes arguments of its own")
 
 
-def _load(node: cst.Call, chosen: Settings, block: cst.With, ctx: Context, written: Body) -> None:
-    model = ctx.quote(cst.ensure_type(node.func, cst.Attribute).value)
+def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Context, written: Body) -> None:
     load = loading(node, ctx)
     is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
     start, first = ctx.bare_span(node)[0], ctx.span(load.state)[0]

@@ -50,6 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import libcst as cst
@@ -76,7 +77,7 @@ from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
 from codemods.reading.wrapped import wrapped_module
-from codemods.tables.arguments import DROPPED, FORMER
+from codemods.tables.arguments import DROPPED, FORMER, POSITIONS
 from codemods.tables.versions import exists
 
 from .as_function import function_edit
@@ -353,7 +354,9 @@ def _unknown(names: str, call: cst.Call, ctx: Context) -> Fix:
     """A changed FSDP takes them, of which only the program's author knows what it does with them."""
     message = f"constructor call is left as it is, because of {names}, which torch's FSDP does not take"
     former = [f"{name} has been {FORMER[name]} since torch 1.12" for name in names.split(", ") if name in FORMER]
-    hint = "; ".join(former) or "take it away, or do what the changed class does with it beside the call"
+    meant = [each for name in names.split(", ") for each in get_close_matches(name, POSITIONS, n=1, cutoff=0.8)]
+    hint = "take it away, or do what the changed class does with it beside the call"
+    hint = "; ".join(former) or (f"write {', '.join(meant)} if that is meant; else {hint}" if meant else hint)
     return Fix(
         findings=[finding(CODE, Level.MANUAL, ctx, call, message, hint)],
         raises=[Raise(call, CODE, f"torch's FSDP does not take {names}: migrate this call by hand", certain=True)],

@@ -1,6 +1,6 @@
 """BatchNorm under mixed precision: FSDP1 made units of it, in float32, next to those of the policy.
 
-Without a policy it made none, and BatchNorm computed in low precision with the rest.
+Without a policy it made none, and BatchNorm computed in low precision with the rest; nor without mixed precision.
 """
 
 from __future__ import annotations
@@ -76,10 +76,16 @@ def keep_in_float32(draft: Draft) -> None:
         return
     name = draft.fresh("float32_mp_policy" if draft.names_float32 else "norm_mp_policy")
     item, torch = draft.imported(PACKAGE, "MixedPrecisionPolicy"), draft.imported("torch")
-    which = "These classes stay in float32, in units of their own."
-    which = which if draft.names_float32 else "BatchNorm stays in float32, in units of its own."
+    which = "These classes stay in float32, in units of their own"
+    which = which if draft.names_float32 else "BatchNorm stays in float32, in units of its own"
+    which += ", where there is mixed precision." if draft.casts else "."
+    classes = ""
+    if draft.casts:
+        classes = draft.fresh("float32_classes")
+        line = f"{classes} = {draft.float32_class} if {draft.casts} else ()"
+        draft.float32_class, classes = classes, f"{line}\n"
     draft.before.append(
-        f"# {which}\n"
+        f"# {which}\n{classes}"
         + draft.assigned(name, item, [f"param_dtype={torch}.float32", f"output_dtype={policy}.param_dtype"])
     )
     draft.float32_kwargs["mp_policy"] = name

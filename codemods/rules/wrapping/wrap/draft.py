@@ -34,6 +34,10 @@ class UnitSelector:
     """What the loop over them calls one of them."""
     guard: str = ""
     """What has to hold for there to be units at all: `policy is not None`."""
+    policy: str = ""
+    """The policy of FSDP1's that is asked for them."""
+    looks_inside: bool = False
+    """Whether mixed precision made it look inside of every module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,10 @@ class Draft:
     """Whether they draw random numbers, so that the units have to come in FSDP1's order."""
     float32_class: str = ""
     """The class that mixed precision left in float32, in units of its own: BatchNorm, where the model has it."""
+    may_lack_precision: bool = False
+    """Whether there may be no `mixed_precision` at run time."""
+    casts: str = ""
+    """The test of whether there is, in that case; for the statements behind the root's `mp_policy`."""
     names_float32: bool = False
     """Whether the `MixedPrecision` names those classes itself."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)

@@ -31,8 +31,9 @@ from .placement import (
     translate_sync,
 )
 from .policy import switch_policy, translate_policy
+from .policy_at_run_time import find_units
 from .policy_made_elsewhere import policy_of_entry
-from .precision import precision_of_entry, switch_precision, translate_precision
+from .precision import may_be_none, precision_of_entry, switch_precision, translate_precision
 from .splats import spread
 from .spread import Spread
 from .strategy import read_strategy, translate_strategy
@@ -180,6 +181,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     ignored.translate_ignored(arguments, switched, made)
     arguments = translate_meta(arguments, made)
     undo_channels_last(made)
+    made.may_lack_precision = may_be_none(given.get("mixed_precision"), made.file)
     find_batch_norm(arguments.get("mixed_precision"), made)
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
@@ -195,6 +197,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
             raise NotStatic("the model is a container without a forward, which fully_shard refuses")
         made.notes.append(Note(_NO_ROOT))
     keep_in_float32(made)
+    find_units(made)
     for name in DROPPED:
         if name in arguments:
             _note_dropped(name, arguments[name], made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -48,10 +49,21 @@ def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draf
         raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
     # Mixed precision looked inside of every module, for those that stay in float32, after it had asked the policy.
     looks_inside = "mixed_precision" in draft.present and not leaves_something(origins)
-    more = "" if looks_inside else ", look_inside=False"
+    draft.selector = UnitSelector(
+        "", nested=True, may_be_root=False, guard=guard, policy=text, looks_inside=looks_inside
+    )
+
+
+def find_units(draft: Draft) -> None:
+    """Write the call that asks the policy, now that it is known what tells whether there is mixed precision."""
+    found = draft.selector
+    if found is None or not found.policy:
+        return
+    more = f", look_inside={draft.casts}" if found.looks_inside and draft.casts else ""
+    more = more if found.looks_inside else ", look_inside=False"
     more += f", kept={draft.float32_class}" if draft.float32_class else ""
-    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {text}{more})"
-    draft.selector = UnitSelector("", nested=True, may_be_root=False, units=units, guard=guard)
+    units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{more})"
+    draft.selector = replace(found, units=units)
 
 
 def _picks_layers(origin: Origin) -> bool:

@@ -115,7 +115,8 @@ def _by_size(origin: Origin, arguments: Sequence[cst.Arg], draft: Draft) -> Unit
     """`size_based_auto_wrap_policy` with its defaults; what it excludes by other classes is asked at run time."""
     named = {argument.keyword.value if argument.keyword is not None else "": argument.value for argument in arguments}
     may_hold_attention = any(name.startswith(_ATTENTION) for name in draft.built.from_libraries)
-    if named.keys() - {"min_num_params"} or (may_hold_attention and "mixed_precision" not in draft.present):
+    looks_inside = "mixed_precision" in draft.present and not draft.may_lack_precision
+    if named.keys() - {"min_num_params"} or (may_hold_attention and not looks_inside):
         raise NotStatic(f"auto_wrap_policy: {origin.text}")
     if draft.ignores or draft.float32_class:
         raise NotStatic("auto_wrap_policy by size, which counts what it leaves out")

@@ -17,6 +17,7 @@ from codemods.reading.choices import lookup, written
 from codemods.reading.manual import arguments
 from codemods.reading.parts import wraps_parts
 from codemods.reading.precision import (
+    KEPT,
     SAVED_BUFFERS,
     Fields,
     flag,
@@ -31,7 +32,7 @@ from codemods.reading.unit_inputs import are_cast
 from codemods.tables.names import PACKAGE
 
 from .buffers import cast_loop, has_no_buffers
-from .draft import Draft, Entry, Note, Switch
+from .draft import Draft, Entry, Note, Switch, Value
 from .in_place import keep_none, put_for_none
 
 _INPUTS = "FSDP1 cast inputs at the root alone, and this model may be a part of another one that is wrapped"
@@ -71,6 +72,7 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
     if optional and not is_put:
         keep_none(origins, draft)
     policy = _policy_expression(value, made, optional and not is_put, draft)
+    _ask_whether_cast(policy, fields, draft)
     is_name = isinstance(value, (cst.Name, cst.Attribute))
     given = f"{draft.file.quote(value)} is not None" if is_name and not is_put else ""
     _cast_buffers(fields, made, policy, optional, draft, given)
@@ -103,14 +105,35 @@ def _of_entry(value: Entry, draft: Draft) -> None:
     draft.before.append(f"{policy} = {value.text}{none}")
     draft.definitions |= nodes | value.displays
     draft.keeps -= nodes
+    _ask_whether_cast(policy, fields, draft)
     _cast_buffers(fields, made, policy, optional, draft)
     _pass_on(policy, casts, draft)
+
+
+def may_be_none(value: Value | None, ctx: Context) -> bool:
+    """Whether there may be no `MixedPrecision` at run time: not all that is seen of the argument is one."""
+    if isinstance(value, Entry):
+        return value.may_lack or not _are_given(value.values)
+    if isinstance(value, Switch):
+        return may_be_none(value.body, ctx) or may_be_none(value.orelse, ctx)
+    return value is None or not _are_given(ctx.origins(value))
 
 
 def _are_given(origins: Sequence[Origin]) -> bool:
     """Whether all that is seen is a `MixedPrecision`, and never None."""
     nodes = [(origin.file, origin.node) for origin in origins]
     return bool(nodes) and all(isinstance(n, cst.Call) and w.fsdp1(n.func) == "MixedPrecision" for w, n in nodes)
+
+
+def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> None:
+    """What stands for None gives no dtype. Raises NotStatic where it is asked and another one may give none either."""
+    if not draft.may_lack_precision:
+        return
+    given = [name for name in KEPT if all(name in each for each in fields)]
+    if given:
+        draft.casts = f"{policy}.{given[0]} is not None"
+    elif draft.float32_class or (draft.selector is not None and draft.selector.looks_inside):
+        raise NotStatic("mixed_precision without dtypes, or None")
 
 
 def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
@@ -120,6 +143,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     if draft.selector is None:
         _look_for_root(draft)
     draft.reads_precision = True
+    draft.casts = f"{text} is not None" if draft.may_lack_precision else ""
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
     is_in_place = not _may_say(draft.file, ("keep_low_precision_grads",), 3)
     if is_in_place:
@@ -238,6 +262,7 @@ def switch_precision(value: Switch, draft: Draft) -> None:
     if not draft.fits(line) and no == f"{item}()":
         line = _under(value.test, made[0], policy, item, draft)
     draft.before.append(line)
+    _ask_whether_cast(policy, fields, draft)
     _cast_buffers(fields, made, policy, len(made) < 2, draft)
     _pass_on(policy, casts, draft)
 
