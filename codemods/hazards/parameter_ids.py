@@ -56,10 +56,12 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.dcp_format import load_of
+from codemods.reading.enclosing import contains
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.saves import is_saved, save_of
 from codemods.reading.state_dict_settings import is_local
+from codemods.tables.names import WRAPPER
 from codemods.tables.state_dicts import DCP
 
 CODE = "FM307"
@@ -138,13 +140,24 @@ def _has_a_file_for_each_rank(call: cst.Call, ctx: Context) -> bool:
 
 def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
     if method == "load_state_dict":
-        return bool(call.args) and load_of(call.args[0].value, ctx) is not None
+        return bool(call.args) and load_of(call.args[0].value, ctx) is not None and not _is_in_else(call, ctx)
     if method != "state_dict" or call.args:
         return False
     if save_of(call, ctx) is None and (_has_another_way(ctx) or not is_saved(call, ctx)):
         return False
     outer = (node for node in ctx.ancestors(call) if isinstance(node, (cst.If, cst.IfExp)))
     return not any(_ASKS_FOR_FSDP.search(ctx.code(node.test)) for node in outer)
+
+
+def _is_in_else(call: cst.Call, ctx: Context) -> bool:
+    """Whether a load stands in the `else` of `isinstance(model, FSDP)`, where no FSDP model comes but a compiled one."""
+    for outer in ctx.ancestors(call):
+        if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
+            test = outer.test
+            is_class_test = isinstance(test, cst.Call) and ctx.code(test.func) == "isinstance" and len(test.args) == 2
+            if is_class_test and ctx.fsdp1(cst.ensure_type(test, cst.Call).args[1].value) == WRAPPER:
+                return not ctx.wrapping.compiles(ctx.path)
+    return False
 
 
 def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:

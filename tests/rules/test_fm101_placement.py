@@ -597,13 +597,28 @@ OF_CLASSES = "    from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n    
 @pytest.mark.parametrize(("above", "init"), ROOM.values(), ids=ROOM)
 def test_function_that_only_makes_room_goes_where_the_values_come_from_the_first_rank(above: str, init: str) -> None:
     call = f"FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{Block, Net}}), param_init_fn={init}, SYNC, {CUDA})"
-    text = body(f"{OF_CLASSES}{above}    return {call}\n".replace("SYNC", "sync_module_states=args.low"))
+    text = body(f"{OF_CLASSES}{above}    return {call}\n".replace("SYNC", "sync_module_states=True"))
     assert ORDER in text
-    assert "            if args.low:\n                broadcast_unit(module, torch.cuda.current_device())\n" in text
+    assert "            broadcast_unit(module, torch.cuda.current_device())\n" in text
     assert "to_empty" not in text
     kept = body(f"{OF_CLASSES}{above}    return {call}\n".replace("SYNC", "sync_module_states=False"))
     assert "broadcast_unit" not in kept
     assert "initialize_unit(module, " in kept
+    other = body(f"{OF_CLASSES}{above}    return {call}\n".replace("SYNC", "sync_module_states=args.low"))
+    assert "initialize_unit(module, " in other
+    assert "            if args.low:\n                broadcast_unit(module, torch.cuda.current_device())\n" in other
+
+
+def test_room_that_is_made_only_where_the_first_ranks_values_come() -> None:
+    init = "(lambda m: m.to_empty(device=rank, recurse=False)) if args.low and rank != 0 else None"
+    text = body(f"    return FSDP(model, param_init_fn={init}, sync_module_states=args.low, {CUDA})\n")
+    assert "    if args.low:\n        broadcast_unit(model, torch.cuda.current_device())\n" in text
+    assert "to_empty" not in text
+
+
+def test_a_flag_that_is_written_as_a_choice() -> None:
+    text = body(f"    return FSDP(model, sync_module_states=True if args.low else False, {CUDA})\n")
+    assert "    if args.low:\n" in text
 
 
 def test_function_that_only_makes_room_stays_where_something_else_uses_it() -> None:

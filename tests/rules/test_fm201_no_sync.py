@@ -224,7 +224,7 @@ def test_each_model_has_its_own_optimizer() -> None:
     assert (
         "    first.zero_grad()\n    discard_unsynced_gradients(a)\n"
         "    second.zero_grad()\n    discard_unsynced_gradients(b)\n"
-        "    with no_sync(a), no_sync(b):\n"
+        "    with unsynced(a), unsynced(b):\n"
     ) in result.text
 
 
@@ -413,7 +413,7 @@ def test_nothing_is_left_unsynchronised_where_the_backward_is_outside(
     context: str, run: str, behind: str, is_left: bool
 ) -> None:
     result = rewrite(HEAD + code(AROUND_THE_FORWARD.format(context=context, run=run, behind=behind)))
-    assert f"        with {context.replace('model.no_sync()', 'no_sync(model)')}:\n" in result.text
+    assert f"        with {context.replace('model.no_sync()', 'unsynced(model)')}:\n" in result.text
     assert (DISCARD in result.text or Level.MANUAL in {f.level for f in result.findings}) is is_left
     assert any("forward alone" in finding.message for finding in result.findings) is not is_left
 
@@ -587,9 +587,9 @@ KEPT = [
 def test_any_other_form_enters_the_support_modules_context(statement: str) -> None:
     text = f"def train(net, a):\n    model = FSDP(net)\n    {statement}\n"
     result = rewrite(HEAD + text)
-    expected = text.replace("model.no_sync()", "no_sync(model)").replace("FSDP(", "fully_shard(")
+    expected = text.replace("model.no_sync()", "unsynced(model)").replace("FSDP(", "fully_shard(")
     assert result.text.endswith(expected)
-    assert result.support == {"no_sync"}
+    assert result.support == {"unsynced"}
 
 
 BY_FLAG = [
@@ -708,10 +708,10 @@ def test_ddp_or_fsdp() -> None:
 
 
 def test_name_of_the_users_own() -> None:
-    text = "def no_sync(x):\n    return x\n\n\nmodel = FSDP(net)\nwith model.no_sync():\n    no_sync(model)\n"
+    text = "def unsynced(x):\n    return x\n\n\nmodel = FSDP(net)\nwith model.no_sync():\n    unsynced(model)\n"
     result = rewrite(HEAD + text)
-    assert "with fsdp2_no_sync(model):\n    no_sync(model)\n" in result.text
-    assert "\ndef fsdp2_no_sync(model):\n" in result.text
+    assert "with fsdp2_unsynced(model):\n    unsynced(model)\n" in result.text
+    assert "\ndef fsdp2_unsynced(model):\n" in result.text
 
 
 NOBODY_CALLS_IT = """\
@@ -752,8 +752,8 @@ def test_method_kept_for_later() -> None:
         "    context = model.no_sync if flag else nullcontext\n    return context()\n"
     )
     result = rewrite(HEAD + text)
-    assert "    context = partial(no_sync, model) if flag else nullcontext\n" in result.text
-    assert result.support == {"no_sync"}
+    assert "    context = partial(unsynced, model) if flag else nullcontext\n" in result.text
+    assert result.support == {"unsynced"}
 
 
 def test_tabs_and_windows_newlines_stay() -> None:

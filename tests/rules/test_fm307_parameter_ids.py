@@ -41,6 +41,7 @@ STAYS = [
     "    saved = {'optimizer': optimizer.state_dict()}\n    optimizer.load_state_dict(saved['optimizer'])\n",
     "    state = dict(optim=optimizer.state_dict())\n    torch.distributed.checkpoint.save(state, path)\n",
     "    return {'optimizer': optimizer.state_dict()}\n",
+    "    if isinstance(model, FSDP):\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
 ]
 
 

@@ -35,7 +35,7 @@ def train(net, batches):
 
 Where another backward pass can come before the flag is set again, it is set back behind the block. Where the model
 may be DDP's, or the block is left by `break` or an exception that is caught, the `with` stays and enters
-`no_sync(model)` of the support module. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
+`no_sync(model)` of the support module, or `unsynced(model)` where only FSDP models come. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
 FSDP1 accumulated in bf16. Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped
 them: where a loop can end between two synchronisations, `discard_unsynced_gradients(model)` of the support module is
 put behind each `zero_grad()` that can come before the next step. Where that cannot be seen, it is reported. A
@@ -77,7 +77,6 @@ CODE = "FM201"
 
 _SETTER = "set_requires_gradient_sync"
 _FLAG = f"no_sync becomes {_SETTER}"
-_THROUGH_SUPPORT = "no_sync becomes no_sync of the support module"
 _FORWARD_ALONE = "; around the forward alone it does nothing, as before: the backward behind it synchronises"
 
 
@@ -151,15 +150,17 @@ def edit(found: Match | Drop, ctx: Context) -> Fix:
     flag = _flag(found, choice, ctx) if choice is not None else None
     if choice is not None and flag is not None:
         return _with_discards(found, choice, ctx, _set_by_hand(found.model, choice, flag, ctx), [], _FLAG)
-    item = ctx.named(Import(SUPPORT, "no_sync"), found.attribute)
+    name = "unsynced" if found.held == {ModelKind.FSDP} else "no_sync"
+    item = ctx.named(Import(SUPPORT, name), found.attribute)
+    through_support = f"no_sync becomes {name} of the support module"
     if isinstance(call, cst.Call) and is_called:
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
-            return _rewritten(found, ctx, edits, [item], _THROUGH_SUPPORT + _FORWARD_ALONE)
-        return _with_discards(found, choice, ctx, edits, [item], _THROUGH_SUPPORT)
+            return _rewritten(found, ctx, edits, [item], through_support + _FORWARD_ALONE)
+        return _with_discards(found, choice, ctx, edits, [item], through_support)
     partial = ctx.named(Import("functools", "partial"), found.attribute)
     edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
-    return _with_discards(found, choice, ctx, edits, [item, partial], _THROUGH_SUPPORT)
+    return _with_discards(found, choice, ctx, edits, [item, partial], through_support)
 
 
 def _is_missed(node: cst.Attribute, ctx: Context) -> bool:

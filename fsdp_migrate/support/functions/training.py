@@ -57,6 +57,16 @@ def free_shards(model: nn.Module) -> None:
 
 
 @contextmanager
+def unsynced(model: Any) -> Generator[None, None, None]:
+    """Accumulate gradients without communication, where `backward` runs."""
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
+@contextmanager
 def no_sync(model: Any) -> Generator[None, None, None]:
     """Accumulate gradients without communication, where `backward` runs."""
     with ExitStack() as stack:

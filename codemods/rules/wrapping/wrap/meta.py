@@ -11,12 +11,13 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, NotStatic
 from codemods.reading.enclosing import contains
 from codemods.reading.makeup import Makeup
+from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import base
 from codemods.reading.program import others
 
 from .draft import Draft, Note
-from .placement import groups_of_mesh, is_name, is_named, one_group
+from .placement import groups_of_mesh, is_name, is_named, one_group, truth
 
 _CALLS = 3
 """Over how many calls a `with torch.device("meta")` is looked for around the place that makes the model."""
@@ -51,7 +52,7 @@ def translate_meta(arguments: dict[str, cst.BaseExpression], draft: Draft) -> di
     if init is None:
         draft.draws = True
         draft.unit_steps.append(f"{draft.imported(SUPPORT, 'reset_unit')}({{module}}, {_device(draft)})")
-    elif not (_only_makes_room(init, draft) and _is_synced(arguments, draft) and _goes_with_call(init, draft)):
+    elif not (_only_makes_room(init, draft) and _is_filled_by_sync(init, arguments, draft) and _goes(init, draft)):
         draft.draws = not _only_makes_room(init, draft)
         text = draft.file.quote(init)
         if not isinstance(init, (cst.Name, cst.Attribute)):
@@ -82,7 +83,18 @@ def _is_synced(arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
     )
 
 
-def _goes_with_call(init: cst.BaseExpression, draft: Draft) -> bool:
+def _is_filled_by_sync(
+    init: cst.BaseExpression, arguments: dict[str, cst.BaseExpression], draft: Draft
+) -> bool:
+    """Whether the first rank's values come wherever room is made: `init if low_memory and rank != 0 else None`."""
+    ctx, given = draft.file, arguments.get("sync_module_states")
+    if given is None or all(is_named(origin, "True") for origin in ctx.origins(given)):
+        return given is not None
+    asked = conjuncts(init.test) if isinstance(init, cst.IfExp) and is_name(init.orelse, "None") else []
+    return any(ctx.code(each) == ctx.code(given) for each in asked)
+
+
+def _goes(init: cst.BaseExpression, draft: Draft) -> bool:
     """Whether nothing is left of it: it is made in the call, or by a function inside of this one for it alone."""
     if not isinstance(init, (cst.Name, cst.Attribute)):
         return True
@@ -115,7 +127,7 @@ def _sync_units(value: cst.BaseExpression, draft: Draft) -> None:
     if draft.mesh:
         lines = [f"for {group} in {groups_of_mesh(draft, draft.before)}:", f"    {lines[0]}"]
     if not is_name(value, "True"):
-        lines = [f"if {draft.file.quote(value)}:", *("    " + line for line in lines)]
+        lines = [f"if {truth(value, draft)}:", *("    " + line for line in lines)]
     draft.unit_steps.append("\n".join(lines))
 
 

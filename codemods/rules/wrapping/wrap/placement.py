@@ -198,10 +198,17 @@ def translate_sync(value: cst.BaseExpression, draft: Draft) -> None:
     """`sync_module_states`: all ranks start from the first one's values, broadcast before sharding."""
     if all(is_named(origin, "False") or origin.is_none for origin in draft.file.origins(value)):
         return
-    condition = "" if is_name(value, "True") else draft.file.quote_text(*draft.file.bare_span(value))
+    condition = "" if is_name(value, "True") else truth(value, draft)
     if "\n" in draft.file.plain(condition):
         raise NotStatic("sync_module_states is an expression of several lines")
     _synchronise(condition, draft)
+
+
+def truth(value: cst.BaseExpression, draft: Draft) -> str:
+    """The text of what decides: `ranks > 1` of `True if ranks > 1 else False`."""
+    if isinstance(value, cst.IfExp) and is_name(value.body, "True") and is_name(value.orelse, "False"):
+        value = value.test
+    return draft.file.quote_text(*draft.file.bare_span(value))
 
 
 def _synchronise(condition: str, draft: Draft) -> None:
