@@ -828,6 +828,19 @@ def test_container_as_root_goes_through_the_support_module() -> None:
     assert "a container without a forward" in result.findings[0].message
 
 
+@pytest.mark.parametrize("other", ["Net(config)", "config.make()", "given"])
+def test_what_may_be_another_model_than_a_container_has_a_root(other: str) -> None:
+    """Without one it would train unsharded, and `fully_shard` refuses the container, so that nothing is silent."""
+    result = rewrite(
+        "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy\n\n\n"
+        "def build(config, given, Part):\n    if config.pipeline:\n        model = nn.ModuleList([Part(), Part()])\n"
+        f"    else:\n        model = {other}\n    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy([Part]))\n"
+    )
+    assert result.text.endswith("    return fully_shard(model)\n")
+    assert "which FSDP1 took" in result.findings[0].message
+
+
 LOOP = (
     "    mp_policy = MixedPrecisionPolicy(param_dtype=dtype)\n"
     "    for module in parts.modules():\n        if isinstance(module, Part):\n"

@@ -75,6 +75,8 @@ _REST = (
     "`**{rest}`, by which no call of the program passes anything, goes to fully_shard: FSDP1's arguments raise there"
 )
 _NO_ROOT = "the model is a container without a forward: its units are sharded, and what it holds beside them is not"
+_MAY_BE_CONTAINER = "where the model is a container without a forward, fully_shard refuses it, which FSDP1 took"
+_SHARD_PARTS = "shard what it holds there"
 _GIVEN_FORWARD = Note(
     "the model is a container that is given a forward: fully_shard refuses it, and FSDP1's root trained what lies "
     "beside the units",
@@ -162,10 +164,11 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     made.built = makeup(made.file, made.call)
     own = _made_here(made)
     containers = [each for each in own if each[0].dotted(each[1].func) in _CONTAINERS]
-    made.has_root = not containers or _is_given_forward(containers, made)
+    is_container = bool(containers) and len(containers) == len(own) and _is_seen(made)
+    made.has_root = not is_container or _is_given_forward(containers, made)
     made.runs_root = made.has_root and not (own and all(lacks_forward(where, each) for where, each in own))
     if containers and made.has_root:
-        made.notes.append(_GIVEN_FORWARD)
+        made.notes.append(_GIVEN_FORWARD if is_container else Note(_MAY_BE_CONTAINER, _SHARD_PARTS))
     nothing = {name for name, value in arguments.items() if all(o.is_none for o in made.file.origins(value))}
     made.present = made.given - nothing
     # The device is set before a mesh is made of such devices, and before anything is moved to it.
@@ -219,6 +222,12 @@ def _made_here(made: Draft) -> list[tuple[Context, cst.Call]]:
     """
     own = made.file.scope(made.call)
     return [each for each in made.built.made if each[0].scope(each[1]) is own] or made.built.made
+
+
+def _is_seen(made: Draft) -> bool:
+    """Whether each way that leads to the model begins with a call that makes it, this one aside."""
+    origins = made.file.origins(made.module)
+    return all(isinstance(origin.node, cst.Call) or origin.is_none for origin in origins)
 
 
 def _is_given_forward(containers: Iterable[tuple[Context, cst.Call]], made: Draft) -> bool:
