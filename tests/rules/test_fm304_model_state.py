@@ -54,12 +54,27 @@ def test_model_before_it_is_wrapped_stays() -> None:
 
 
 READ = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
-READS = ["torch.save({}, path)", "return {}", "state = {{'model': {}}}", "keys = list({}.keys())", "state = {}['a']"]
+READS = ["torch.save({}, path)", "return {}", "state = {{'model': {}}}", "state = {}['a']", "keys = set({})"]
+DESCRIBED = ["keys = list({}.keys())", "print(len({}))", "for name, value in {}.items():\n        print(name, value.shape)"]
 
 
 @pytest.mark.parametrize("text", READS)
 def test_reading(text: str) -> None:
     assert body(f"    {text}\n".format("model.state_dict()")) == f"    {text}\n".format(READ)
+
+
+@pytest.mark.parametrize("text", DESCRIBED)
+def test_what_is_only_asked_for_names_and_sizes_is_not_gathered(text: str) -> None:
+    read = f"    {text}\n".format("model.state_dict()")
+    assert body(read) == read
+
+
+def test_names_that_only_the_first_rank_gets_are_asked_for_as_before() -> None:
+    config = "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True))"
+    head = "    from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+    assert "keys = list(model.state_dict().keys())" not in body(
+        f"{head}    {config}\n    keys = list(model.state_dict().keys())\n"
+    )
 
 
 LOADS = [

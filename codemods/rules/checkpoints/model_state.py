@@ -263,6 +263,9 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         if _is_right_sharded(found.call, ctx):
             return Fix()
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
+    if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
+        if is_described(found.call, ctx):
+            return Fix()  # its names are the same, and its sizes those of the whole
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     try:
