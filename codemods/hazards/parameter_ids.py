@@ -150,7 +150,7 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:
-    """Whether a load stands in the `else` of `isinstance(model, FSDP)`, where no FSDP model comes but a compiled one."""
+    """Whether a load stands in the `else` of `isinstance(model, FSDP)`, where only a compiled FSDP model comes."""
     for outer in ctx.ancestors(call):
         if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
             test = outer.test

@@ -130,18 +130,21 @@ def wrap(model):
         sharding_strategy=strategy,
         # names, and
         use_orig_params=True,
-        mixed_precision=None,  # full
+        mixed_precision=MixedPrecision(),  # full
+        # not yet
+        param_init_fn=None,
     )
 """
 
 
 def test_comments_on_what_is_gone_go_with_it() -> None:
     head = IMPORTS.removeprefix(PARTIAL).replace(
-        "import Full", "import BackwardPrefetch, CPUOffload, ShardingStrategy, Full"
+        "import Full", "import BackwardPrefetch, CPUOffload, MixedPrecision, ShardingStrategy, Full"
     )
     text = rewrite(head + SETTINGS_ABOVE).text
     comments = [line.split("#")[1].strip() for line in text.splitlines() if "#" in line]
-    assert comments == ["for both", "blocks", "names, and", "mixed_precision: full"]
+    own = "Inputs are cast at the root only."
+    assert comments == ["for both", "blocks", "names, and", "mixed_precision: full", own]
     assert "def wrap(model):\n    # for both\n    print(" in text
 
 

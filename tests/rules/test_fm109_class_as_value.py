@@ -168,3 +168,10 @@ def test_another_name_that_is_still_used_stays() -> None:
     result = rewrite(text)
     assert "FSDP = FullyShardedDataParallel" in result.text
     assert "raise NotImplementedError" in result.text
+
+
+def test_what_a_type_variable_stands_for() -> None:
+    head = "from typing import TypeVar\n\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
+    result = rewrite(f'{head}T = TypeVar("T", bound=FSDP)\n\n\ndef wrap(net):\n    return FSDP(net)\n')
+    assert 'T = TypeVar("T", bound=FSDPModule)\n' in result.text
+    assert {level for _, level, _ in result.summary} == {"rewritten"}

@@ -52,8 +52,8 @@ CASES = [
     ('hasattr(model, "clip_grad_norm_")', "isinstance(model, FSDPModule)"),
     ("hasattr(model, 'summon_full_params') and x", "isinstance(model, FSDPModule) and x"),
     ("not hasattr(model, 'state_dict_type')", "not isinstance(model, FSDPModule)"),
-    ("getattr(model, 'no_sync', None)", "partial(no_sync, model)"),
-    ("getattr(model, 'no_sync')()", "partial(no_sync, model)()"),
+    ("getattr(model, 'no_sync', None)", "partial(unsynced, model)"),
+    ("getattr(model, 'no_sync')()", "partial(unsynced, model)()"),
     ("getattr(model, 'clip_grad_norm_')(1.0)", "partial(clip_grad_norm_, list(model.parameters()))(1.0)"),
 ]
 
@@ -70,7 +70,7 @@ DDP_OR_FSDP = [
     ("hasattr(model, 'clip_grad_norm_')", "isinstance(model, FSDPModule)"),
     (
         "getattr(model, 'no_sync', x)",
-        "partial(no_sync, model) if isinstance(model, FSDPModule) else getattr(model, 'no_sync', x)",
+        "partial(unsynced, model) if isinstance(model, FSDPModule) else getattr(model, 'no_sync', x)",
     ),
 ]
 

@@ -439,8 +439,7 @@ def test_context_goes_beside_a_setting_that_stays(beside: str) -> None:
 def test_a_setting_whose_reads_are_not_in_sight_is_told(read: str, level: str) -> None:
     """FSDP1 gathered for whoever read the state dict; a library reads this rank's shards of an FSDP2 model."""
     text = HEAD + (
-        "    trainer.model = model\n    FSDP.set_state_dict_type(model, path)\n"
-        f"    return {read}\n"
+        f"    trainer.model = model\n    FSDP.set_state_dict_type(model, path)\n    return {read}\n"
     ).replace("(model, path)", "(model, KINDS[path])").replace("save(path)", "save()")
     (told,) = [each for each in rewrite(text).findings if each.rule == "FM301"]
     assert told.level.value == level

@@ -55,7 +55,11 @@ def test_model_before_it_is_wrapped_stays() -> None:
 
 READ = "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))"
 READS = ["torch.save({}, path)", "return {}", "state = {{'model': {}}}", "state = {}['a']", "keys = set({})"]
-DESCRIBED = ["keys = list({}.keys())", "print(len({}))", "for name, value in {}.items():\n        print(name, value.shape)"]
+DESCRIBED = [
+    "keys = list({}.keys())",
+    "print(len({}))",
+    "for name, value in {}.items():\n        print(name, value.shape)",
+]
 
 
 @pytest.mark.parametrize("text", READS)

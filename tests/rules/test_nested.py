@@ -34,7 +34,7 @@ CASES = [
         id="or, then state_dict",
     ),
     pytest.param("x = (model).module, (model).forward(1)", "x = (model, model(1))", id="module and forward"),
-    pytest.param("with (model).no_sync(): pass", "with no_sync(model):\n    pass", id="no_sync"),
+    pytest.param("with (model).no_sync(): pass", "with unsynced(model):\n    pass", id="no_sync"),
     pytest.param("x = FSDP((other or net))", "x = fully_shard(other or net)", id="constructor"),
     pytest.param(
         "torch.save(FSDP(other).state_dict(), path)",

@@ -67,6 +67,7 @@ from codemods.reading.call_layout import either
 from codemods.reading.clipping import any_clipper, is_clipped_otherwise
 from codemods.reading.enclosing import is_entered_without_gradients, is_without_gradients
 from codemods.reading.program import sets_attribute
+from codemods.reading.words import last_name, words
 from codemods.tables.leftovers import ALSO_OF_MODELS, BY_NAME, INTERNALS, OF_WRAPPER, SPEED_ONLY, STATIC
 
 CODE = "FM205"
@@ -143,12 +144,14 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         both = cst.ensure_type(ctx.parent(found.call), cst.BooleanOperation)
         gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
         return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, found.call, "there is no wrapper to ask for")])
+    is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"
+    if found.name == "no_sync" and not is_test and (ModelKind.FSDP in found.held or _may_be_model(found, ctx)):
+        return _function(found, ctx)
     if ModelKind.FSDP not in found.held:
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])
-    is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"
     if found.name in BY_NAME and is_test:
         return _class_test(found, ctx)
-    if found.name in _FUNCTIONS and (found.held <= {ModelKind.FSDP, ModelKind.DDP} or _passes_over(found, ctx)):
+    if found.name in _FUNCTIONS and found.held <= {ModelKind.FSDP, ModelKind.DDP}:
         return _function(found, ctx)
     if found.name in SPEED_ONLY and is_test:
         return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, _SPEED)])
@@ -156,23 +159,8 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)], raises=stopped)
 
 
-def _passes_over(found: Match, ctx: Context) -> bool:
-    """Whether a model that is not wrapped is seen to get a context that does nothing, and nothing goes backward."""
-    if found.name != "no_sync" or len(found.call.args) != 3 or ctx.mentions("backward"):
-        return False
-    return _does_nothing(found.call.args[2].value, ctx)
-
-
-def _does_nothing(default: cst.BaseExpression, ctx: Context) -> bool:
-    return all(_only_yields(origin.node, origin.file) for origin in ctx.origins(default))
-
-
-def _only_yields(node: cst.CSTNode | None, ctx: Context) -> bool:
-    if isinstance(node, (cst.Name, cst.Attribute)):
-        return (ctx.dotted(node) or "").endswith(".nullcontext")
-    if not isinstance(node, cst.FunctionDef) or not isinstance(node.body, cst.IndentedBlock):
-        return False
-    return [ctx.code(statement).strip() for statement in node.body.body] == ["yield"]
+def _may_be_model(found: Match, ctx: PlannedContext) -> bool:
+    return ctx.plan.migrates and bool(words(last_name(found.model)) & {"model", "module", "net", "network"})
 
 
 def _class_test(found: Match, ctx: Context) -> Fix:
@@ -188,12 +176,13 @@ def _class_test(found: Match, ctx: Context) -> Fix:
 
 
 def _function(found: Match, ctx: PlannedContext) -> Fix:
-    clips = found.name == "clip_grad_norm_"
-    item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan) if clips else found.name), found.call)
+    clips, is_asked = found.name == "clip_grad_norm_", _has_another_way(found)
+    context = "unsynced" if is_asked or found.held == {ModelKind.FSDP} else "no_sync"
+    item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan) if clips else context), found.call)
     partial = ctx.named(Import("functools", "partial"), found.call)
     given = f"list({ctx.quote(found.model)}.parameters())" if clips else ctx.quote(found.model)
     text, imports = f"{partial.local}({item.local}, {given})", [item, partial]
-    if _has_another_way(found):
+    if is_asked:
         sharded = ctx.named(FSDP_MODULE, found.call)
         test = f"isinstance({ctx.quote(found.model)}, {sharded.local})"
         text = either(ctx, found.call, test, text, ctx.quote(found.call))
@@ -206,7 +195,11 @@ def _function(found: Match, ctx: PlannedContext) -> Fix:
 
 
 def _has_another_way(found: Match) -> bool:
-    """Whether the program says what a model gets that has no such method: it runs on one process too."""
+    """Whether other models come here, or the program says what one gets that has no such method: it runs on one
+    process too.
+    """
+    if not found.held <= {ModelKind.FSDP, ModelKind.DDP}:
+        return True
     default = found.call.args[2].value if len(found.call.args) == 3 else None
     return default is not None and not (isinstance(default, cst.Name) and default.value == "None")
 

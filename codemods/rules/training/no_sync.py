@@ -35,11 +35,12 @@ def train(net, batches):
 
 Where another backward pass can come before the flag is set again, it is set back behind the block. Where the model
 may be DDP's, or the block is left by `break` or an exception that is caught, the `with` stays and enters
-`no_sync(model)` of the support module, or `unsynced(model)` where only FSDP models come. With bf16 parameters and a float32 reduction FSDP2 accumulates in float32 where
-FSDP1 accumulated in bf16. Gradients that were never synchronised survive `zero_grad()` in FSDP2, and FSDP1 dropped
-them: where a loop can end between two synchronisations, `discard_unsynced_gradients(model)` of the support module is
-put behind each `zero_grad()` that can come before the next step. Where that cannot be seen, it is reported. A
-`no_sync` around the forward alone, with the backward behind it, leaves nothing over: FSDP1 synchronised there too.
+`no_sync(model)` of the support module, or `unsynced(model)` where only FSDP models come. With bf16 parameters and a
+float32 reduction FSDP2 accumulates in float32 where FSDP1 accumulated in bf16. Gradients that were never synchronised
+survive `zero_grad()` in FSDP2, and FSDP1 dropped them: where a loop can end between two synchronisations,
+`discard_unsynced_gradients(model)` of the support module is put behind each `zero_grad()` that can come before the next
+step. Where that cannot be seen, it is reported. A `no_sync` around the forward alone, with the backward behind it,
+leaves nothing over: FSDP1 synchronised there too.
 
 ## References
 

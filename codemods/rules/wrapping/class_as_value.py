@@ -61,7 +61,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
         return None
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
-    if _is_of_a_mock(holder, ctx) or _is_asked_for(node, ctx):
+    if _stands_for_objects(holder, ctx) or _is_asked_for(node, ctx):
         return node
     calls = calls_of(ctx, node)
     return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
@@ -77,21 +77,22 @@ def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
     return is_none and isinstance(asked.operator, (cst.Is, cst.IsNot))
 
 
-def _is_of_a_mock(holder: cst.CSTNode | None, ctx: Context) -> bool:
-    """`Mock(spec=FSDP)`: what it makes passes for an object of the class, as tests of the program ask for it."""
+def _stands_for_objects(holder: cst.CSTNode | None, ctx: Context) -> bool:
+    """`Mock(spec=FSDP)`, which passes for an object of the class, and `TypeVar("T", bound=FSDP)`."""
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) and holder.keyword is not None else None
     if not isinstance(holder, cst.Arg) or not isinstance(call, cst.Call) or holder.keyword is None:
         return False
-    return holder.keyword.value in {"spec", "spec_set"} and (ctx.dotted(call.func) or "") in _MOCKS
+    return (ctx.dotted(call.func) or "") in _STAND_FOR.get(holder.keyword.value, ())
 
 
 _MOCKS = frozenset(f"{module}.{name}" for module in ("mock", "unittest.mock") for name in ("Mock", "MagicMock"))
+_STAND_FOR = {"spec": _MOCKS, "spec_set": _MOCKS, "bound": {"typing.TypeVar", "typing_extensions.TypeVar"}}
 
 
 def edit(found: Reference, ctx: Context) -> Fix:
-    if _is_of_a_mock(ctx.parent(found), ctx):
+    if _stands_for_objects(ctx.parent(found), ctx):
         item = ctx.named(FSDP_MODULE, found)
-        message = "the class that a mock stands for becomes FSDPModule"
+        message = "the class that a mock or a type variable stands for becomes FSDPModule"
         done = finding(CODE, Level.REWRITTEN, ctx, found, message)
         return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
     if _is_asked_for(found, ctx):

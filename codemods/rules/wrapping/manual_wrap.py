@@ -49,7 +49,7 @@ from codemods.api import SUPPORT, Edit, Emission, Fix, Import, Level, Rule, find
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.configuration import move
-from codemods.reading.manual import block_of, class_given, context_of
+from codemods.reading.manual import block_of, class_given
 
 CODE = "FM106"
 

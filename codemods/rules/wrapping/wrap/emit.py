@@ -298,7 +298,9 @@ def _lines_of_gone(made: Draft) -> list[tuple[int, int]]:
     return [
         (first, last)
         for name, first, last in _argument_lines(made)
-        if name in DROPPED or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
+        if name in DROPPED
+        or name not in made.present
+        or (name in _WRITTEN_AS and not written.keys() & _WRITTEN_AS[name])
     ]
 
 

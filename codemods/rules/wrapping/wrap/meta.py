@@ -83,9 +83,7 @@ def _is_synced(arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
     )
 
 
-def _is_filled_by_sync(
-    init: cst.BaseExpression, arguments: dict[str, cst.BaseExpression], draft: Draft
-) -> bool:
+def _is_filled_by_sync(init: cst.BaseExpression, arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
     """Whether the first rank's values come wherever room is made: `init if low_memory and rank != 0 else None`."""
     ctx, given = draft.file, arguments.get("sync_module_states")
     if given is None or all(is_named(origin, "True") for origin in ctx.origins(given)):
