@@ -166,7 +166,9 @@ def _last_turns(call: cst.Call, ctx: Context) -> Iterator[list[cst.Call]]:
 
 
 def _in_order(call: cst.Call, ctx: Context) -> list[cst.Call]:
-    return sorted(ctx.calls(ctx.scope(call)), key=lambda other: ctx.span(other)[1])
+    """The calls of the function that a run can come to which comes to this one."""
+    calls = (other for other in ctx.calls(ctx.scope(call)) if not ctx.excludes(call, other))
+    return sorted(calls, key=lambda other: ctx.span(other)[1])
 
 
 def _last(calls: list[cst.Call], is_one: Callable[..., bool], *given: object) -> int:

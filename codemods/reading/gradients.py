@@ -145,7 +145,7 @@ def is_surely_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
 
 def _may_be_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     """Whether it is not seen to be a parameter of a model that nothing shards, or an activation."""
-    if _is_activation(param, ctx) or _is_input(param, ctx):
+    if _is_activation(param, ctx) or _is_input(param, ctx) or ctx.kinds(param) == {ModelKind.OTHER}:
         return False
     models = models_around(param, ctx)
     return not models or any(ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} for model in models)

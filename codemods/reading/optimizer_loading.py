@@ -14,6 +14,7 @@ from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.state_dict_setting import setting_of
 from codemods.reading.state_dict_settings import Settings, settings
+from codemods.tables.optimizers import BOUND
 from codemods.tables.state_dicts import DCP_READERS
 
 _SHARDED = "SHARDED_STATE_DICT"
@@ -37,6 +38,10 @@ class Loading:
     """The statement that loads the result, where it is another one, and those that let go of it."""
     result: cst.BaseAssignTargetExpression | None = None
     """What the program calls the result, where it does more with it before it loads it."""
+    let_go: tuple[cst.Element, ...] = ()
+    """The result among other names that the program lets go of: `del checkpoint, state`."""
+    elsewise: cst.CSTNode | None = None
+    """The statement that loads it, where that stands right below the `if` around, and is for the other way too."""
 
 
 def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
@@ -50,24 +55,37 @@ def loading_of(call: cst.Call, given: Given, ctx: Context) -> Loading | None:
         return _checked(load, load, (), given, ctx)
     if not isinstance(holder, cst.Assign) or len(holder.targets) != 1:
         return None
+    if is_unused(call, ctx):
+        optimizer = given["optim"].value if "optim" in given else _at_hand(call, ctx)
+        return Loading(optimizer, holder) if optimizer is not None else None
     uses = ctx.uses(holder)
     ends = [end for use in uses if (end := _end(use, holder, ctx)) is not None]
-    read = [use for use in uses if not isinstance(ctx.parent(use), cst.Del)]
+    lines = [end for end in ends if not isinstance(end, cst.Element)]
+    let_go = tuple(end for end in ends if isinstance(end, cst.Element))
+    read = [use for use in uses if not _is_let_go(use, ctx)]
     load = _load(ctx.parent(read[0]), ctx) if len(read) == 1 and len(read) + len(ends) == len(uses) else None
     statement = enclosing(ctx, load, cst.SimpleStatementLine) if load is not None else None
     if statement is not None and len(statement.body) == 1 and _follows(statement, holder, ctx):
-        return _checked(load, holder, (statement, *ends), given, ctx)
+        found = _checked(load, holder, (statement, *lines), given, ctx)
+        return replace(found, let_go=let_go) if found is not None else None
     return _loaded_later(holder, uses, given, ctx)
 
 
+def _is_let_go(use: cst.CSTNode, ctx: Context) -> bool:
+    """`del state`, and `del checkpoint, state`."""
+    holder = ctx.parent(use)
+    among = ctx.parent(holder) if isinstance(holder, cst.Element) else None
+    return isinstance(ctx.parent(among) if isinstance(among, cst.Tuple) else holder, cst.Del)
+
+
 def _end(use: cst.CSTNode, holder: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:
-    """The line `del state`, in the block where the state is made."""
-    end = ctx.parent(use)
-    line = ctx.parent(end) if isinstance(end, cst.Del) and end.target is use else None
-    here = ctx.parent(holder)
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1 or here is None:
+    """The line `del state`, in the block where the state is made, or its name in it, where that is one of several."""
+    line, here = enclosing(ctx, use, cst.SimpleStatementLine), ctx.parent(holder)
+    if not _is_let_go(use, ctx) or line is None or len(line.body) != 1 or here is None:
         return None
-    return line if ctx.parent(line) is ctx.parent(here) else None
+    named = ctx.parent(use)
+    end = named if isinstance(named, cst.Element) else line
+    return end if ctx.parent(line) is ctx.parent(here) else None
 
 
 def _loaded_later(holder: cst.Assign, uses: Sequence[cst.Name], given: Given, ctx: Context) -> Loading | None:
@@ -77,7 +95,26 @@ def _loaded_later(holder: cst.Assign, uses: Sequence[cst.Name], given: Given, ct
     line = ctx.parent(holder)
     if found is None or not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
+    below = _below_if(line, ctx)
+    read = [use for use in uses if not _is_let_go(use, ctx)]
+    if below is not None and len(read) == 1 and (load := _load(ctx.parent(read[0]), ctx)) is not None:
+        if enclosing(ctx, load, cst.SimpleStatementLine) is below:
+            return replace(found, elsewise=below)
     return replace(found, result=holder.targets[0].target)
+
+
+def _below_if(line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:
+    """The statement in the next line below an `if` without an `else`, in whose body a statement stands."""
+    block = ctx.parent(line)
+    choice = ctx.parent(block) if block is not None else None
+    if not isinstance(choice, cst.If) or choice.orelse is not None:
+        return None
+    around = ctx.parent(choice)
+    if not isinstance(around, (cst.IndentedBlock, cst.Module)):
+        return None
+    below = around.body[around.body.index(choice) + 1 :][:1]
+    is_next = below and ctx.whole_lines(below[0])[0] == ctx.whole_lines(choice)[1]
+    return below[0] if is_next and isinstance(below[0], cst.SimpleStatementLine) and len(below[0].body) == 1 else None
 
 
 def _is_behind(load: cst.CSTNode, holder: cst.CSTNode, ctx: Context) -> bool:
@@ -95,6 +132,14 @@ def _load_around(use: cst.CSTNode, ctx: Context) -> cst.Call | None:
         if isinstance(outer, cst.BaseSmallStatement):
             break
     return None
+
+
+def _at_hand(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
+    """The optimizer that the function around is given, as the name of its parameter says."""
+    function = ctx.scope(call)
+    params = function.params.params if isinstance(function, cst.FunctionDef) else ()
+    named = [param.name for param in params if param.name.value.rpartition("_")[2] in BOUND]
+    return named[0] if len(named) == 1 else None
 
 
 def is_unused(call: cst.Call, ctx: Context) -> bool:

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, ModelKind, Raise
+from codemods.api import FSDP_MODULE, Context, Edit, Fix, Import, ModelKind, Raise
 from codemods.reading.class_asked import BLOCKS, LEAVES, blocks, has_left, statements_of, tests_around
 from codemods.reading.layout import insertion
 from codemods.reading.manual import is_constructor
@@ -60,6 +60,8 @@ def _guard(ctx: Context, wanted: Raise) -> tuple[str, list[Import]] | None:
     if name is None or _is_bound_inside(ctx, wanted.node, name.split(".")[0]):
         return ("", []) if held == {ModelKind.FSDP} else None
     item = ctx.named(wanted.sharded, wanted.node)
+    if wanted.sharded == FSDP_MODULE and ctx.holds_parts(model):
+        return f"any(isinstance(module, {item.local}) for module in {name}.modules())", [item]
     return f"isinstance({name}, {item.local})", [item]
 
 

@@ -15,6 +15,8 @@ from codemods.tables.names import WRAPPER
 from ..pyanalysis.definitions import first_parameter, returns
 from ..pyanalysis.flow import reaching
 from ..pyanalysis.tests_around import leaves
+from .model_kinds import object_of
+from .other_classes import is_asked_for_another
 
 if TYPE_CHECKING:
     from .program_model import FileContext
@@ -153,7 +155,7 @@ def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -
         return None
     classes = test.args[1].value
     asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
-    return _said_by(file, asked)
+    return frozenset({ModelKind.OTHER}) if is_asked_for_another(file, node, asked) else _said_by(file, asked)
 
 
 def _said_by(file: FileContext, asked: Sequence[cst.BaseExpression]) -> frozenset[ModelKind] | None:
@@ -219,13 +221,6 @@ def _is_class_test(file: FileContext, function: cst.FunctionDef) -> bool:
             return False
         test = test.right
     return _is_isinstance(file, test, name)
-
-
-def object_of(dotted: str | None) -> ModelKind:
-    """What an object of a library's class is; of any other class, it is not said."""
-    if dotted is None:
-        return ModelKind.UNKNOWN
-    return ModelKind.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else ModelKind.OTHER
 
 
 def _parts(test: cst.BaseExpression, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:

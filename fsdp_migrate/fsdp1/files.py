@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 import libcst as cst
 
 from codemods import RULES
 from codemods.api import SUPPORT, Context
+from codemods.reading.scripts import is_test
 from codemods.tables.leftovers import BY_NAME
 
 from ..pyanalysis.program import Program
@@ -48,8 +48,3 @@ def is_other_test(file: Context) -> bool:
         return False
     strings = (node.raw_value for node in file.nodes(cst.SimpleString))
     return not any("fsdp" in word.lower() for word in (*(n.value for n in file.nodes(cst.Name)), *strings))
-
-
-def is_test(path: Path) -> bool:
-    """Whether pytest imports a file by itself."""
-    return path.stem.startswith("test_") or path.stem.endswith("_test")

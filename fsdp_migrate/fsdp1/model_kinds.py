@@ -8,8 +8,6 @@ from codemods.api import Context, ModelKind, Origin
 from codemods.reading.manual import context_of
 from codemods.tables.names import WRAPPER, fsdp1_name
 
-from .class_tests import object_of
-
 
 def kinds_of(origin: Origin) -> frozenset[ModelKind]:
     """All that it can be: a parameter can be annotated with several classes, and a class can be chosen of several."""
@@ -87,6 +85,13 @@ def _made_by(made: Origin) -> ModelKind:
         if isinstance(made.node, (cst.Name, cst.Attribute))
         else ModelKind.UNKNOWN
     )
+
+
+def object_of(dotted: str | None) -> ModelKind:
+    """What an object of a library's class is; of any other class, it is not said."""
+    if dotted is None:
+        return ModelKind.UNKNOWN
+    return ModelKind.DDP if dotted.endswith((".DistributedDataParallel", ".DataParallel")) else ModelKind.OTHER
 
 
 def _is_wrapper(origin: Origin) -> bool:

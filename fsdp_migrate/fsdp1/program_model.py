@@ -16,7 +16,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Import, ModelKind, Options, Origin, Reference, Wrapping
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.plain_objects import is_plain_self
-from codemods.reading.scripts import is_script
+from codemods.reading.scripts import is_script, is_test
 from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
 from ..pyanalysis.annotations import annotated_classes
@@ -32,10 +32,10 @@ from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
 from ..pyanalysis.values import Values
 from .class_tests import class_test, is_given_to_wrapper
-from .files import is_test
 from .holders import holds_parts, parts_wrapped
 from .model_kinds import kind_of, kinds_of
 from .on_purpose import OnPurpose
+from .other_classes import is_of_another_class
 from .sites import WrapFacts
 from .source import ParsedSource
 
@@ -243,6 +243,7 @@ class FileContext(ParsedSource):
         if is_plain_self(self, node):
             return frozenset({ModelKind.OTHER})
         origins = [origin for origin in self.origins(node) if not self._is_elsewhere(origin, node)]
+        origins = [origin for origin in origins if not self._is_another_self(origin, node)]
         held = frozenset(kind for origin in origins for kind in kinds_of(origin))
         if self._facts.values.objects.is_self(self.tree, node):
             held -= {ModelKind.UNKNOWN}  # whoever calls the method: an object of this class
@@ -255,6 +256,15 @@ class FileContext(ParsedSource):
         if tested is not None or (held & _MAY_BE_FSDP and self._is_where_nothing_is_wrapped(node)):
             return _but_fsdp(held)
         return held
+
+    def _is_another_self(self, origin: Origin, node: cst.BaseExpression) -> bool:
+        """Whether a wrapped model runs no method of the class whose `self` this is, or `self.module`."""
+        if kind_of(origin) is not ModelKind.FSDP:
+            return False
+        while isinstance(node, cst.Attribute) and node.attr.value in self._program.library.inner:
+            node = node.value
+        owner = self._facts.values.objects.class_of_self(self.tree, node)
+        return owner is not None and is_of_another_class(self, origin, [Origin(self, owner)])
 
     def _is_where_nothing_is_wrapped(self, node: cst.BaseExpression) -> bool:
         """Whether a run that comes here makes no FSDP model at all: `if args.zero:` wraps, and this is its `else`."""
@@ -292,6 +302,11 @@ class FileContext(ParsedSource):
     def comes_before(self, node: cst.CSTNode, file: Context, other: cst.CSTNode) -> bool:
         """Whether `other`, in the same or another file, never ran when the program comes to `node`."""
         return self._facts.order.precedes(self.tree, node, cast("FileContext", file).tree, other)
+
+    def family(self, owner: Origin) -> list[Origin]:
+        """A class, those of the program that it inherits from, and those that inherit from it."""
+        tree, node = cast("FileContext", owner.file).tree, cst.ensure_type(owner.node, cst.ClassDef)
+        return [Origin(self._file(where), each) for where, each in self._facts.values.objects.family(tree, node)]
 
     def lineage(self, file: Context, owner: cst.ClassDef) -> list[cst.ClassDef]:
         """A class, and those of the program that it inherits from."""

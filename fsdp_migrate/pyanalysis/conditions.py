@@ -14,6 +14,7 @@ from itertools import combinations, takewhile
 import libcst as cst
 
 from .containers import constant
+from .definitions import class_of, is_class_method, takes_object
 from .order import Order
 from .origin import Origin
 from .tests_around import left_before, parts, tests_at
@@ -132,6 +133,18 @@ class Conditions:
             if depth and 0 < len(callers) <= _CALLERS:
                 known = [self._at(site.tree, site.call, depth - 1) for site in callers]
                 yield from frozenset.intersection(*known)
+            made = self._maker(tree, around)
+            if depth and made is not None:  # there is no object before
+                yield from self._at(tree, made.body, depth)
+
+    def _maker(self, tree: Tree, method: cst.FunctionDef) -> cst.FunctionDef | None:
+        """The `__init__` that makes every object that a method can be of."""
+        owner = class_of(tree, method)
+        if owner is None or not takes_object(tree, method) or is_class_method(method):
+            return None
+        own = [node for node in owner.body.body if isinstance(node, cst.FunctionDef) and node.name.value == "__init__"]
+        is_one = len(own) == 1 and own[0] is not method and not self._values.objects.heirs(tree, owner)
+        return own[0] if is_one else None
 
     def _one_of(self, tree: Tree, test: cst.BooleanOperation, holds: bool) -> OneOf:
         ways = (parts(side, holds) for side in (test.left, test.right))

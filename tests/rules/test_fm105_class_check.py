@@ -479,3 +479,45 @@ def test_more_than_a_look_inside_is_done_for_fsdp_too() -> None:
             tell(DDP(net))
     """
     assert "    if isinstance(model, (DDP, FSDPModule)):\n" in rewrite(code(text)).text
+
+
+LIBRARY = {
+    "callbacks.py": """
+        from engine.core import State
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def save(state: State, path):
+            if isinstance(state.model.inner, FSDP):
+                print(path)
+    """,
+    "test_callbacks.py": """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        import callbacks
+
+
+        def test_save(model):
+            model.inner = FSDP(model.inner)
+            callbacks.save(model, "x")
+    """,
+}
+
+
+def levels_of(files: dict[str, str]) -> set[Level]:
+    result = rewrite_files({name: code(text) for name, text in files.items()})
+    return {each.level for each in result.findings if each.rule == "FM105" and each.path.name == "callbacks.py"}
+
+
+def test_a_model_that_a_library_wraps_needs_a_person() -> None:
+    """A test's own constructor call says nothing of it."""
+    assert levels_of(LIBRARY) == {Level.MANUAL}
+
+
+def test_a_model_of_the_programs_own_objects_or_one_that_it_may_wrap_does_not() -> None:
+    text = LIBRARY["callbacks.py"]
+    own = text.replace("from engine.core import State", "class State:\n            pass\n\n")
+    wraps = text.replace("print(path)", "state.model.inner = FSDP(path)")
+    elsewhere = {**LIBRARY, "train.py": LIBRARY["test_callbacks.py"]}
+    for files in ({**LIBRARY, "callbacks.py": own}, {**LIBRARY, "callbacks.py": wraps}, elsewhere):
+        assert levels_of(files) == {Level.REWRITTEN}

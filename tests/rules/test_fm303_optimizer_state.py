@@ -181,7 +181,8 @@ def test_state_that_does_not_go_straight_to_the_optimizer(load: str) -> None:
 
 LATER = [
     "new = FSDP.{}\n    optimizer.load_state_dict(new)\n    return new\n",
-    "new = saved\n    if rank:\n        new = FSDP.{}\n    optimizer.load_state_dict(new)\n",
+    "new = saved\n    if rank:\n        new = FSDP.{}\n    optimizer.load_state_dict(new)\n    return new\n",
+    "new = saved\n    if rank:\n        new = FSDP.{}\n    print(rank)\n    optimizer.load_state_dict(new)\n",
     "new = FSDP.{}\n    del new[rank]\n    optimizer.load_state_dict(rank.fixed(new))\n",
 ]
 
@@ -195,6 +196,20 @@ def test_state_that_is_loaded_later(load: str) -> None:
     assert f"    {before}set_optimizer_state_dict(\n" in result.text
     assert result.text.endswith(f"{indent})\n{indent}new = optimizer.state_dict()\n{after}")
     assert result.support == set()
+
+
+@pytest.mark.parametrize("more", ["", "        print(rank)\n"])
+def test_load_below_an_if_is_for_the_other_way(more: str) -> None:
+    load = "optimizer.load_state_dict(new)\n    del new, path\n"
+    text = f"    new = saved\n    if rank:\n        new = FSDP.{MADE_READY[0]}\n{more}    {load}"
+    written = f"        set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"
+    assert changed(text) == f"    new = saved\n    if rank:\n{written}{more}    else:\n        {load}"
+
+
+def test_a_name_that_goes_is_let_go_of_no_more() -> None:
+    text = "    new = FSDP.{}\n    optimizer.load_state_dict(new)\n    del saved, new, path\n"
+    written = f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"
+    assert changed(text.format(MADE_READY[0])) == f"{written}    del saved, path\n"
 
 
 def test_sharded_state() -> None:
@@ -510,16 +525,25 @@ def test_result_that_nothing_uses() -> None:
         "    full = torch.load(saved)\n    sharded = FSDP.scatter_full_optim_state_dict(full, model)\n    print(rank)\n"
     )
     result = rewrite(HEAD + text)
-    assert result.text.endswith("    fully_shard(net)\n    print(rank)\n")
-    asks = rewrite(HEAD + text.replace("torch.load(", "ask("))
-    assert asks.text.endswith("    fully_shard(net)\n    ask(saved)\n    print(rank)\n")
-    reads_on = rewrite(HEAD + text + "    print(torch.load(saved))\n")
-    assert reads_on.text.endswith("    torch.load(saved)\n    print(rank)\n    print(torch.load(saved))\n")
-    assert result.support == set()
+    written = f"    set_optimizer_state_dict(model, optimizer, full, {LOADED})\n"
+    assert changed(text) == f"    full = torch.load(saved)\n{written}    print(rank)\n"
     (found,) = [f for f in result.findings if f.level is Level.REVIEW]
     assert "never loaded" in found.message
     used = HEAD + text.replace("print(rank)", "return sharded")
     check_marked(used, "FM303", Level.MANUAL, "which optimizer loads it")
+
+
+def test_result_that_nothing_uses_where_no_optimizer_is_at_hand() -> None:
+    """What says that it has loaded a state, and did not, is no program that goes on."""
+    text = HEAD.replace("optimizer, ", "optimizer_path, ") + (
+        "    full = torch.load(saved)\n    sharded = FSDP.scatter_full_optim_state_dict(full, model)\n    print(rank)\n"
+    )
+    result = rewrite(text)
+    (found,) = [f for f in result.findings if f.rule == "FM303"]
+    assert found.level is Level.MANUAL
+    assert "never loaded" in found.message
+    assert "    full = torch.load(saved)\n" in result.text
+    assert result.text.index("raise NotImplementedError") < result.text.index("FSDP.scatter_full_optim_state_dict")
 
 
 @pytest.mark.parametrize(

@@ -7,21 +7,13 @@ import pytest
 from ..helpers import rewrite
 
 PROGRAM = """\
-import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
 def main(net, rank, verbose, path):
-    model = FSDP(net)
-    opt = torch.optim.SGD(model.parameters())
-    load(model, opt, rank, verbose, path)
-
-
-def load(model, opt, rank, verbose, path):
     full = None
 {block}
-    sharded = FSDP.scatter_full_optim_state_dict(full, model)
-    return model
+    return FSDP(net, limit_all_gathers=full)
 """
 
 MERGED = {
@@ -85,7 +77,8 @@ STAYS = {
 
 @pytest.mark.parametrize(("before", "after"), MERGED.items())
 def test_becomes_one(before: str, after: str) -> None:
-    assert f"rank, verbose, path):\n{after}\n    return model\n" in rewrite(PROGRAM.format(block=before)).text
+    text = rewrite(PROGRAM.format(block=before)).text
+    assert text.endswith(f"rank, verbose, path):\n{after}\n    return fully_shard(net)\n")
 
 
 @pytest.mark.parametrize("block", STAYS.values(), ids=STAYS)

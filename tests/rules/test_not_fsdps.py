@@ -405,3 +405,96 @@ def test_what_serves_a_path_of_fsdp1_that_is_kept_needs_nobody() -> None:
     assert result.report.changes == ()
     assert {found.level.value for found in result.findings} == {"kept"}
     assert {found.line for found in result.findings if found.path.name == "shard.py"} == {8, 11}
+
+
+OWN_CLASS = {
+    "manual.py": """
+        import torch
+        import torch.distributed as dist
+        from torch import nn
+
+
+        class Manual(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+                self.params = list(module.parameters())
+                self._flat_param = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in self.params]))
+
+            def state_dict(self, *args, **kwargs):
+                return self.module.state_dict(*args, **kwargs)
+
+            def load_state_dict(self, state_dict, strict=True):
+                result = self.module.load_state_dict(state_dict, strict)
+                self._flat_param.data.copy_(torch.cat([p.detach().reshape(-1) for p in self.params]))
+                return result
+
+            def sync(self):
+                grads = torch.cat([p.grad.reshape(-1) for p in self.params])
+                dist.all_reduce(grads, group=None)
+                self._flat_param.grad = grads
+    """,
+    "checkpoints.py": """
+        import torch
+
+        from manual import Manual
+
+
+        def save(model, path):
+            if isinstance(model, Manual):
+                torch.save(model.state_dict(), path)
+
+
+        def load(model, path):
+            if isinstance(model, Manual):
+                model.load_state_dict(torch.load(path))
+    """,
+    "train.py": """
+        import sys
+
+        import torch
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+        from checkpoints import load, save
+        from manual import Manual
+
+
+        def main(manual):
+            net = nn.Linear(8, 8)
+            model = Manual(net) if manual else FSDP(net)
+            load(model, "m.pt")
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(3):
+                model(torch.ones(2, 8)).sum().backward()
+                if manual:
+                    model.sync()
+                else:
+                    model.clip_grad_norm_(1.0)
+                optimizer.step()
+            save(model, "m.pt")
+
+
+        main(MANUAL)
+    """,
+}
+
+
+@pytest.mark.parametrize("manual", ["sys.argv[1] == 'manual'", "True"])
+def test_a_class_of_the_program_that_is_made_where_nothing_is_wrapped(manual: str) -> None:
+    """What its objects hold is not wrapped either, though the same module is, in the other branch."""
+    files = {**OWN_CLASS, "train.py": OWN_CLASS["train.py"].replace("MANUAL", manual)}
+    names = ["manual.py", "checkpoints.py"] if manual != "True" else ["checkpoints.py"]
+    result = stays(files, *names)
+    assert "class Manual" in result.after["manual.py"]
+    assert "state_dict(self.module" not in result.after["manual.py"]
+    assert "            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n" in result.after["train.py"]
+
+
+def test_a_class_of_which_a_wrapped_model_can_be_tells_nothing() -> None:
+    """FSDP2 wraps in place: its model is an object of the class that was wrapped."""
+    other = "\n\n        class Other(Manual):\n            pass\n\n\n        def main("
+    text = OWN_CLASS["train.py"].replace("\n\n        def main(", other).replace("MANUAL", "sys.argv[1]")
+    text = text.replace("else FSDP(net)", "else FSDP(Other(net))")
+    result = rewrite_files({name: code(each) for name, each in {**OWN_CLASS, "train.py": text}.items()})
+    assert "get_model_state_dict" in result.after["checkpoints.py"]

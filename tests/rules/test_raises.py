@@ -277,3 +277,26 @@ def test_a_test_that_fails_by_itself_stands_below_the_raise(use: str) -> None:
     assert text.index("raise NotImplementedError") < min(
         text.index(each) for each in ("_has_params", "check_is_root()") if each in text
     )
+
+
+def test_a_model_of_which_only_a_part_is_sharded_is_asked_for_its_modules() -> None:
+    text = """
+        from engine import state_dict_context
+        from torch import nn
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Linear(2, 2)
+
+
+        def save():
+            net = Net()
+            net.inner = FSDP(net.inner)
+            with state_dict_context(net, "full"):
+                return net.state_dict()
+    """
+    result = rewrite(code(text))
+    assert "if any(isinstance(module, FSDPModule) for module in net.modules()):\n" in result.text

@@ -51,6 +51,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
+from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
 from codemods.tables.names import PACKAGE, WRAPPER
@@ -99,11 +100,22 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
         written, imports = module_type(found, ctx)
         return Fix([Edit(*ctx.bare_span(found), written)], findings, imports)
     item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
-    return Fix(
-        edits=[Edit(*ctx.bare_span(found), item.local)],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, found, f"class check becomes {item.name}")],
-        imports=[item],
-    )
+    what = "annotation" if _is_annotation(found, ctx) else "class check"
+    level, message, hint = Level.REWRITTEN, f"{what} becomes {item.name}", ""
+    asked = _asked_model(found, ctx)
+    library = library_around(asked, ctx) if asked is not None and ctx.fsdp1(found) == WRAPPER else ""
+    if library:
+        level = Level.MANUAL
+        message += f", for a model that {library} wraps: where that is by FSDP1 it never holds"
+        hint = f"see how {library} wraps the model, and migrate with a version of it that calls fully_shard"
+    return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, level, ctx, found, message, hint)], [item])
+
+
+def _asked_model(node: Reference, ctx: Context) -> cst.BaseExpression | None:
+    """`m` of `isinstance(m, FSDP)`."""
+    argument = ctx.parent(node)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return call.args[0].value if isinstance(call, cst.Call) else None
 
 
 def _asking_alone(node: Reference, ctx: Context) -> cst.If | cst.While | None:

@@ -59,8 +59,8 @@ def resume(net, optimizer, path):
 Same keys, dtypes and values, and the same training after a file that FSDP1 saved (torch 2.13, 2 and 4 ranks); the order
 of the names is another one. `strict=False` takes parameters without a state, as FSDP1 did. Where the program changes
 the result before it loads it, or loads it below a condition, the optimizer is loaded at once, and the program goes on
-with its own state dict: `state = optimizer.state_dict()`. Functions of the support module stand around torch's where
-those would give something else:
+with its own state dict: `state = optimizer.state_dict()`; a load right below the `if` is put into its `else`. Functions
+of the support module stand around torch's where those would give something else:
 
 - Torch makes an optimizer that has not stepped yet take a step, and that one counts (`read_optimizer_state`).
 - FSDP1 without `use_orig_params=True` saved one `step` for a unit, which torch takes over as it is (`with_own_steps`).
@@ -86,11 +86,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Fix, Level, NotStatic, Rule, finding
+from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import enclosing
+from codemods.reading.class_asked import model_of
 from codemods.reading.foreign_context import foreign_context
-from codemods.reading.layout import removal
 from codemods.reading.one_rank import is_in_turn
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of
 from codemods.reading.optimizer_loading import is_unused
@@ -112,26 +111,28 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     name = function_of(call, ctx) or ""
-    if name not in READERS and is_unused(call, ctx):
-        return _unused(call, ctx)
+    is_lost = name not in READERS and is_unused(call, ctx)
     try:
         written = _rewrite(call, name, ctx)
     except NotStatic as undecided:
         if ctx.fsdp1(call.func) is None:
             return Fix()  # an attribute of the wrapper, which is named as such
         row = LEFTOVERS[PREFIX + name]
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, f"{row.message}: {undecided}", row.hint)])
+        message = f"{row.message}: {undecided}"
+        raises = []
+        if is_lost:
+            message += _LOST
+            raises = [Raise(call, CODE, message, model_of(ctx, call.func))]
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, row.hint)], raises=raises)
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
+    if is_lost:
+        told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)
+        return Fix(written.edits, [told], written.imports)
     return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
 
 
-def _unused(call: cst.Call, ctx: PlannedContext) -> Fix:
-    """The call had no effect but what it returned."""
-    message = f"{ctx.code(call.func)} goes: what it returns is not used, so this never loaded the optimizer's state"
-    hint = "set_optimizer_state_dict(model, optimizer, state, options=...) of torch loads it"
-    line = enclosing(ctx, call, cst.SimpleStatementLine)
-    edits = [removal(ctx, line)] if line is not None else []
-    return Fix(edits, [finding(CODE, Level.REVIEW, ctx, call, message, hint)])
+_LOST = "; what it returned is not used, so that FSDP1 never loaded the state"
+_FRESH = "take it away with what reads the file, where the run is to go on with a fresh optimizer"
 
 
 def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:

@@ -72,6 +72,14 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         imports += needed
         edits += [line_above(ctx, call, line) for line in lines]
     edits += [removal(ctx, statement) for statement in seen.gone]
+    for gone in seen.let_go:
+        names = cst.ensure_type(ctx.parent(gone), cst.Tuple)
+        kept = [ctx.quote(each.value) for each in names.elements if each is not gone]
+        edits.append(Edit(*ctx.span(names), ", ".join(kept)))
+    if seen.elsewise is not None:
+        start = ctx.span(seen.elsewise)[0]
+        margin = ctx.text[ctx.whole_lines(seen.elsewise)[0] : start]
+        edits.append(Edit(start, start, f"else:{ctx.newline}{margin}{ctx.indent}"))
     return Written(function.name, edits, imports)
 
 
@@ -93,7 +101,10 @@ def _saves_before_first_step(ctx: Context) -> bool:
         call = where.parent(function)
         name = function_of(call, where) if isinstance(call, cst.Call) and call.func is function else None
         if isinstance(call, cst.Call) and name is not None:
-            optimizer = arguments_of(call, name, where).get("optim")
+            try:
+                optimizer = arguments_of(call, name, where).get("optim")
+            except NotStatic:
+                return True
             if optimizer is not None and may_be_before_first_step(call, optimizer.value, where):
                 return True
     return False

@@ -20,13 +20,16 @@ _RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)"
 
 def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
     """`device_id`: FSDP2 moves each unit to the current device, so that device must have been set."""
-    origins = draft.file.origins(value)
+    _set(draft.file.origins(value), draft.file.quote(value), draft)
+
+
+def _set(origins: Sequence[Origin], text: str, draft: Draft) -> None:
     if all(origin.is_none for origin in origins):
         return
     if all(is_cpu(origin) for origin in origins):
         draft.device_type = "cpu"
         return
-    draft.device = text = draft.file.quote(value)
+    draft.device = text
     if all(is_cuda(origin) for origin in origins):
         draft.device_type = "cuda"
     if all(_is_current(origin) for origin in origins) or (_device_is_set(draft) and not _is_another(origins, draft)):
@@ -40,9 +43,11 @@ def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
 
 def device_of_entry(value: Entry, draft: Draft) -> None:
     """`device_id` that comes out of a dict."""
-    if not all(_is_current(origin) for origin in value.values):
-        raise NotStatic("device_id comes out of a dict")
-    draft.device, draft.device_type = value.text, "cuda"
+    statements = len(draft.before)
+    _set(value.values, value.text, draft)
+    may_be_none = value.may_lack or any(origin.is_none for origin in value.values)
+    if may_be_none and len(draft.before) > statements:
+        raise NotStatic("device_id comes out of a dict, and may be None")
 
 
 def infer_device(draft: Draft) -> None:

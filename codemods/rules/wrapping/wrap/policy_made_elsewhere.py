@@ -43,7 +43,8 @@ def policy_of_entry(value: Entry, draft: Draft) -> None:
         draft.restore(state)
     name = draft.fresh("policy", "wrap_policy")
     draft.before.append(f"{name} = {value.text}")
-    ask_policy(name, value.values, bool(value.values) and all(is_policy(origin) for origin in value.values), draft)
+    is_given = bool(value.values) and not value.may_lack and all(is_policy(origin) for origin in value.values)
+    ask_policy(name, value.values, is_given, draft)
 
 
 def _classes_in_dict(value: Entry, draft: Draft) -> None:

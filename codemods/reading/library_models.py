@@ -1,0 +1,29 @@
+"""Models that an object of a library holds, and that nothing of the program wraps: `state.model` of `state: State`."""
+
+from __future__ import annotations
+
+import sys
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.scripts import is_test
+
+_OWN = frozenset({*sys.stdlib_module_names, "torch"})
+"""What shards no model by itself."""
+
+
+def library_around(model: cst.BaseExpression, ctx: Context) -> str:
+    """The library whose object has a model; nothing where a constructor call may have wrapped it, a test's aside."""
+    owner = model
+    while isinstance(owner, cst.Attribute):
+        owner = owner.value
+    function = ctx.scope(owner)
+    if owner is model or not isinstance(owner, cst.Name) or not isinstance(function, cst.FunctionDef):
+        return ""
+    if any(where is ctx or not is_test(where.path) for where, _ in ctx.wrapping.calls(ctx.path)):
+        return ""
+    params = (*function.params.params, *function.params.kwonly_params)
+    said = [each.annotation.annotation for each in params if each.annotation and each.name.value == owner.value]
+    library = (ctx.dotted(said[0]) or "").partition(".")[0] if said else ""
+    return "" if library in _OWN else library
