@@ -21,6 +21,11 @@ def names_another(ctx: Context) -> bool:
     return any(_is_named(node, kind) for kind in _KINDS for file in ctx.files(kind) for node in _strings(file))
 
 
+def sets_another(ctx: Context, call: cst.Call) -> bool:
+    """Whether a call that sets the current device sets none of CUDA: `torch.xpu.set_device(rank)`."""
+    return (ctx.dotted(call.func) or "").startswith(tuple(f"torch.{kind}." for kind in _KINDS))
+
+
 def _strings(ctx: Context) -> list[str]:
     """The texts of strings, and the first words of those that are put together."""
     plain = [str(node.raw_value) for node in ctx.nodes(cst.SimpleString)]

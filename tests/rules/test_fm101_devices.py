@@ -111,3 +111,141 @@ def test_units_on_meta_are_emptied_on_the_accelerator() -> None:
     assert "reset_unit(net, torch.get_device_module().current_device())" in after(
         f"    torch.xpu\n{made}    return FSDP(net)\n"
     )
+
+
+SHARD = code(
+    """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    def shard(net):
+        return FSDP(net)
+    """
+)
+TRAIN = """\
+import os
+import torch
+from shard import shard
+
+
+def device_of(args):
+    rank = int(os.environ["LOCAL_RANK"])
+    if args.cpu:
+        return "cpu"
+    {name}
+    return name
+
+
+def train(net, args, rank):
+    device = torch.device(device_of(args))
+    net = net.to({device})
+    return shard(net)
+"""
+NAMES = [
+    'name = f"cuda:{rank}"',
+    'name = "cuda:" + str(rank)',
+    'name = "cuda:%d" % rank',
+    'name = "cuda:{}".format(rank)',
+]
+SET = """\
+    device = next(net.parameters()).device  # FSDP1 computed there
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return fully_shard(net)
+"""
+
+
+def sharded(name: str = NAMES[0], device: str = "device") -> str:
+    files = {"shard.py": SHARD, "train.py": TRAIN.replace("{name}", name).replace("{device}", device)}
+    return rewrite_files(files).after["shard.py"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_model_is_moved_in_another_function(name: str) -> None:
+    assert sharded(name).endswith(SET)
+    assert sharded(name, device="device_of(args)").endswith(SET)
+
+
+@pytest.mark.parametrize("device", ["rank", "args.local_rank", "f'cuda:{rank}'", "torch.device('cuda', rank)"])
+def test_model_is_moved_by_rank_in_another_function(device: str) -> None:
+    assert sharded("name = 0", device).endswith(SET)
+
+
+@pytest.mark.parametrize("name", ['name = "cuda"', 'name = "cuda:0"', "name = args.name", 'name = "cpu:0"'])
+def test_model_is_where_each_rank_looks(name: str) -> None:
+    assert sharded(name).endswith("def shard(net):\n    return fully_shard(net)\n")
+
+
+def test_model_is_moved_and_the_device_is_set() -> None:
+    name = f"{NAMES[0]}\n    torch.cuda.set_device(rank)"
+    assert sharded(name).endswith("def shard(net):\n    return fully_shard(net)\n")
+
+
+def test_model_is_moved_and_the_device_of_another_accelerator_is_set() -> None:
+    name = 'torch.xpu.set_device(rank)\n    name = "xpu" if args.xpu else f"cuda:{rank}"'
+    guarded = SET.replace('== "cuda"', 'not in ("cpu", "meta")').replace(
+        "torch.cuda.", "torch.get_device_module(device)."
+    )
+    assert sharded(name).endswith(guarded)
+
+
+def test_two_parts_of_a_model_are_in_one_place() -> None:
+    text = """
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+    def shard(net):
+        net.a = FSDP(net.a)
+        net.b = FSDP(net.b)
+        return net
+    """
+    files = {"shard.py": code(text), "train.py": TRAIN.replace("{name}", NAMES[0]).replace("{device}", "device")}
+    after = rewrite_files(files).after["shard.py"]
+    assert after.count("set_device") == 1
+    assert "device = next(net.a.parameters()).device  # FSDP1 computed there\n" in after
+
+
+MAIN = """
+
+if __name__ == "__main__":
+    train(Net(), Args(), 0)
+"""
+
+
+def test_device_that_nobody_sets() -> None:
+    unused = code(
+        """
+        import torch
+
+
+        def use(rank):
+            torch.cuda.set_device(rank)
+        """
+    )
+    files = {
+        "shard.py": SHARD,
+        "train.py": "import devices\n" + TRAIN.replace("{name}", NAMES[0]).replace("{device}", "device") + MAIN,
+        "devices.py": unused,
+    }
+    assert rewrite_files(files).after["shard.py"].endswith(SET)
+    files["train.py"] += "    devices.use(0)\n"
+    assert "set_device" not in rewrite_files(files).after["shard.py"]
+
+
+def test_script_beside_it_says_nothing() -> None:
+    moved = code(
+        """
+        import torch
+        import shared
+
+
+        def test_it(net, rank):
+            net.to(torch.device("cuda", rank))
+        """
+    )
+    files = {
+        "shared.py": "x = 1\n",
+        "test_a.py": SHARD.replace("from", "import shared\nfrom", 1) + "\n\nshard(shared.x)\n",
+        "test_b.py": moved,
+    }
+    assert "set_device" not in rewrite_files(files).after["test_a.py"]
