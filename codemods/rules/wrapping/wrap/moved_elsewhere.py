@@ -6,19 +6,16 @@ all ranks then.
 
 from __future__ import annotations
 
-from enum import Enum
-from pathlib import Path
-
 import libcst as cst
 
 from codemods.api import Context, Origin
 from codemods.reading.accelerators import names_another, sets_another
 from codemods.reading.current_device import WORDS, device_calls
+from codemods.reading.starts import Kind, starts
 from codemods.tables.names import WRAPPER
 
 from .draft import Draft
 
-_DEPTH = 5
 _RANKS = frozenset({"rank", "local_rank"})
 
 
@@ -49,31 +46,14 @@ def _files(ctx: Context) -> list[Context]:
 def _sets_cuda(ctx: Context, draft: Draft) -> bool:
     """Whether a file sets a GPU where the script that wraps comes to: no function that nobody calls, nor another's."""
     calls = [call for call in device_calls(ctx) if not sets_another(ctx, call)]
-    wraps = _starts(draft.file, draft.call, _DEPTH) if calls else set()
-    sets = {each for call in calls for each in _starts(ctx, call, _DEPTH)}
-    if any(start is _Start.LOADED for _, start in sets):
+    sets = [each for call in calls for each in starts(ctx, call)]
+    if any(start.kind is Kind.LOADED for start in sets):
         return True
-    if all(start is _Start.OUTSIDE for _, start in wraps):  # who calls the one may call the other
+    wraps = starts(draft.file, draft.call) if sets else []
+    if all(start.kind is Kind.OUTSIDE for start in wraps):  # who calls the one may call the other
         return bool(sets)
-    paths = {path for path, _ in wraps}
-    return any(path in paths for path, start in sets if start is _Start.SCRIPT)
-
-
-class _Start(Enum):
-    LOADED = "whoever loads a file"
-    SCRIPT = "the file as a script"
-    OUTSIDE = "nobody in the program"
-
-
-def _starts(ctx: Context, node: cst.CSTNode, depth: int) -> set[tuple[Path, _Start]]:
-    """What comes to a place first, each with its file."""
-    if isinstance(ctx.scope(node), cst.FunctionDef):
-        callers = ctx.callers(node) if depth else ()
-        found = {each for where, call in callers for each in _starts(where, call, depth - 1)}
-        return found or {(ctx.path, _Start.OUTSIDE)}
-    tests = (outer.test for outer in ctx.ancestors(node) if isinstance(outer, cst.If))
-    is_script = any(isinstance(each, cst.Name) and each.value == "__name__" for t in tests for each in ctx.inside(t))
-    return {(ctx.path, _Start.SCRIPT if is_script else _Start.LOADED)}
+    paths = {start.file.path for start in wraps}
+    return any(start.file.path in paths for start in sets if start.kind is Kind.SCRIPT)
 
 
 def _is_moved(ctx: Context) -> bool:
