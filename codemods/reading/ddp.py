@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.negation import conjuncts
 from codemods.reading.words import last_name, words
 
 
@@ -16,6 +17,69 @@ def is_on_ddp_way(node: cst.CSTNode, ctx: Context) -> bool:
             return True
         inner = outer
     return False
+
+
+def is_ddps_alone(node: cst.CSTNode, ctx: Context) -> bool:
+    """The same where no FSDP model comes: the flag is what the program makes DDP's model by, or asks its class for."""
+    inner = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner:
+            flags = [last_name(_asked(each)) for each in conjuncts(outer.test) if _says_ddp(_asked(each))]
+            if any(flag and _chooses_ddp(flag, ctx) for flag in flags):
+                return True
+        inner = outer
+    return False
+
+
+def _asked(test: cst.BaseExpression) -> cst.BaseExpression:
+    """`is_ddp` of `is_ddp(model)`."""
+    return test.func if isinstance(test, cst.Call) else test
+
+
+def _chooses_ddp(flag: str, ctx: Context) -> bool:
+    files = list(ctx.files(flag))
+    functions = [(file, each) for file in files for each in file.nodes(cst.FunctionDef) if each.name.value == flag]
+    if functions:
+        return all(_asks_class(file, each) for file, each in functions)
+    makes = [(file, call) for file in files for call in file.nodes(cst.Call) if file.dotted(call.func) in _CLASSES]
+    wraps = ctx.wrapping.calls(ctx.path)
+    is_made = any(_is_under(file, call, flag) for file, call in makes)
+    return is_made and not any(_is_under(file, call, flag) for file, call in wraps)
+
+
+_CLASSES = frozenset(
+    {
+        *("torch.nn.parallel.DistributedDataParallel", "torch.nn.parallel.distributed.DistributedDataParallel"),
+        *("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"),
+    }
+)
+
+
+def _asks_class(ctx: Context, function: cst.FunctionDef) -> bool:
+    """`return isinstance(self.model, DistributedDataParallel)`."""
+    given = [node.value for node in ctx.inside(function) if isinstance(node, cst.Return)]
+    return bool(given) and all(
+        isinstance(each, cst.Call)
+        and isinstance(each.func, cst.Name)
+        and each.func.value == "isinstance"
+        and len(each.args) == 2
+        and ctx.dotted(each.args[1].value) in _CLASSES
+        for each in given
+    )
+
+
+def _is_under(ctx: Context, node: cst.CSTNode, flag: str) -> bool:
+    """Whether it stands where a flag of this name holds."""
+    inner = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner:
+            if any(last_name(each) == flag for each in conjuncts(outer.test) if isinstance(each, _NAMES)):
+                return True
+        inner = outer
+    return False
+
+
+_NAMES = (cst.Name, cst.Attribute)
 
 
 def is_in_ddp(node: cst.CSTNode, ctx: Context) -> bool:

@@ -1,11 +1,22 @@
-"""Whether a program also runs without a process group: `if world_size > 1: dist.init_process_group()`."""
+"""Whether a program also runs without a process group, which FSDP1 needs.
+
+`if world_size > 1: dist.init_process_group()`, and scripts that start none.
+"""
 
 from __future__ import annotations
 
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.forwards import is_without_grad
+from codemods.reading.plain_objects import is_plain_class
+from codemods.reading.starts import Kind, Start, starts
+from codemods.reading.words import last_name
 
+_MAKE_GROUPS = (
+    *("init_process_group", "init_distributed", "init_device_mesh", "initialize_dist", "initialize_model_parallel"),
+    *("Accelerator", "PartialState", "Fabric"),
+)
 _INIT = "init_process_group"
 _DEPTH = 3
 
@@ -33,3 +44,39 @@ def _asks_for_the_start(ctx: Context, test: cst.BaseExpression) -> bool:
     """`if __name__ == "__main__":`, `if not dist.is_initialized():`."""
     names = {node.value for node in ctx.inside(test) if isinstance(node, cst.Name)}
     return bool(names & {"__name__", "is_initialized", "is_available"})
+
+
+def has_no_group(ctx: Context, node: cst.CSTNode) -> bool:
+    """Whether no run that comes to a place of the program has made a process group.
+
+    Of a method that nobody calls, of an object that is no module, it is taken for granted in code without gradients.
+    """
+    made = [
+        start
+        for name in _MAKE_GROUPS
+        for where in ctx.files(name)
+        for call in where.nodes(cst.Call)
+        if last_name(call.func) == name
+        for start in starts(where, call)
+    ]
+    if not made or any(start.kind is Kind.OUTSIDE and not start.is_test for start in made):
+        return False
+    is_free = is_without_grad(ctx.ancestors(node), ctx)
+    return all(
+        _is_known(start, is_free) and not any(_is_one_run(start, other, ctx) for other in made)
+        for start in starts(ctx, node)
+    )
+
+
+def _is_known(start: Start, is_free: bool) -> bool:
+    if start.kind is not Kind.OUTSIDE or start.is_test or start.function is None:
+        return True
+    owner = start.file.scope(start.function)
+    return is_free and isinstance(owner, cst.ClassDef) and is_plain_class(start.file, owner)
+
+
+def _is_one_run(start: Start, other: Start, ctx: Context) -> bool:
+    """Whether they are of one script; who loads a file that makes the groups has them too."""
+    is_loaded = Kind.LOADED in (start.kind, other.kind)
+    paths = start.file.path, other.file.path
+    return paths[0] == paths[1] or (is_loaded and ctx.wrapping.runs_with(*paths))

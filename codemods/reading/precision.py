@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
-from codemods.reading.choices import written
+from codemods.reading.choices import lookup, written
 from codemods.reading.defaults import is_never_passed, parameter_named
 
 CLASSES = "_module_classes_to_ignore"
@@ -82,11 +82,14 @@ def flag(fields: Fields, name: str, default: bool, ctx: Context) -> bool:
     raise NotStatic(f"mixed_precision: {name} is only known at run time")
 
 
-def is_low(model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether a wrapped model is seen to compute in a low precision of its own, wherever it is made."""
+def is_low(model: cst.BaseExpression, ctx: Context, chosen: tuple[str, str] | None = None) -> bool:
+    """Whether a wrapped model is seen to compute in a low precision of its own, wherever it is made.
+
+    `chosen` is a setting and its value: of a table that is looked up by the setting, only that entry counts.
+    """
     made = [(origin.file, origin.node) for origin in ctx.origins(model) if isinstance(origin.node, cst.Call)]
     wraps = [(where, call) for where, call in made if not _makes_plain_model(where, call)]
-    return bool(wraps) and all(_wraps_low(where, call) for where, call in wraps)
+    return bool(wraps) and all(_wraps_low(where, call, chosen) for where, call in wraps)
 
 
 def _makes_plain_model(ctx: Context, call: cst.Call) -> bool:
@@ -98,18 +101,22 @@ def _makes_plain_model(ctx: Context, call: cst.Call) -> bool:
     return bool(made) and all(isinstance(origin.node, cst.ClassDef) for origin in made)
 
 
-def _wraps_low(ctx: Context, call: cst.Call) -> bool:
+def _wraps_low(ctx: Context, call: cst.Call, chosen: tuple[str, str] | None) -> bool:
     given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "mixed_precision"]
-    return any(all(_has_low_parameters(origin) for origin in ctx.origins(value)) for value in given)
+    return any(all(_has_low_parameters(origin, chosen) for origin in ctx.origins(value)) for value in given)
 
 
-def _has_low_parameters(origin: Origin) -> bool:
+def _has_low_parameters(origin: Origin, chosen: tuple[str, str] | None) -> bool:
     try:
         dtype = precision_fields(origin).get("param_dtype")
     except NotStatic:
         return False
     if dtype is None:
         return False
+    table = lookup(origin.file, dtype) if chosen is not None else None
+    if table is not None and chosen is not None and origin.file.code(table.key) == chosen[0]:
+        entries = [Origin(table.file, value) for key, value in table.entries if key == chosen[1]]
+        return len(entries) == 1 and _is_low(entries[0])
     made = origin.file.origins(_default(origin.file, dtype) or dtype)
     return bool(made) and all(_is_low(each) for each in made)
 

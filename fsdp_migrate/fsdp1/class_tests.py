@@ -30,6 +30,8 @@ def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKi
             return asked
         if (asked is not None and ModelKind.FSDP in asked) or (not met and _asks_for_model(file, test, node)):
             return frozenset()
+        if not met and isinstance(test, cst.BaseExpression) and _asks_for_torch(file, test):
+            return frozenset()
     return None
 
 
@@ -69,6 +71,39 @@ def _asks_for_import(file: FileContext, test: cst.BaseExpression) -> bool:
     values = [origin.node for origin in file.origins(test)] if isinstance(test, cst.Name) else []
     words = sorted(value.value for value in values if isinstance(value, cst.Name))
     return words == ["False", "True"] and any(_is_fallback(origin) for origin in file.origins(test))
+
+
+def _asks_for_torch(file: FileContext, test: cst.BaseExpression) -> bool:
+    """The same where the import is one of torch's: without it there is no FSDP model."""
+    if not _asks_for_import(file, test):
+        return False
+    if isinstance(test, cst.Comparison):
+        return True
+    blocks = [
+        outer
+        for origin in file.origins(test)
+        if origin.node is not None and _is_fallback(origin)
+        for outer in origin.file.ancestors(origin.node)
+        if isinstance(outer, cst.Try)
+    ]
+    return any(isinstance(each, _IMPORTS) and _names_torch(each) for block in blocks for each in _lines(block))
+
+
+_IMPORTS = (cst.Import, cst.ImportFrom)
+
+
+def _lines(block: cst.Try) -> Iterator[cst.CSTNode]:
+    for line in block.body.body:
+        yield from line.body if isinstance(line, cst.SimpleStatementLine) else ()
+
+
+def _names_torch(statement: cst.Import | cst.ImportFrom) -> bool:
+    if isinstance(statement, cst.Import):
+        return any(alias.evaluated_name.split(".")[0] == "torch" for alias in statement.names)
+    module = statement.module
+    while isinstance(module, cst.Attribute):
+        module = module.value if isinstance(module.value, (cst.Name, cst.Attribute)) else None
+    return not statement.relative and isinstance(module, cst.Name) and module.value == "torch"
 
 
 def _is_fallback(origin: Origin) -> bool:

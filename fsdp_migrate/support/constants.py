@@ -158,7 +158,9 @@ class Fold(cst.CSTTransformer):
 
 
 def _worked_out(function: str, values: Sequence[tuple[Any] | None]) -> cst.BaseExpression | None:
-    """What a function makes of a number."""
+    """What a function makes of a number; the module of a kind of device that has a name."""
+    if function == "torch.get_device_module" and len(values) == 1 and values[0] is not None:
+        return cst.parse_expression(f"torch.{values[0][0]}")
     known = _NUMERIC.get(function)
     if known is None or len(values) != 1 or values[0] is None or not isinstance(values[0][0], (bool, int, float)):
         return None

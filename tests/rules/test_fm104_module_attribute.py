@@ -427,3 +427,41 @@ def test_a_loop_that_asks_for_the_attribute_goes_on_as_it_did(own: str) -> None:
     """`model = model` would never end for what has a `module` of its own."""
     loop = '    while hasattr(model, "module"):\n        model = model.module\n    return model\n'
     assert rewrite(HEAD + own + loop).text.endswith(loop)
+
+
+BY_FLAG = """
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def shard(net, cfg):
+    if cfg.fsdp:
+        net = FSDP(net)
+    elif cfg.enable_ddp:
+        net = DDP(net)
+    return net
+
+
+def save(model, cfg):
+    if cfg.enable_ddp:
+        model = model.module
+    return model.width
+
+
+def main(net, cfg):
+    save(shard(net, cfg), cfg)
+"""
+
+
+def test_flag_that_ddp_s_model_is_made_by_says_that_it_is_one() -> None:
+    assert "        model = model.module\n" in rewrite(BY_FLAG).text
+    for flag in ("cfg.enable_ddp and cfg.fsdp", "cfg.enable_ddp"):
+        both = BY_FLAG.replace("if cfg.fsdp:", f"if {flag}:", 1)
+        assert "        model = unwrap(model)\n" in rewrite(both).text
+
+
+def test_function_that_asks_for_ddp_s_class() -> None:
+    owner = "\n\ndef is_ddp(model):\n    return isinstance(model, {})\n"
+    text = BY_FLAG.replace("if cfg.enable_ddp:\n        model", "if is_ddp(model):\n        model")
+    assert "        model = model.module\n" in rewrite(text + owner.format("DDP")).text
+    assert "        model = unwrap(model)\n" in rewrite(text + owner.format("(DDP, FSDP)")).text

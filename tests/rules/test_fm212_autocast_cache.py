@@ -251,6 +251,7 @@ def test_through_functions_and_files() -> None:
     result = rewrite_files(files)
     assert result.after["context.py"] == files["context.py"].replace("'cuda'", "'cuda', cache_enabled=False")
     assert result.after["loop.py"] == files["loop.py"]
+    assert [each.path.name for each in result.findings if each.rule == "FM212"] == ["context.py"]
 
 
 def test_in_a_file_that_does_not_name_fsdp() -> None:
@@ -274,3 +275,85 @@ UNSEEN = [
 @pytest.mark.parametrize("body", UNSEEN)
 def test_not_followed(body: str) -> None:
     check_marked(train(body), "FM212", Level.MANUAL, "keeps casts")
+
+
+SAMPLER = code(
+    """
+    import torch
+    from registry import MODELS
+
+
+    class Sampler:
+        def __init__(self, name):
+            self.model = MODELS[name]
+
+        @torch.no_grad()
+        def __call__(self, batches):
+            with torch.autocast("cuda", torch.bfloat16):
+                return [self.model(x) for x in batches]
+    """
+)
+TRAINED = code(
+    """
+    import torch.distributed as dist
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from registry import MODELS
+    {}
+
+
+    def main(batches):
+        dist.init_process_group("nccl")
+        MODELS["net"] = FSDP(MODELS["net"])
+        {}
+
+
+    if __name__ == "__main__":
+        main([])
+    """
+)
+USED = 'import train\nfrom sampler import Sampler\n\nif __name__ == "__main__":\n    Sampler("net")([])\n'
+
+
+def sampler(top: str = "import torch", bottom: str = "pass", **others: str) -> str:
+    files = {"sampler.py": SAMPLER, "registry.py": "MODELS = {}\n", "train.py": TRAINED.format(top, bottom)}
+    files |= {f"{name}.py": text for name, text in others.items()}
+    return rewrite_files(files).after["sampler.py"]
+
+
+TRAINS = {"top": "from sampler import Sampler", "bottom": 'Sampler("net")(batches)'}
+
+
+def test_script_without_a_process_group() -> None:
+    assert sampler(generate=USED) == SAMPLER
+    assert "cache_enabled=False" in sampler(**TRAINS)
+    assert "cache_enabled=False" in sampler(**TRAINS, generate=USED)
+    for above in ("train.main([])", "train.dist.init_process_group()"):
+        grouped = USED.replace('    Sampler("net")', f'    {above}\n    Sampler("net")')
+        assert "cache_enabled=False" in sampler(generate=grouped)
+
+
+def test_method_that_nobody_calls() -> None:
+    assert sampler(generate="import train, sampler\n") == SAMPLER
+    module = SAMPLER.replace("class Sampler:", "class Sampler(torch.nn.Module):")
+    for text in (module, SAMPLER.replace("    @torch.no_grad()\n", "")):
+        assert "cache_enabled=False" in sampler(sampler=text, generate="import train, sampler\n")
+
+
+BY_KEY = code(
+    """
+    with {
+        "bf16": torch.autocast("cuda", torch.bfloat16),
+        "fp32": nullcontext(),
+    }[x.precision]:
+        model(x)
+    """
+)
+
+
+def test_precision_by_the_same_setting() -> None:
+    table = '{"fp32": torch.float32, "bf16": %s}[x.precision]'
+    given = f"mixed_precision=MixedPrecision(param_dtype={table})"
+    assert "cache_enabled" not in rewrite(train(BY_KEY, given % "torch.bfloat16")).text
+    assert "cache_enabled=False" in rewrite(train(BY_KEY, given % "torch.float32")).text
+    other = (given % "torch.bfloat16").replace("x.precision", "x.amp")
+    assert "cache_enabled=False" in rewrite(train(BY_KEY, other)).text

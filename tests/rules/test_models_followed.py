@@ -529,3 +529,42 @@ def test_parameter_that_is_said_to_be_an_optimizer_is_no_model() -> None:
     assert "reshard_all(optimizer)" not in result.text
     assert "optimizer.reshard()" not in result.text
     assert '    torch.save(optimizer.state_dict(), "x.pt")\n' in result.text
+
+
+GUARDED = """\
+import torch
+
+try:
+    from {module} import {name}
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+    AVAILABLE = True
+except ImportError:
+    AVAILABLE = False
+
+
+def shard(net):
+    return FSDP(net) if AVAILABLE else torch.nn.parallel.DistributedDataParallel(net)
+
+
+def save(model):
+    if AVAILABLE:
+        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+            return model.state_dict()
+    return model.state_dict() if AVAILABLE else {{"model": model.state_dict()}}
+
+
+def main(net):
+    return save(shard(net))
+"""
+
+
+def test_without_what_torch_has_there_is_no_fsdp_model() -> None:
+    text = GUARDED.format(module="torch.distributed.fsdp.wrap", name="wrap")
+    assert '{"model": model.state_dict()}' in rewrite(text).text
+    other = text.replace(
+        "    AVAILABLE = True\nexcept ImportError:\n    AVAILABLE = False\n",
+        "except ImportError:\n    pass\ntry:\n    import wandb\n    AVAILABLE = True\nexcept ImportError:\n"
+        "    AVAILABLE = False\n",
+    )
+    assert '{"model": model.state_dict()}' not in rewrite(other).text

@@ -1063,6 +1063,8 @@ def meshes_of_strategies_that_keep_nothing_whole() -> None:
         assert function(None, None) is None
         assert function("HYBRID_SHARD", two) is two
         assert function("SHARD_GRAD_OP", two).get_group() == two.get_group(0)
+        assert function("HYBRID_SHARD", None, "cpu").shape == (2, 1)  # a node has one CPU
+    assert support.mesh_of_group("NO_SHARD", None, "cpu").shape == (2, 1)
 
 
 # What is refused

@@ -42,9 +42,9 @@ def train(net, optimizer, batches):
 ## Fix safety
 
 Losses, gradients and memory are those of FSDP1. A model whose `MixedPrecision` is a low precision already is left as it
-is: there is nothing to cast; of a model that is seen to be frozen autocast keeps nothing. Where the argument cannot be
-given, it is reported: for you to decide where the training would differ, to review where only memory does (one forward
-a block).
+is: there is nothing to cast; of a model that is seen to be frozen autocast keeps nothing. Code that only scripts
+without a process group come to is left too: no FSDP model runs there. Where the argument cannot be given, it is
+reported: for you to decide where the training would differ, to review where only memory does (one forward a block).
 
 ## References
 
@@ -64,6 +64,7 @@ from codemods.api import Context, Edit, Fix, Level, Rule, finding
 from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
 from codemods.reading.frozen import is_frozen
+from codemods.reading.one_process import has_no_group
 from codemods.reading.precision import is_low
 
 CODE = "FM212"
@@ -79,6 +80,7 @@ _DEPTH = 4
 _WRITTEN = "autocast gets cache_enabled=False: it would keep casts of FSDP2's parameters from one forward to the next"
 _NOT_WRITTEN = "this autocast keeps casts of FSDP2's parameters from one forward to the next, and kept none of FSDP1's"
 _HINT = "give it cache_enabled=False, or enter it anew for each forward"
+_MEMORY_HINT = "give it cache_enabled=False if that copy is too large"
 _MEMORY = (
     "this autocast keeps a low-precision copy of the whole FSDP2 model until its block ends; FSDP1's was never kept"
 )
@@ -114,7 +116,9 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
     for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
         autocasts, is_followed = _autocasts(context, ctx)
         forwards = _forwards_that_cast(node, ctx) if autocasts or not is_followed else []
-        if forwards:
+        casting = [each for each in autocasts if not _is_low_by_key(each, forwards)]
+        if forwards and (casting or not autocasts) and not has_no_group(ctx, node):
+            autocasts = casting
             return Match(context, autocasts if is_followed else (), _use_kept_casts(forwards, node, ctx))
     return None
 
@@ -122,14 +126,15 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
 def edit(found: Match, ctx: Context) -> Fix:
     changes = [(where, _edit(call, where)) for where, call in found.autocasts]
     if not changes or any(change is None for _, change in changes):
-        level, message = (Level.MANUAL, _NOT_WRITTEN) if found.trains_otherwise else (Level.REVIEW, _MEMORY)
-        return Fix(findings=[finding(CODE, level, ctx, found.context, message, _HINT)])
-    written = [(where, change) for where, change in changes if change is not None and change.text]
-    if not written:
-        return Fix()
+        if found.trains_otherwise:
+            return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.context, _NOT_WRITTEN, _HINT)])
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.context, _MEMORY, _MEMORY_HINT)])
     return Fix(
-        findings=[finding(CODE, Level.REWRITTEN, ctx, found.context, _WRITTEN)],
-        elsewhere=[(where, Fix([change])) for where, change in written],
+        elsewhere=[
+            (where, Fix([change], [finding(CODE, Level.REWRITTEN, where, call, _WRITTEN)]))
+            for (where, call), (_, change) in zip(found.autocasts, changes, strict=True)
+            if change is not None and change.text
+        ]
     )
 
 
@@ -173,6 +178,21 @@ def _is_off(call: cst.Call, ctx: Context) -> bool:
     """`autocast("cuda", enabled=False)`, which casts nothing."""
     enabled = (a.value for a in call.args if a.keyword is not None and a.keyword.value == "enabled")
     return any(ctx.code(value) == "False" for value in enabled)
+
+
+def _is_low_by_key(autocast: tuple[Context, cst.Call], forwards: Sequence[_Forward]) -> bool:
+    """`{"bf16": autocast(…), "fp32": nullcontext()}[args.precision]`, where the model's dtype is chosen by the same."""
+    ctx, call = autocast
+    element = ctx.parent(call)
+    entries = ctx.parent(element) if isinstance(element, cst.DictElement) else None
+    choice = ctx.parent(entries) if entries is not None else None
+    if not isinstance(element, cst.DictElement) or not isinstance(choice, cst.Subscript):
+        return False
+    key = choice.slice[0].slice
+    if not isinstance(key, cst.Index) or not isinstance(key.value, cst.Attribute):
+        return False
+    chosen = ctx.code(key.value), ctx.code(element.key)
+    return all(is_low(forward.model, forward.file, chosen) for forward in forwards)
 
 
 def _is_of_another_engine(call: cst.Call, ctx: Context) -> bool:

@@ -32,9 +32,9 @@ def sample(net, batch):
 
 Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
 `unwrap(model)` of the support module decides at run time, once in a function that asks several times. Where a choice
-reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`) it is another wrapper's, and stays. A
-choice by `hasattr(model, "module")` whose two sides say the same of the model becomes the one without, unless DDP's
-models come there.
+reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`), or for the flag that DDP's model is
+made by, it is another wrapper's, and stays. A choice by `hasattr(model, "module")` whose two sides say the same of the
+model becomes the one without, unless DDP's models come there.
 
 ## References
 
@@ -49,7 +49,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.ddp import is_on_ddp_way
+from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
 from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
@@ -91,7 +91,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         return None
     elif is_asked_for(node, ctx):
         return Match(node, ctx.kinds(node.value)) if choice_of_inner(node, ctx) is not None else None
-    elif node.attr.value == "module" and _is_on_other_way(node, ctx):
+    elif node.attr.value == "module" and (_is_on_other_way(node, ctx) or is_ddps_alone(node, ctx)):
         return None
     if is_another_engines(node, ctx):
         return None

@@ -47,6 +47,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.accelerators import DEVICE_TYPE, names_another
 from codemods.reading.process_groups import is_default
 
 CODE = "FM115"
@@ -72,13 +73,12 @@ def edit(found: cst.Assign, ctx: PlannedContext) -> Fix:
     dist = ctx.named(Import("torch.distributed", alias="dist"), found)
     mesh = ctx.named(Import("torch.distributed.device_mesh", "init_device_mesh"), found)
     imports = [dist, mesh]
-    if len(call.args) == 2:
-        devices = ctx.quote(call.args[1].value)
-    else:
-        torch = ctx.named(Import("torch"), found)
-        imports.append(torch)
-        devices = f"{torch.local}.cuda.device_count()"
-    groups = f'{mesh.local}("cuda", ({dist.local}.get_world_size() // {devices}, {devices})).get_all_groups()'
+    torch, is_cuda, counts = ctx.named(Import("torch"), found), not names_another(ctx), len(call.args) < 2
+    imports += [torch] if counts or not is_cuda else []
+    count = f"{torch.local}.{'cuda' if is_cuda else 'accelerator'}.device_count()"
+    devices = count if counts else ctx.quote(call.args[1].value)
+    device = '"cuda"' if is_cuda else f"{torch.local}.{DEVICE_TYPE}"
+    groups = f"{mesh.local}({device}, ({dist.local}.get_world_size() // {devices}, {devices})).get_all_groups()"
     text = f"{ctx.quote(second)}, {ctx.quote(first)} = {groups}"
     message = "the groups of nodes are those of a device mesh"
     return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)

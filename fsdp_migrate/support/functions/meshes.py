@@ -88,7 +88,7 @@ def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
     return mesh[mesh.mesh_dim_names[0]]
 
 
-def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None) -> DeviceMesh | None:
+def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None, device_type: str = "cuda") -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name; None stands for all ranks."""
     if mesh is not None and strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         if strategy == "NO_SHARD":
@@ -98,17 +98,20 @@ def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None) -> Devic
         raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {mesh}")
     if mesh is not None or strategy not in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         return mesh
-    shards = 1 if strategy == "NO_SHARD" else torch.cuda.device_count()  # whole parameters, or shards inside a node
-    return init_device_mesh("cuda", (dist.get_world_size() // shards, shards), mesh_dim_names=("replicate", "shard"))
+    # Whole parameters, or shards inside a node.
+    shards = 1 if strategy == "NO_SHARD" else torch.get_device_module(device_type).device_count()
+    shape = (dist.get_world_size() // shards, shards)
+    return init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
 
 
-def sharding_mesh(strategy: str | None, mesh: DeviceMesh | None) -> DeviceMesh | None:
+def sharding_mesh(strategy: str | None, mesh: DeviceMesh | None, device_type: str = "cuda") -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name, which is not NO_SHARD; None stands for all ranks."""
     if strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         return mesh if mesh is None or mesh.ndim == 1 or mesh.mesh_dim_names is None else mesh[mesh.mesh_dim_names[0]]
     if mesh is None:
-        shape = (dist.get_world_size() // torch.cuda.device_count(), torch.cuda.device_count())  # shards inside a node
-        return init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+        shards = torch.get_device_module(device_type).device_count()  # shards inside a node
+        shape = (dist.get_world_size() // shards, shards)
+        return init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
     if mesh.ndim != 2:
         raise ValueError(f"hybrid sharding needs a mesh of (replicate, shard), got {mesh}")
     return mesh
@@ -145,7 +148,7 @@ def kwargs_over_group(strategy: str, group: dist.ProcessGroup, device_type: str 
 def mesh_of_group(strategy: str | None, group: dist.ProcessGroup | None, device_type: str) -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name, where it may be given a group."""
     if group is None:
-        return strategy_mesh(strategy)
+        return strategy_mesh(strategy, None, device_type)
     if strategy in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
         raise ValueError("hybrid sharding needs process_group=(shard_group, replicate_group), or a device_mesh")
     return mesh_over_group(strategy, group, device_type)

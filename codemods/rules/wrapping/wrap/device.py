@@ -11,19 +11,22 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.accelerators import names_another
 from codemods.reading.current_device import WORDS, device_calls, is_set_elsewhere
 
 from .draft import Draft, Entry
+from .ranks import is_any_accelerator
 
 _RANK = re.compile(r"(?:\w+\.)*(?:(?:local_|global_)?rank|gpu|gpu_id|device_id)", re.IGNORECASE)
 
 
 def translate_device(value: cst.BaseExpression, draft: Draft) -> None:
     """`device_id`: FSDP2 moves each unit to the current device, so that device must have been set."""
-    _set(draft.file.origins(value), draft.file.quote(value), draft)
+    is_variable = isinstance(value, (cst.Name, cst.Attribute))
+    _set(draft.file.origins(value), draft.file.quote(value), is_variable, draft)
 
 
-def _set(origins: Sequence[Origin], text: str, draft: Draft) -> None:
+def _set(origins: Sequence[Origin], text: str, is_variable: bool, draft: Draft) -> None:
     if all(origin.is_none for origin in origins):
         return
     if all(is_cpu(origin) for origin in origins):
@@ -31,20 +34,30 @@ def _set(origins: Sequence[Origin], text: str, draft: Draft) -> None:
         return
     draft.device = text
     if all(is_cuda(origin) for origin in origins):
-        draft.device_type = "cuda"
+        _found(origins, draft)
+    elif is_variable and all(map(_is_device, origins)):
+        draft.any_device = text
     if all(_is_current(origin) for origin in origins) or (_device_is_set(draft) and not _is_another(origins, draft)):
         return
     torch = draft.imported("torch")
-    if any(_may_be_cpu(origin) for origin in origins):
+    if is_any_accelerator(draft):
+        draft.before.append(f"{torch}.get_device_module({draft.any_device}).set_device({text})")
+    elif any(_may_be_cpu(origin) for origin in origins):
         draft.before.append(f"if {torch}.cuda.is_available():\n    {torch}.cuda.set_device({text})")
     else:
         draft.before.append(f"{torch}.cuda.set_device({text})")
 
 
+def _found(devices: Sequence[Origin], draft: Draft) -> None:
+    """The devices are of CUDA; the index of one is that of any accelerator that the program runs on."""
+    if all(map(_names_cuda, devices)) or not names_another(draft.file):
+        draft.device_type = "cuda"
+
+
 def device_of_entry(value: Entry, draft: Draft) -> None:
     """`device_id` that comes out of a dict."""
     statements = len(draft.before)
-    _set(value.values, value.text, draft)
+    _set(value.values, value.text, False, draft)
     may_be_none = value.may_lack or any(origin.is_none for origin in value.values)
     if may_be_none and len(draft.before) > statements:
         raise NotStatic("device_id comes out of a dict, and may be None")
@@ -54,9 +67,13 @@ def infer_device(draft: Draft) -> None:
     """Without `device_id`, FSDP1 computed where the parameters were: `model.to(rank)` said which device is meant."""
     for call in _moves(draft):
         assert isinstance(call.func, cst.Attribute)
-        if call.func.attr.value == "cuda" or _is_gpu(draft.file, call.args[0].value):
+        if call.func.attr.value == "cuda":
             draft.device_type = "cuda"
-            _set_device(call, draft)
+        elif _is_gpu(draft.file, call.args[0].value):
+            _found(draft.file.origins(call.args[0].value), draft)
+        else:
+            continue
+        _set_device(call, draft)
 
 
 def is_on_gpu(draft: Draft) -> bool:
@@ -105,7 +122,8 @@ def _set_device(call: cst.Call, draft: Draft) -> None:
     device = call.args[0].value if call.args and call.args[0].keyword is None else None
     if device is None or _device_is_set(draft) or any(_is_current(origin) for origin in ctx.origins(device)):
         return
-    line = f"{draft.imported('torch')}.cuda.set_device({ctx.quote(device)})"
+    module = "get_device_module()" if is_any_accelerator(draft) else "cuda"
+    line = f"{draft.imported('torch')}.{module}.set_device({ctx.quote(device)})"
     if ctx.plain(line) not in map(ctx.plain, draft.before):
         draft.before.append(line)
 
@@ -157,6 +175,19 @@ def is_cuda(origin: Origin) -> bool:
         return False
     called = origin.file.dotted(node.func) or origin.file.code(node.func)
     return called == "int" or called.endswith((".get_rank", ".get_node_local_rank"))
+
+
+def _names_cuda(origin: Origin) -> bool:
+    """Whether it is one of CUDA by its name: no index of a device, nor another accelerator's current one."""
+    node = origin.node
+    if isinstance(node, cst.Call) and (origin.file.dotted(node.func) or "").startswith("torch.cuda."):
+        return True
+    is_index = isinstance(node, cst.Call) and bool(node.args) and isinstance(node.args[0].value, cst.Integer)
+    return _device_name(origin).startswith("cuda") and not is_index
+
+
+def _is_device(origin: Origin) -> bool:
+    return isinstance(origin.node, cst.Call) and origin.file.dotted(origin.node.func) == "torch.device"
 
 
 def is_cpu(origin: Origin) -> bool:

@@ -131,6 +131,8 @@ class Draft:
     """The text of `device_id`, where FSDP1 moved the model."""
     device_type: str = ""
     """`cuda` or `cpu` where that is seen."""
+    any_device: str = ""
+    """The name of a `torch.device` where run time alone knows which of them it is."""
     group: str | None = ""
     """The group of ranks that start from equal values, where that is not all of them; None when it is not one group."""
     mesh: str = ""

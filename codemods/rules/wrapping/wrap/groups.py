@@ -15,7 +15,7 @@ from .hybrid_only import HYBRID, is_beside_hybrids
 from .in_place import mentions, renamed
 from .mesh_of_branch import put_into_dict
 from .own_meshes import NO_SHARD
-from .ranks import Ranks, device_type
+from .ranks import CUDA, Ranks, device_type
 from .strategy_names import Strategy
 
 
@@ -39,7 +39,7 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
     draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
     if pair:
         groups = ", ".join(draft.file.quote(group) for group in pair)
-        made = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")'
+        made = f"{draft.imported(SUPPORT, 'hsdp_mesh_from_groups')}({groups}, {device})"
         draft.mesh, draft.group = name, None
     elif strategy.names & HYBRID or _is_of_run_time(strategy, ranks):
         made = _one_or_two(name, ranks, strategy, device, draft)
@@ -47,13 +47,13 @@ def from_group(ranks: Ranks, strategy: Strategy, draft: Draft) -> None:
         made = _one(name, ranks, strategy, device, draft)
     draft.before.append(f"{name} = {made}")
     if strategy.name and is_tuple and not pair:
-        of_two = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}(*{ranks.text}, "{device}")'
+        of_two = f"{draft.imported(SUPPORT, 'hsdp_mesh_from_groups')}(*{ranks.text}, {device})"
         refused = f'elif {strategy.name} in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):\n    raise ValueError("{_ONE}")'
         two = f"if isinstance({ranks.text}, tuple):\n    {name} = {of_two}\n{refused}"
         draft.before[-1] = f"{two}\nelse:\n    {name} = {made}"
     if strategy.keys and not strategy.names & HYBRID and not _is_of_run_time(strategy, ranks):
         group = draft.group or ""
-        replicated = f'{name} = {draft.imported(SUPPORT, "replicate_mesh")}("{device}", {group})'
+        replicated = f"{name} = {draft.imported(SUPPORT, 'replicate_mesh')}({device}, {group})"
         draft.before[-1] += "\n" + "\n".join(under_keys(strategy, list(strategy.keys), [NO_SHARD, replicated]))
 
 
@@ -74,7 +74,7 @@ def _of_branches(ranks: Ranks, strategy: Strategy, device: str, draft: Draft) ->
     for origin in ranks.origins:
         if isinstance(origin.node, cst.Tuple):
             groups = ", ".join(ctx.quote(element.value) for element in origin.node.elements)
-            made = f'{draft.imported(SUPPORT, "hsdp_mesh_from_groups")}({groups}, "{device}")'
+            made = f"{draft.imported(SUPPORT, 'hsdp_mesh_from_groups')}({groups}, {device})"
             draft.edits.append((ctx, Edit(*ctx.bare_span(origin.node), made)))
             draft.definitions.add(origin.node)
     draft.common_kwargs["mesh"] = ctx.quote(value)
@@ -101,7 +101,7 @@ def _is_looked_up(strategy: Strategy, ranks: Ranks) -> bool:
 
 def _look_up(ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> None:
     """One function of the name and the group, in the place of the arguments that are looked up by the name alone."""
-    given = [strategy.name, ranks.text, *([] if device == "cuda" else [f'"{device}"'])]
+    given = [strategy.name, ranks.text, *([] if device == CUDA else [device])]
     made = draft.assigned(strategy.kwargs, draft.imported(SUPPORT, "kwargs_over_group"), given)
     draft.before = [made if each.startswith(f"{strategy.kwargs} = ") else each for each in draft.before]
     draft.group = ranks.text
@@ -112,12 +112,12 @@ def _one_or_two(name: str, ranks: Ranks, strategy: Strategy, device: str, draft:
     draft.mesh, draft.mesh_is_optional, draft.group = name, ranks.may_be_none, None
     if strategy.name:
         function = draft.imported(SUPPORT, "mesh_of_group" if ranks.may_be_none else "mesh_over_group")
-        return f'{function}({strategy.name}, {ranks.text}, "{device}")'
+        return f"{function}({strategy.name}, {ranks.text}, {device})"
     if ranks.may_be_none or "NO_SHARD" in strategy.names:
         raise NotStatic("process_group may be None, or of a strategy that may be NO_SHARD")
     if all(_is_one_group(origin) for origin in ranks.origins):
         raise NotStatic("one process_group for a strategy that may be a hybrid one, which FSDP1 refuses")
-    return f'{draft.imported(SUPPORT, "group_mesh")}({ranks.text}, "{device}")'
+    return f"{draft.imported(SUPPORT, 'group_mesh')}({ranks.text}, {device})"
 
 
 def _is_one_group(origin: Origin) -> bool:
@@ -135,7 +135,7 @@ def _one(name: str, ranks: Ranks, strategy: Strategy, device: str, draft: Draft)
     draft.group = text if draft.file.plain(text).isidentifier() or ranks.may_be_none else f"{name}.get_group()"
     if strategy.known == "NO_SHARD":
         draft.group = text
-        return f'{draft.imported(SUPPORT, "replicate_mesh")}("{device}", {text})'
+        return f"{draft.imported(SUPPORT, 'replicate_mesh')}({device}, {text})"
     made = of_one_group(text, device, draft)
     if strategy.keys:
         draft.group = text
@@ -155,7 +155,7 @@ def one_group(ranks: Ranks, draft: Draft) -> str:
 
 def of_one_group(text: str, device: str, draft: Draft) -> str:
     """The text of the mesh of one group."""
-    return f'{draft.imported("torch.distributed.device_mesh", "DeviceMesh")}.from_group({text}, "{device}")'
+    return f"{draft.imported('torch.distributed.device_mesh', 'DeviceMesh')}.from_group({text}, {device})"
 
 
 def under_keys(strategy: Strategy, keys: Sequence[str], lines: Sequence[str]) -> list[str]:

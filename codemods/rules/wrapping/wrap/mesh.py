@@ -22,7 +22,7 @@ from .mesh_of_branch import put_into_dict
 from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
 from .placement import distributed
-from .ranks import Ranks, device_type, ranks_of
+from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
 from .strategy_names import Strategy
 
 
@@ -57,7 +57,8 @@ def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> Non
 
 def _for_strategy(strategy: Strategy, draft: Draft) -> None:
     """A mesh that FSDP1 made by itself."""
-    if device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}") != "cuda":
+    device = device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}")
+    if draft.device_type == "cpu":
         raise NotStatic("a strategy with a mesh of its own, on the CPU")
     if strategy.known is not None or strategy.names <= HYBRID:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
@@ -66,7 +67,8 @@ def _for_strategy(strategy: Strategy, draft: Draft) -> None:
         _by_key(strategy, draft)
     else:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
-        draft.before.append(f"{name} = {draft.imported(SUPPORT, 'strategy_mesh')}({strategy.name})")
+        arguments = [strategy.name, *([] if device == CUDA else [f"device_type={device}"])]
+        draft.before.append(draft.assigned(name, draft.imported(SUPPORT, "strategy_mesh"), arguments))
 
 
 def _by_key(strategy: Strategy, draft: Draft) -> None:
@@ -166,7 +168,7 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     if strategy.meshes:
         if not strategy.name and strategy.known is None:
             raise NotStatic("device_mesh is not seen, and the strategy is one of several")
-        which = strategy.name or f'"{strategy.known}"'
+        which, other = strategy.name or f'"{strategy.known}"', another_type(draft)
         function, arguments = "", [which, ranks.text]
         if strategy.value is not None and is_for_hybrids(seen, strategy.value, draft):
             function = draft.imported(SUPPORT, "strategy_mesh")
@@ -178,11 +180,14 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
             if ranks.instead is not None:
                 group, device = one_group(ranks.instead, draft), device_type(draft, ranks.instead.argument)
                 function = f"{text} or {draft.imported(SUPPORT, 'mesh_of_group')}"
-                arguments += [group, f'"{device}"']
+                arguments += [group, device]
+            elif other:
+                arguments += [f"device_type={other}"]
         elif ranks.instead is not None:
             raise NotStatic("device_mesh or process_group, and a strategy with a mesh of its own")
         else:
             function = draft.imported(SUPPORT, "strategy_mesh" if "NO_SHARD" in strategy.names else "sharding_mesh")
+            arguments += [other] if other and ranks.may_be_none else []
     else:
         function, arguments = draft.imported(SUPPORT, "first_dimension"), [ranks.text]
     draft.before.append(draft.assigned(name, function, arguments))

@@ -18,6 +18,7 @@ from codemods.reading.program import others
 
 from .draft import Draft, Note
 from .placement import groups_of_mesh, is_name, is_named, one_group, truth
+from .ranks import is_any_accelerator
 
 _CALLS = 3
 """Over how many calls a `with torch.device("meta")` is looked for around the place that makes the model."""
@@ -112,6 +113,8 @@ _DEVICE_CALLS = frozenset({"torch.cuda.current_device", "torch.device"})
 def _device(draft: Draft) -> str:
     if draft.device_type == "cpu":
         return '"cpu"'
+    if is_any_accelerator(draft):
+        return draft.device or f"{draft.imported('torch')}.get_device_module().current_device()"
     return draft.device or f"{draft.imported('torch')}.cuda.current_device()"
 
 

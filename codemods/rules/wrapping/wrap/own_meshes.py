@@ -6,13 +6,15 @@ from collections.abc import Collection
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit, Import
+from codemods.api import SUPPORT, Context, Edit, Import
+from codemods.reading.accelerators import DEVICE_TYPE
 from codemods.reading.choices import Option
 from codemods.reading.layout import insertion, line_before
 
 from .draft import Draft
 from .hybrid_only import HYBRID
 from .placement import distributed
+from .ranks import CUDA, counted, device_type, is_any_accelerator
 
 NAMES = '("replicate", "shard")'
 
@@ -21,40 +23,50 @@ NO_SHARD = "# Each rank holds the whole parameters, and gradients are all-reduce
 
 def statements(name: str, strategy: str, draft: Draft, indent: str = "") -> str:
     """The statements that bind the mesh of one strategy, `indent` deeper than the call."""
-    above, shape = _node(draft) if strategy in HYBRID else (NO_SHARD, _replicas(draft))
-    line = _made(name, shape, draft)
-    return "\n".join([above, *([line] if draft.fits(indent + line) else _by_name(name, shape, draft))])
+    device = device_type(draft, f"sharding_strategy {strategy}")
+    above, shape = _node(device, draft) if strategy in HYBRID else (NO_SHARD, _replicas(draft))
+    line = _made(name, device, shape, draft)
+    return "\n".join([above, *([line] if draft.fits(indent + line) else _by_name(name, device, shape, draft))])
 
 
-def _made(name: str, shape: str, draft: Draft) -> str:
-    return f"{name} = {make(draft)}({_arguments(shape)})"
+def _made(name: str, device: str, shape: str, draft: Draft) -> str:
+    return f"{name} = {make(draft)}({_arguments(device, shape)})"
 
 
-def _by_name(name: str, shape: str, draft: Draft, taken: Collection[str] = ()) -> list[str]:
+def _by_name(name: str, device: str, shape: str, draft: Draft, taken: Collection[str] = ()) -> list[str]:
     """The mesh of a shape that has a name, where one line would be too long."""
     named = draft.fresh(*(each for each in ("shape", "mesh_shape", "device_mesh_shape") if each not in taken))
-    return [f"{named} = {shape}", _made(name, named, draft)]
+    return [f"{named} = {shape}", _made(name, device, named, draft)]
 
 
-def _arguments(shape: str) -> str:
-    return f'"cuda", {shape}, mesh_dim_names={NAMES}'
+def _arguments(device: str, shape: str) -> str:
+    return f"{device}, {shape}, mesh_dim_names={NAMES}"
 
 
-def expression(strategy: str, draft: Draft) -> str:
+def _device_at(ctx: Context, node: cst.CSTNode, draft: Draft) -> str:
+    """The kind of device in the place of an option, where a variable of the call need not be bound."""
+    if not is_any_accelerator(draft):
+        return CUDA
+    return f"{draft.imported_at(ctx, node, Import('torch'))}.{DEVICE_TYPE}"
+
+
+def expression(option: Option, strategy: str, draft: Draft) -> str:
     """The mesh of one strategy, where no statement can stand above."""
+    device = _device_at(option.file, option.node, draft)
     if strategy in HYBRID:
-        return f'{draft.imported(SUPPORT, "node_mesh")}("cuda")'
-    return f"{make(draft)}({_arguments(_replicas(draft))})"
+        return f"{draft.imported(SUPPORT, 'node_mesh')}({device})"
+    return f"{make(draft)}({_arguments(device, _replicas(draft))})"
 
 
 def at_option(option: Option, strategy: str, draft: Draft) -> str:
     """The mesh of one strategy in the place of an option, in another file too."""
     ctx, node = option.file, option.node
+    device = _device_at(ctx, node, draft)
     if strategy in HYBRID:
-        return f'{draft.imported_at(ctx, node, Import(SUPPORT, "node_mesh"))}("cuda")'
+        return f"{draft.imported_at(ctx, node, Import(SUPPORT, 'node_mesh'))}({device})"
     function = draft.imported_at(ctx, node, Import("torch.distributed.device_mesh", "init_device_mesh"))
     dist = draft.imported_at(ctx, node, Import("torch.distributed", alias="dist"))
-    return f"{function}({_arguments(f'({dist}.get_world_size(), 1)')})"
+    return f"{function}({_arguments(device, f'({dist}.get_world_size(), 1)')})"
 
 
 def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | None:
@@ -65,11 +77,12 @@ def in_place(option: Option, strategy: str, draft: Draft) -> tuple[str, Edit] | 
     if strategy not in HYBRID or line is None or not isinstance(block, cst.IndentedBlock):
         return None
     taken = {node.value for node in ctx.inside(ctx.scope(option.node)) if isinstance(node, cst.Name)}
-    counted, shape = _node(draft, taken)
+    device = _device_at(ctx, option.node, draft)
+    counted, shape = _node(device, draft, taken)
     head = line_before(ctx, option.node)
-    lines = [_made("mesh", shape, draft)]
+    lines = [_made("mesh", device, shape, draft)]
     if len(head) + len(ctx.plain(lines[0].removeprefix("mesh = "))) > ctx.width:
-        lines = _by_name("mesh", shape, draft, taken)
+        lines = _by_name("mesh", device, shape, draft, taken)
     *named, made = lines
     return made.removeprefix("mesh = "), insertion(ctx, line, [counted, *named])
 
@@ -79,11 +92,11 @@ def make(draft: Draft) -> str:
     return draft.imported("torch.distributed.device_mesh", "init_device_mesh")
 
 
-def _node(draft: Draft, taken: Collection[str] = ()) -> tuple[str, str]:
+def _node(device: str, draft: Draft, taken: Collection[str] = ()) -> tuple[str, str]:
     """What counts the devices of this node, and the shape of its mesh."""
     count = draft.fresh(*(name for name in ("devices", "devices_of_node", "devices_per_node") if name not in taken))
-    counted = f"{count} = {draft.imported('torch')}.cuda.device_count()  # sharded inside a node, replicated across"
-    return counted, f"({distributed(draft)}.get_world_size() // {count}, {count})"
+    line = f"{count} = {counted(device, draft)}  # sharded inside a node, replicated across"
+    return line, f"({distributed(draft)}.get_world_size() // {count}, {count})"
 
 
 def _replicas(draft: Draft) -> str:

@@ -20,6 +20,7 @@ from .draft import Draft, Entry, Note, Switch, Value
 from .memory_format import undo_channels_last
 from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
+from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
@@ -178,6 +179,8 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
         device_of_entry(entries["device_id"], made)
     if not made.device_type and not made.device:
         infer_device(made)
+        if not made.device_type:
+            find_parameters(made)
     ranks = given_ranks(given, made)
     strategy = read_strategy(given.get("sharding_strategy"), made, ranks)
     translate_mesh(ranks, strategy, made)

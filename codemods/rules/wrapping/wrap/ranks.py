@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import NotStatic, Origin
+from codemods.reading.accelerators import DEVICE_TYPE, names_another
 from codemods.reading.choices import written
 
 from .draft import Draft, Entry, Switch, Value
@@ -79,10 +80,34 @@ def _may_be_none(origins: Sequence[Origin]) -> bool:
     return any(origin.is_none or origin.node is None for origin in origins)
 
 
+CUDA = '"cuda"'
+
+
 def device_type(draft: Draft, what: str) -> str:
-    """The kind of device that a mesh is made for: CUDA where the program speaks of it."""
-    if draft.device_type:
-        return draft.device_type
-    if not draft.file.mentions("cuda"):
+    """The text of the kind of device that a mesh is made for: CUDA where the program speaks of nothing else."""
+    other = another_type(draft)
+    if not other and not draft.device_type and not draft.file.mentions("cuda"):
         raise NotStatic(f"{what}, on a device that is not seen")
-    return "cuda"
+    return other or CUDA
+
+
+def another_type(draft: Draft) -> str:
+    """The same where it need not be CUDA; empty where it is, or is not seen."""
+    if draft.any_device:
+        return f"{draft.any_device}.type"
+    if is_any_accelerator(draft):
+        return f"{draft.imported('torch')}.{DEVICE_TYPE}"
+    return '"cpu"' if draft.device_type == "cpu" else ""
+
+
+def is_any_accelerator(draft: Draft) -> bool:
+    """Whether the program also runs on another one, and does not name CUDA for this model."""
+    return not draft.device_type and names_another(draft.file)
+
+
+def counted(device: str, draft: Draft) -> str:
+    """The number of devices of a kind, which is written as `device_type` does."""
+    torch = draft.imported("torch")
+    if draft.any_device:
+        return f"{torch}.get_device_module({draft.any_device}).device_count()"
+    return f"{torch}.{'cuda' if device == CUDA else 'accelerator'}.device_count()"

@@ -42,7 +42,7 @@ def choose_in_dict(value: Entry, draft: Draft) -> Strategy | None:
     meshes = Strategy(names).meshes
     if {option.node for option in found.values} & draft.left:
         return None
-    if meshes and device_type(draft, "a strategy with a mesh of its own") != "cuda":
+    if meshes and device_type(draft, "a strategy with a mesh of its own") and draft.device_type == "cpu":
         return None
     if any(option.eager and strategy_name(option.file, option.node) in meshes for option in found.values):
         return None
@@ -114,7 +114,7 @@ def _meshes(found: Sequence[Option], draft: Draft) -> dict[cst.BaseExpression, s
     own = {o: n for o in found for n in names_given(o.file, o.node) or () if STRATEGIES[n].mesh}
     hybrid = [option for option, name in own.items() if name in HYBRID]
     for option, name in own.items():
-        texts[option.node] = own_meshes.expression(name, draft)
+        texts[option.node] = own_meshes.expression(option, name, draft)
         put = own_meshes.in_place(option, name, draft) if hybrid == [option] else None
         if put is not None:
             texts[option.node], above = put
@@ -218,7 +218,7 @@ def _option_text(option: Option, has_mesh: bool, draft: Draft) -> str:
     (name,) = names
     parts = []
     if has_mesh and STRATEGIES[name].mesh:
-        parts.append(f'"mesh": {own_meshes.expression(name, draft)}')
+        parts.append(f'"mesh": {own_meshes.expression(option, name, draft)}')
     if frees_late(names):
         parts.append('"reshard_after_forward": False')
     return _displayed(option, parts)
