@@ -139,4 +139,4 @@ def test_a_file_of_a_newer_python_gets_support_functions(tmp_path: Path) -> None
     source = Source(tmp_path / "train.py", text + "    with model.no_sync():\n        model(1)\n")
     changes = {change.path.name: change.after for change in migrate([source], Options()).changes}
     assert "with unsynced(model):\n" in changes["train.py"]
-    assert "def no_sync(" in changes["train.py"]
+    assert "def unsynced(" in changes["train.py"]
