@@ -122,13 +122,20 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         raises = []
         if is_lost:
             message += _LOST
-            raises = [Raise(call, CODE, message, model_of(ctx, call.func))]
+            raises = [Raise(call, CODE, message, _model_of(call, name, ctx))]
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, row.hint)], raises=raises)
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
     if is_lost:
         told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)
         return Fix(written.edits, [told], written.imports)
     return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
+
+
+def _model_of(call: cst.Call, name: str, ctx: Context) -> cst.BaseExpression | None:
+    try:
+        return arguments_of(call, name, ctx)["model"].value
+    except (KeyError, NotStatic):
+        return model_of(ctx, call.func)
 
 
 _LOST = "; what it returned is not used, so that FSDP1 never loaded the state"
