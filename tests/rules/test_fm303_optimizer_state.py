@@ -544,8 +544,8 @@ def test_result_that_nothing_uses_where_no_optimizer_is_at_hand() -> None:
     assert "never loaded" in found.message
     assert "    full = torch.load(saved)\n" in result.text
     assert result.text.index("raise NotImplementedError") < result.text.index("FSDP.scatter_full_optim_state_dict")
-    handed_in = rewrite(text.replace("def use(net", "def use(model, net").replace("    model = FSDP", "    other = FSDP"))
-    assert "    if isinstance(model, FSDPModule):\n        raise NotImplementedError(\n" in handed_in.text
+    handed_in = text.replace("def use(net", "def use(model, net").replace("    model = FSDP", "    other = FSDP")
+    assert "    if isinstance(model, FSDPModule):\n        raise NotImplementedError(\n" in rewrite(handed_in).text
 
 
 @pytest.mark.parametrize(
