@@ -206,6 +206,13 @@ def test_load_below_an_if_is_for_the_other_way(more: str) -> None:
     assert changed(text) == f"    new = saved\n    if rank:\n{written}{more}    else:\n        {load}"
 
 
+def test_what_stands_between_the_if_and_the_load() -> None:
+    text = f"    new = saved\n    if rank:\n        new = FSDP.{MADE_READY[0]}\nGAP    optimizer.load_state_dict(new)\n"
+    for gap, kept in (("\n\n", ""), ("\n    # go on\n", "\n    # go on\n"), ("    # on\n\n", "    # on\n")):
+        written = rewrite(HEAD + text.replace("GAP", gap)).text
+        assert written.endswith(f"        )\n{kept}    else:\n        optimizer.load_state_dict(new)\n")
+
+
 def test_a_name_that_goes_is_let_go_of_no_more() -> None:
     text = "    new = FSDP.{}\n    optimizer.load_state_dict(new)\n    del saved, new, path\n"
     written = f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"
