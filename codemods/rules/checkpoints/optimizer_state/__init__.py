@@ -72,6 +72,10 @@ of the support module stand around torch's where those would give something else
   it, and returns the optimizer's own state dict. So it does for an optimizer that may have nothing to load, with which
   torch's function fails.
 
+A state that is made ready, and that nothing reads then, was never loaded by FSDP1. It is loaded where the call or the
+function around has the optimizer, and that is for review, since the run goes on from it now; where not, the call stays,
+and an FSDP2 model raises there.
+
 A model over a process group of its own loads what each of its ranks has (`full_state_dict=True` alone): the first of
 all ranks would give every group the values of its own. A file whose keys are parameter ids raises. Where each rank
 loads in its turn (`if turn == rank:`) the call is reported:
