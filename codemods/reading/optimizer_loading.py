@@ -104,7 +104,7 @@ def _loaded_later(holder: cst.Assign, uses: Sequence[cst.Name], given: Given, ct
 
 
 def _below_if(line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatementLine | None:
-    """The statement in the next line below an `if` without an `else`, in whose body a statement stands."""
+    """The statement below an `if` without an `else`, in whose body a statement stands."""
     block = ctx.parent(line)
     choice = ctx.parent(block) if block is not None else None
     if not isinstance(choice, cst.If) or choice.orelse is not None:
@@ -113,8 +113,7 @@ def _below_if(line: cst.SimpleStatementLine, ctx: Context) -> cst.SimpleStatemen
     if not isinstance(around, (cst.IndentedBlock, cst.Module)):
         return None
     below = around.body[around.body.index(choice) + 1 :][:1]
-    is_next = below and ctx.whole_lines(below[0])[0] == ctx.whole_lines(choice)[1]
-    return below[0] if is_next and isinstance(below[0], cst.SimpleStatementLine) and len(below[0].body) == 1 else None
+    return next((each for each in below if isinstance(each, cst.SimpleStatementLine) and len(each.body) == 1), None)
 
 
 def _is_behind(load: cst.CSTNode, holder: cst.CSTNode, ctx: Context) -> bool:

@@ -21,7 +21,8 @@ Files = dict[str, str]
 WRAPPER = "FullyShardedDataParallel"
 _DOTTED = f"torch.distributed.fsdp.{WRAPPER}"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_OWN_NAMES = frozenset({"module", "submodule", "layer", "mesh", "mp_policy", "options", "policy", "unit_classes"})
+_OWN_NAMES = frozenset({"fsdp_kwargs", "layer", "mesh", "module", "mp_policy", "options", "policy", "submodule"})
+_OWN_NAMES |= {"unit_classes"}
 """Names that the tool gives where the program does not: with the user's out of the way, its choice is another one."""
 
 

@@ -206,6 +206,13 @@ def test_load_below_an_if_is_for_the_other_way(more: str) -> None:
     assert changed(text) == f"    new = saved\n    if rank:\n{written}{more}    else:\n        {load}"
 
 
+def test_what_stands_between_the_if_and_the_load() -> None:
+    text = f"    new = saved\n    if rank:\n        new = FSDP.{MADE_READY[0]}\nGAP    optimizer.load_state_dict(new)\n"
+    for gap, kept in (("\n\n", ""), ("\n    # go on\n", "\n    # go on\n"), ("    # on\n\n", "    # on\n")):
+        written = rewrite(HEAD + text.replace("GAP", gap)).text
+        assert written.endswith(f"        )\n{kept}    else:\n        optimizer.load_state_dict(new)\n")
+
+
 def test_a_name_that_goes_is_let_go_of_no_more() -> None:
     text = "    new = FSDP.{}\n    optimizer.load_state_dict(new)\n    del saved, new, path\n"
     written = f"    set_optimizer_state_dict(model, optimizer, saved, {LOADED})\n"
@@ -544,6 +551,8 @@ def test_result_that_nothing_uses_where_no_optimizer_is_at_hand() -> None:
     assert "never loaded" in found.message
     assert "    full = torch.load(saved)\n" in result.text
     assert result.text.index("raise NotImplementedError") < result.text.index("FSDP.scatter_full_optim_state_dict")
+    handed_in = text.replace("def use(net", "def use(model, net").replace("    model = FSDP", "    other = FSDP")
+    assert "    if isinstance(model, FSDPModule):\n        raise NotImplementedError(\n" in rewrite(handed_in).text
 
 
 @pytest.mark.parametrize(

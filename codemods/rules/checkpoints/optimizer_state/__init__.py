@@ -72,6 +72,10 @@ of the support module stand around torch's where those would give something else
   it, and returns the optimizer's own state dict. So it does for an optimizer that may have nothing to load, with which
   torch's function fails.
 
+A state that is made ready, and that nothing reads then, was never loaded by FSDP1. It is loaded where the call or the
+function around has the optimizer, and that is for review, since the run goes on from it now; where not, the call stays,
+and an FSDP2 model raises there.
+
 A model over a process group of its own loads what each of its ranks has (`full_state_dict=True` alone): the first of
 all ranks would give every group the values of its own. A file whose keys are parameter ids raises. Where each rank
 loads in its turn (`if turn == rank:`) the call is reported:
@@ -122,13 +126,20 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         raises = []
         if is_lost:
             message += _LOST
-            raises = [Raise(call, CODE, message, model_of(ctx, call.func))]
+            raises = [Raise(call, CODE, message, _model_of(call, name, ctx))]
         return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, message, row.hint)], raises=raises)
     message = f"{ctx.code(call.func)} becomes {written.becomes}"
     if is_lost:
         told = finding(CODE, Level.REVIEW, ctx, call, message + _LOST, _FRESH)
         return Fix(written.edits, [told], written.imports)
     return Fix(written.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], written.imports)
+
+
+def _model_of(call: cst.Call, name: str, ctx: Context) -> cst.BaseExpression | None:
+    try:
+        return arguments_of(call, name, ctx)["model"].value
+    except (KeyError, NotStatic):
+        return model_of(ctx, call.func)
 
 
 _LOST = "; what it returned is not used, so that FSDP1 never loaded the state"

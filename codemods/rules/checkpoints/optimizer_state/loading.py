@@ -77,10 +77,18 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         kept = [ctx.quote(each.value) for each in names.elements if each is not gone]
         edits.append(Edit(*ctx.span(names), ", ".join(kept)))
     if seen.elsewise is not None:
-        start = ctx.span(seen.elsewise)[0]
-        margin = ctx.text[ctx.whole_lines(seen.elsewise)[0] : start]
-        edits.append(Edit(start, start, f"else:{ctx.newline}{margin}{ctx.indent}"))
+        edits += _in_else(seen.elsewise, ctx)
     return Written(function.name, edits, imports)
+
+
+def _in_else(statement: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
+    """A statement below an `if` becomes its `else`; no blank line stands above that."""
+    start, first = ctx.span(statement)[0], ctx.whole_lines(statement)[0]
+    edits = [Edit(start, start, f"else:{ctx.newline}{ctx.text[first:start]}{ctx.indent}")]
+    gap = len(ctx.text[:first]) - len(ctx.text[:first].rstrip())
+    blank = ctx.text[first - gap : first]
+    end = first - gap + blank.find("\n") + 1
+    return [Edit(end, first, ""), *edits] if end < first else edits
 
 
 def _is_of_one_kind(call: cst.Call, name: str, ctx: PlannedContext) -> bool:
