@@ -85,7 +85,7 @@ def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
 
 
 _TRAINED_NOTHING = (
-    "FSDP1 without use_orig_params=True never trained what optimizers from before the wrap hold, and now they do"
+    "FSDP1 without use_orig_params=True never trained what optimizers from before the wrap hold; FSDP2 does"
 )
 _EXPECT = "expect the weights to change; where they shall not, take them from the optimizer"
 _MOVED = "what is built from the parameters before the wrap moves below it"
