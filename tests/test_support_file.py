@@ -273,3 +273,17 @@ def test_scripts_that_import_no_package_import_from_beside_them(tmp_path: Path) 
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
     written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
     assert "from fsdp2_support import shard_model\n" in written["scripts/shared.py"]
+
+
+def test_folder_without_an_init_is_no_worse_a_place_than_the_one_around_it(tmp_path: Path) -> None:
+    """Of a namespace package nothing says that it is installed, as it is imported all the same."""
+    files = {
+        "pyproject.toml": "",
+        "pkg/utils/data.py": "x = 1\n",
+        "pkg/utils/wrap.py": "from pkg.utils.data import x\n" + WRAP,
+        "pkg/train.py": "from pkg.utils.wrap import wrap\nfrom pkg.utils.data import x\n\n\nwrap(x, **x)\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix() for change in view.report.changes}
+    assert "pkg/utils/fsdp2_support.py" in written

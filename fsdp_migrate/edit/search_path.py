@@ -217,13 +217,17 @@ def is_installed_package(root: Path, path: Path) -> bool:
     Of the other folders beside it, such as scripts, nothing is installed.
     """
     parts = path.relative_to(root).parts
-    return is_installed(root) and len(parts) > 1 and probes.is_file(root / parts[0] / "__init__.py")
+    return is_installed(root) and len(parts) > 1 and is_package(root / parts[0])
+
+
+def is_package(folder: Path) -> bool:
+    return probes.is_file(folder / "__init__.py")
 
 
 def root_package(folder: Path) -> Path | None:
     """The outermost package that a folder lies in: one whose name could be imported."""
     found = None
-    while probes.is_file(folder / "__init__.py") and folder.name.isidentifier() and not refuses_import(folder):
+    while is_package(folder) and folder.name.isidentifier() and not refuses_import(folder):
         found, folder = folder, folder.parent
     return found
 

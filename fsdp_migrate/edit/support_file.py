@@ -14,7 +14,7 @@ from ..project import probes
 from ..project.source import read_source
 from ..pyanalysis.tree import Tree
 from .in_file import is_annotated
-from .search_path import SearchPath, Way, is_installed, is_installed_package, refuses_import, root_package
+from .search_path import SearchPath, Way, is_installed, is_installed_package, is_package, refuses_import, root_package
 
 NAME = support.NAME
 _TESTS = frozenset({"test", "tests"})
@@ -112,7 +112,7 @@ def _home(start: Path, users: Sequence[Path], texts: Mapping[Path, str], search:
     if inside and (apart or not loose):
         shared = _imported_by_all(users, start, search)
         for package in _ranked(inside, users, search):
-            if shared and is_installed(start) and not probes.is_file(package / "__init__.py"):
+            if any(map(is_package, shared)) and is_installed(start) and not is_package(package):
                 continue  # scripts beside the package that is installed
             folder = Path(os.path.commonpath([path.parent for path in inside[package]]))
             others = [user for user in users if user not in inside[package]]
