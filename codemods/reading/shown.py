@@ -11,8 +11,10 @@ _SHOWS = frozenset({"print", "log", "info", "debug", "warning", "logging"})
 """Words of the functions that show what they are given."""
 _KEEPS = frozenset({"sum", "int", "float", "str", "round", "len", "list", "tuple", "max", "min", "format", "prod"})
 """Functions whose result is a number of the same kind, or its text."""
-_AROUND = (cst.Arg, cst.BaseComp, cst.Element, cst.DictElement, cst.Tuple, cst.List, cst.Dict)
-_AROUND += (cst.FormattedString, cst.FormattedStringExpression, cst.ConcatenatedString)
+_AROUND = (
+    *(cst.Arg, cst.BaseComp, cst.Element, cst.DictElement, cst.Tuple, cst.List, cst.Dict),
+    *(cst.FormattedString, cst.FormattedStringExpression, cst.ConcatenatedString),
+)
 
 
 def is_only_shown(node: cst.BaseExpression, ctx: Context, seen: frozenset[str] = frozenset()) -> bool:
