@@ -70,9 +70,10 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> tuple[cst.Call, tuple[Reloc
 
 def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
     call, several = found
-    made = [outcome for each in several for outcome in _outcomes(each)]
+    was_flat = makes_flat_parameters(ctx, call)
+    made = [outcome for each in several for outcome in _outcomes(each, was_flat)]
     made += _rebound(several)
-    if makes_flat_parameters(ctx, call) and not all(map(_is_counted, several)):
+    if was_flat and any(map(_has_optimizer, several)):
         said = finding(CODE, Level.REVIEW, ctx, call, _TRAINED_NOTHING, _EXPECT)
         made.append((ctx, Fix(findings=[said])))  # of the wrap, however many scripts build an optimizer
     own = [outcome for where, outcome in made if where.path == ctx.path]
@@ -93,19 +94,23 @@ _REBOUND = "the optimizer that is built before the wrap gets the sharded paramet
 _LISTS = f"{_REBOUND}; a list of the parameters from before the wrap is used below it, and they are not those trained"
 
 
-def _is_counted(relocation: Relocation) -> bool:
-    early = relocation.early
-    return all(not each.is_optimizer and is_only_counted(each.call, early.file) for each in early.holders)
+_KEPT = "FSDP1 without use_orig_params=True never trained those from before, and now they are those that are trained"
 
 
-def _outcomes(relocation: Relocation) -> Iterator[tuple[Context, Fix]]:
+def _has_optimizer(relocation: Relocation) -> bool:
+    return any(each.is_optimizer for each in relocation.early.holders)
+
+
+def _outcomes(relocation: Relocation, was_flat: bool) -> Iterator[tuple[Context, Fix]]:
     """What becomes of each file: the optimizer can be built in one, and rebound in another."""
     early, moved = relocation.early, relocation.moving
-    level, message, hint = Level.REWRITTEN, _REBOUND, ""
+    level, message, hint = Level.REWRITTEN, _REBOUND if moved is None else _MOVED, ""
+    counted = all(is_only_counted(each.call, early.file) for each in early.holders)
     if moved is not None:
         yield early.file, Fix(edits=moved.edits())
-        message = _MOVED
-    elif keeps_lists(early):
+    if was_flat and not counted and not _has_optimizer(relocation):
+        level, message, hint = Level.MANUAL, f"{message}; {_KEPT}", "say whether that is meant"
+    elif moved is None and keeps_lists(early):
         level, message, hint = Level.MANUAL, _LISTS, "collect them below the wrap"
     yield early.file, Fix(findings=[finding(CODE, level, early.file, early.holders[0].call, message, hint)])
 
