@@ -241,3 +241,49 @@ def test_scripts_of_a_folder_that_refuses_to_be_imported_import_from_beside_them
     assert "recipes/fsdp2_support.py" in written
     for name in ("recipes/full.py", "recipes/lora.py"):
         assert written[name].startswith("from fsdp2_support import shard_model\n")
+
+
+def test_scripts_beside_an_installed_package_import_from_it(tmp_path: Path) -> None:
+    """`python scripts/train.py` finds no `scripts`, whatever another script imports with the parent on its path."""
+    files = {
+        "pyproject.toml": "",
+        "pkg/__init__.py": "",
+        "pkg/data.py": "x = 1\n",
+        "scripts/train.py": "from pkg.data import x\n" + WRAP,
+        "scripts/other.py": "from pkg.data import x\n" + WRAP,
+        "launch/big.py": "from scripts.train import wrap\nfrom scripts import other\nwrap(other, **other.x)\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert "pkg/fsdp2_support.py" in written
+    for name in ("scripts/train.py", "scripts/other.py"):
+        assert "from pkg.fsdp2_support import shard_model\n" in written[name]
+
+
+def test_scripts_that_import_no_package_import_from_beside_them(tmp_path: Path) -> None:
+    files = {
+        "pyproject.toml": "",
+        "pkg/__init__.py": "",
+        "pkg/data.py": "x = 1\n",
+        "scripts/shared.py": "from pkg.data import x\n" + WRAP,
+        "scripts/train.py": "from shared import wrap, x\n" + ACCUMULATE + "\n\nwrap(x, **x)\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
+    assert "from fsdp2_support import shard_model\n" in written["scripts/shared.py"]
+
+
+def test_folder_without_an_init_is_no_worse_a_place_than_the_one_around_it(tmp_path: Path) -> None:
+    """Of a namespace package nothing says that it is installed, as it is imported all the same."""
+    files = {
+        "pyproject.toml": "",
+        "pkg/utils/data.py": "x = 1\n",
+        "pkg/utils/wrap.py": "from pkg.utils.data import x\n" + WRAP,
+        "pkg/train.py": "from pkg.utils.wrap import wrap\nfrom pkg.utils.data import x\n\n\nwrap(x, **x)\n",
+    }
+    tree(tmp_path, files)
+    view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
+    written = {change.path.relative_to(tmp_path).as_posix() for change in view.report.changes}
+    assert "pkg/utils/fsdp2_support.py" in written

@@ -3,7 +3,7 @@
 **Why.** Such a call goes past the wrapper, in FSDP1 and in FSDP2: parameters that belong to no inner unit are shards
 there. Both raise (`mat2 must be a matrix, got 1-D tensor`; `got mixed torch.Tensor and DTensor`), unless only units
 are run. FSDP2 can do it: registered once, a method gathers as `forward` does. One that calls `self(...)` needs
-nothing.
+nothing, nor one whose layers are all units of the policy.
 
 ## Example
 
@@ -62,16 +62,19 @@ Nothing is changed. After the rewrite `register_fsdp_forward_method(model, "enco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, NotStatic, Origin, finding
 from codemods.reading.class_layout import model_classes
 from codemods.reading.just_made import is_just_made
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.places import place
+from codemods.reading.policies import policy_classes
+from codemods.reading.predicates import class_policies
 
 CODE = "FM426"
 
@@ -79,6 +82,15 @@ _MODULE = frozenset({"train", "eval", "parameters", "modules", "buffers", "child
 _MODULE |= {"float", "half", "bfloat16", "double", "state_dict", "requires_grad_", "zero_grad", "add_module", "forward"}
 _PREFIXES = ("named_", "register_", "get_", "set_", "load_", "_")
 """Methods of `nn.Module` itself, and names that those which run no layers have."""
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A method of a model's class, and the layers that it runs past the wrapper."""
+
+    definition: cst.FunctionDef
+    layers: Sequence[str]
+    """Those that are not seen to be units of their own."""
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -90,22 +102,22 @@ def find(ctx: Context) -> Iterator[Finding]:
         if not isinstance(call.func, cst.Attribute) or call.func.attr.value == "forward":
             continue
         method = _method(ctx, call.func)
-        if method is None or method in told or is_summoned(call, ctx):
+        if method is None or method.definition in told or not method.layers or is_summoned(call, ctx):
             continue
-        told.add(method)
-        name = method.name.value
+        told.add(method.definition)
+        name, layers = method.definition.name.value, " and ".join(f"self.{layer}" for layer in method.layers)
         yield finding(
             CODE,
             Level.REVIEW,
             ctx,
             call,
-            f"{name} runs layers past the wrapper, and raises where they are in no unit of their own, as under FSDP1",
-            f'register_fsdp_forward_method(model, "{name}") once, below the last fully_shard',
+            f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own, as under FSDP1",
+            f'if it raises, register_fsdp_forward_method(model, "{name}") once, below the last fully_shard',
         )
 
 
-def _method(ctx: Context, called: cst.Attribute) -> cst.FunctionDef | None:
-    """The method of the model's class that is called, if it runs layers by itself."""
+def _method(ctx: Context, called: cst.Attribute) -> _Method | None:
+    """The method of the model's class that is called."""
     if place(called.value) in {None, "self"} or not ctx.defines(called.attr.value):
         return None
     if ModelKind.FSDP not in ctx.kinds(called.value):
@@ -115,16 +127,21 @@ def _method(ctx: Context, called: cst.Attribute) -> cst.FunctionDef | None:
     for origin in ctx.origins(called.value):
         if not isinstance(origin.node, cst.Call) or not is_constructor(origin.file, origin.node):
             continue
-        for where, owner in model_classes(origin.file, origin.node):
+        classes = list(model_classes(origin.file, origin.node))
+        for where, owner in classes:
             methods = {n.name.value: n for n in owner.body.body if isinstance(n, cst.FunctionDef)}
             method = methods.get(called.attr.value)
             if method is not None:
-                return method if _runs_layers(where, method, methods, set()) else None
+                units = _units(origin.file, origin.node)
+                run = dict.fromkeys(_layers(where, method, methods, set()))
+                return _Method(method, [each for each in run if not _is_unit(each, classes, units)])
     return None
 
 
-def _runs_layers(ctx: Context, method: cst.FunctionDef, methods: dict[str, cst.FunctionDef], seen: set[str]) -> bool:
-    """Whether a method calls `self.layer(...)`, or another method that does."""
+def _layers(
+    ctx: Context, method: cst.FunctionDef, methods: dict[str, cst.FunctionDef], seen: set[str]
+) -> Iterator[str]:
+    """The layers of `self.layer(...)` in a method, and in others that it calls."""
     seen.add(method.name.value)
     for node in ctx.inside(method.body):
         if (
@@ -135,11 +152,46 @@ def _runs_layers(ctx: Context, method: cst.FunctionDef, methods: dict[str, cst.F
             continue
         name = node.func.attr.value
         if name in methods:  # of the class itself
-            if name not in seen and _runs_layers(ctx, methods[name], methods, seen):
-                return True
+            if name not in seen:
+                yield from _layers(ctx, methods[name], methods, seen)
         elif name not in _MODULE and not name.startswith(_PREFIXES):
-            return True
-    return False
+            yield name
+
+
+def _units(ctx: Context, wrap: cst.Call) -> set[cst.CSTNode | str]:
+    """The classes of a policy, as far as they are seen: definitions, and the names of a library's."""
+    given = [a.value for a in wrap.args if a.keyword is not None and a.keyword.value == "auto_wrap_policy"]
+    found: set[cst.CSTNode | str] = set()
+    for origin in (each for value in given for each in ctx.origins(value)):
+        try:
+            policies = class_policies(origin)
+        except NotStatic:
+            return set()
+        for policy in policies:
+            found |= {each for o in policy.file.elements(policy_classes(policy)) for each in _class(o)}
+    return found
+
+
+def _is_unit(layer: str, classes: Sequence[tuple[Context, cst.ClassDef]], units: set[cst.CSTNode | str]) -> bool:
+    """Whether all that the model puts into an attribute is of a class that the policy wraps."""
+    held = [
+        (where, assign.value)
+        for where, owner in classes
+        for assign in where.inside(owner)
+        if isinstance(assign, cst.Assign) and any(place(t.target) == f"self.{layer}" for t in assign.targets)
+    ]
+    return bool(held) and all(
+        isinstance(value, cst.Call) and any(kind in units for o in where.origins(value.func) for kind in _class(o))
+        for where, value in held
+    )
+
+
+def _class(origin: Origin) -> list[cst.CSTNode | str]:
+    node = origin.node
+    if isinstance(node, cst.ClassDef):
+        return [node]
+    dotted = origin.file.dotted(node) if isinstance(node, cst.BaseExpression) else None
+    return [dotted] if dotted is not None else []
 
 
 CHECK = Check(

@@ -27,8 +27,9 @@ def size(net):
 
 ## Fix safety
 
-Nothing is changed: the number is only shown, as a rule. Count before the model is wrapped, or take the factor away. The
-size of one named parameter is not reported: FSDP1 gave that of a shard, so that working code asks before the wrap.
+Nothing is changed. Where the number is only printed or logged there is nothing to do; elsewhere count before the model
+is wrapped, or take the factor away. The size of one named parameter is not reported: FSDP1 gave that of a shard, so
+that working code asks before the wrap.
 
 ## References
 
@@ -43,6 +44,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.model_parameters import READERS, readings
+from codemods.reading.shown import is_only_shown
 
 CODE = "FM422"
 
@@ -53,15 +55,25 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each loop over parameters."""
     for reading in readings(ctx):
         in_loop = isinstance(reading.node, cst.Call)
-        if in_loop and any(_is_measured(param, ctx) for param in reading.seen(ctx)):
-            yield finding(
-                CODE,
-                Level.REVIEW,
-                ctx,
-                reading.node,
-                "sizes of parameters: FSDP1 counted this rank's shards, FSDP2 counts whole parameters",
-                "take a factor of the number of ranks, or an all-reduce of the count, away",
-            )
+        measured = [param for param in reading.seen(ctx) if _is_measured(param, ctx)] if in_loop else []
+        if not measured:
+            continue
+        shown = all(is_only_shown(_measure(param, ctx), ctx) for param in measured)
+        message, hint = (_SHOWN, "") if shown else (_COUNTED, _HINT)
+        yield finding(CODE, Level.REVIEW, ctx, reading.node, message, hint)
+
+
+_COUNTED = "sizes of parameters: FSDP1 counted this rank's shards, FSDP2 counts whole parameters"
+_SHOWN = "sizes of parameters are shown: FSDP1 counted this rank's shards, FSDP2 counts whole parameters"
+_HINT = "take a factor of the number of ranks, or an all-reduce of the count, away"
+
+
+def _measure(param: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
+    """All of `p.data.numel()`."""
+    outer = ctx.parent(param)
+    while isinstance(outer, cst.Attribute) or (isinstance(outer, cst.Call) and outer.func is param):
+        param, outer = outer, ctx.parent(outer)
+    return param
 
 
 def _is_measured(param: cst.BaseExpression, ctx: Context) -> bool:

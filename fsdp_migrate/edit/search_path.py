@@ -88,6 +88,11 @@ class SearchPath:
             self._own_roots[path] = list(dict.fromkeys(root for root in found if root is not None))
         return self._own_roots[path]
 
+    def _shown_roots(self, path: Path) -> set[Path]:
+        """Those of them that have to be on the search path, which an installed package does not need."""
+        found = ((target, self._between(path, target)) for target in self._graph.get(path, ()))
+        return {root for target, root in found if root is not None and not is_installed_package(root, target)}
+
     def own_names(self, path: Path) -> frozenset[str]:
         """The first names of the program's modules that a file imports: `utils` of `from utils.data import load`."""
         targets = self._graph.get(path, ())
@@ -121,6 +126,9 @@ class SearchPath:
             # What a script imports must find its own imports too.
             run = reachable([path], self._graph)
             roots = {root for each in run for root in self.own_roots(each)} or {self.folder(path)}
+            shown = {root for each in run for root in self._shown_roots(each)}
+            if shown < roots:  # what is installed is found from anywhere
+                roots = shown or {path.parent}
             folder = self.folder(path)
             if refuses_import(path.parent):
                 roots.add(path.parent)  # nothing but a script can lie there
@@ -203,10 +211,23 @@ def is_installed(folder: Path) -> bool:
     return any(probes.is_file(folder / name) for name in BUILD_FILES)
 
 
+def is_installed_package(root: Path, path: Path) -> bool:
+    """Whether a file lies in a package that is found from a folder wherever a program starts.
+
+    Of the other folders beside it, such as scripts, nothing is installed.
+    """
+    parts = path.relative_to(root).parts
+    return is_installed(root) and len(parts) > 1 and is_package(root / parts[0])
+
+
+def is_package(folder: Path) -> bool:
+    return probes.is_file(folder / "__init__.py")
+
+
 def root_package(folder: Path) -> Path | None:
     """The outermost package that a folder lies in: one whose name could be imported."""
     found = None
-    while probes.is_file(folder / "__init__.py") and folder.name.isidentifier() and not refuses_import(folder):
+    while is_package(folder) and folder.name.isidentifier() and not refuses_import(folder):
         found, folder = folder, folder.parent
     return found
 

@@ -14,7 +14,7 @@ from ..project import probes
 from ..project.source import read_source
 from ..pyanalysis.tree import Tree
 from .in_file import is_annotated
-from .search_path import SearchPath, Way, is_installed, refuses_import, root_package
+from .search_path import SearchPath, Way, is_installed, is_installed_package, is_package, refuses_import, root_package
 
 NAME = support.NAME
 _TESTS = frozenset({"test", "tests"})
@@ -110,13 +110,16 @@ def _home(start: Path, users: Sequence[Path], texts: Mapping[Path, str], search:
     loose = any(user.parent == start for user in users)
     apart = is_installed(start) or search.is_imported_from_elsewhere(start)
     if inside and (apart or not loose):
+        shared = _imported_by_all(users, start, search)
         for package in _ranked(inside, users, search):
+            if any(map(is_package, shared)) and is_installed(start) and not is_package(package):
+                continue  # scripts beside the package that is installed
             folder = Path(os.path.commonpath([path.parent for path in inside[package]]))
             others = [user for user in users if user not in inside[package]]
             # Importing from a package runs it: one that imports the file in turn would find half of it.
             if not search.starts([folder, *_up_to(folder, start)], others):
                 return folder / f"{NAME}.py"
-        for package in _imported_by_all(users, start, search):
+        for package in shared:
             if not search.starts([package], users):
                 return package / f"{NAME}.py"
     return Path(os.path.commonpath([path.parent for path in users])) / f"{NAME}.py"
@@ -177,7 +180,7 @@ def _works(form: str, home: Path, way: Way) -> bool:
     if dots:
         return dots <= len(way.package)
     folders = list(home.parents)
-    roots = {*way.roots, *(folder for folder in folders if is_installed(folder))}
+    roots = {*way.roots, *(folder for folder in folders if is_installed_package(folder, home))}
     if "." in name and any(map(refuses_import, folders[: name.count(".")])):
         return False
     return any(root.joinpath(*name.split(".")).with_suffix(".py") == home for root in roots)

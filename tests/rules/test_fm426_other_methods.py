@@ -71,3 +71,25 @@ def test_nothing_to_say(statement: str) -> None:
 @pytest.mark.parametrize("called", ["model.encode(x)", "model.module.encode(x)", "model.hidden(x)", "model.sample(x)"])
 def test_found_once(called: str) -> None:
     check_marked(HEAD + f"    print({called})\n    return {called}\n", "FM426", Level.REVIEW)
+
+
+UNITS = [
+    "ModuleWrapPolicy({nn.Linear})",
+    "ModuleWrapPolicy(module_classes={nn.ReLU, nn.Linear})",
+    "partial(transformer_auto_wrap_policy, transformer_layer_cls=KINDS)",
+]
+
+
+@pytest.mark.parametrize("policy", UNITS)
+def test_layers_that_are_units_gather_themselves(policy: str) -> None:
+    imports = (
+        "from functools import partial\n"
+        "from torch.distributed.fsdp.wrap import ModuleWrapPolicy, transformer_auto_wrap_policy\n"
+    )
+    text = imports + HEAD.replace("class Base", "KINDS = {nn.Linear}\n\n\nclass Base", 1)
+    units = text.replace("FSDP(net)", f"FSDP(net, auto_wrap_policy={policy})")
+    for called in ("model.encode(x)", "model.sample(x)"):
+        assert "FM426" not in {finding.rule for finding in rewrite(units + f"    {called}\n").findings}
+    other = units.replace("Linear", "ReLU").replace("nn.ReLU(2, 2)", "nn.Linear(2, 2)")
+    (found,) = [each for each in rewrite(other + "    model.encode(x)\n").findings if each.rule == "FM426"]
+    assert "encode runs self.body past the wrapper" in found.message

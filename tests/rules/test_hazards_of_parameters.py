@@ -307,3 +307,30 @@ def step(model, x):
 """
     assert "FM421" in {finding.rule for finding in rewrite(text.format(name="input")).findings}
     assert "FM421" not in {finding.rule for finding in rewrite(text.format(name="output")).findings}
+
+
+COUNT = "sum(p.numel() for p in model.parameters())"
+SHOWN = [
+    f"print({COUNT})",
+    f'logger.info(f"{{{COUNT} / 1e6:.1f}} M")',
+    f"n = {COUNT}\n    print('size', round(n / 1e6, 1))",
+    f"n = {COUNT}\n    m = n / 1e6\n    log_rank0('%s', m)",
+    "n = 0\n    for p in model.parameters():\n        n += p.data.numel()\n    print(n)",
+    "for n, p in model.named_parameters():\n        print(n, p.shape)",
+    f"wandb.log({{'size': {COUNT}}})",
+]
+NOT_SHOWN = [
+    f"return {COUNT}",
+    f"print({COUNT} * x.world_size)",
+    f"n = {COUNT}\n    n = n * x.ranks\n    print(n)",
+    f"n = {COUNT}\n    print(n)\n    return n",
+    f"if {COUNT} > 3:\n        print('large')",
+    f"n = torch.tensor({COUNT})\n    dist.all_reduce(n)\n    print(n)",
+]
+
+
+@pytest.mark.parametrize("body", [*SHOWN, *NOT_SHOWN])
+def test_number_that_is_only_shown_leaves_nothing_to_do(body: str) -> None:
+    (found,) = [each for each in rewrite(HEAD + f"    {body}\n").findings if each.rule == "FM422"]
+    assert found.level is Level.REVIEW
+    assert bool(found.hint) is (body in NOT_SHOWN)

@@ -38,8 +38,8 @@ def set_up(model, loader):
 
 Names and shapes of the parameters are those from before the wrap, so that parameter groups stay as they were.
 Statements are moved only when nothing between their old place and the new one reads what they make or changes what
-they read. Under FSDP1 without use_orig_params=True such an optimizer trained nothing; now it trains, and that is
-reported.
+they read. Under FSDP1 without use_orig_params=True such an optimizer trained nothing (the loss stays what it was, torch
+2.13); now it trains, and that is reported once a wrap.
 
 ## References
 
@@ -70,8 +70,12 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> tuple[cst.Call, tuple[Reloc
 
 def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
     call, several = found
-    made = [outcome for each in several for outcome in _outcomes(each, call, ctx)]
+    was_flat = makes_flat_parameters(ctx, call)
+    made = [outcome for each in several for outcome in _outcomes(each, was_flat)]
     made += _rebound(several)
+    if was_flat and any(map(_has_optimizer, several)):
+        said = finding(CODE, Level.REVIEW, ctx, call, _TRAINED_NOTHING, _EXPECT)
+        made.append((ctx, Fix(findings=[said])))  # of the wrap, however many scripts build an optimizer
     own = [outcome for where, outcome in made if where.path == ctx.path]
     return Fix(
         edits=[edit for outcome in own for edit in outcome.edits],
@@ -81,28 +85,34 @@ def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
     )
 
 
-def _outcomes(relocation: Relocation, call: cst.Call, ctx: Context) -> Iterator[tuple[Context, Fix]]:
+_TRAINED_NOTHING = (
+    "FSDP1 without use_orig_params=True never trained what optimizers from before the wrap hold; FSDP2 does"
+)
+_EXPECT = "expect the weights to change; where they shall not, take them from the optimizer"
+_MOVED = "what is built from the parameters before the wrap moves below it"
+_REBOUND = "the optimizer that is built before the wrap gets the sharded parameters from rebind_optimizer"
+_LISTS = f"{_REBOUND}; a list of the parameters from before the wrap is used below it, and they are not those trained"
+
+
+_KEPT = "FSDP1 without use_orig_params=True never trained those from before, and now they are those that are trained"
+
+
+def _has_optimizer(relocation: Relocation) -> bool:
+    return any(each.is_optimizer for each in relocation.early.holders)
+
+
+def _outcomes(relocation: Relocation, was_flat: bool) -> Iterator[tuple[Context, Fix]]:
     """What becomes of each file: the optimizer can be built in one, and rebound in another."""
     early, moved = relocation.early, relocation.moving
-    notes, hints = [], []
-    counted = all(not each.is_optimizer and is_only_counted(each.call, early.file) for each in early.holders)
-    if makes_flat_parameters(ctx, call) and not counted:
-        notes.append("FSDP1 without use_orig_params=True never trained its parameters, and now they are trained")
-        hints.append("say whether that is meant")
+    level, message, hint = Level.REWRITTEN, _REBOUND if moved is None else _MOVED, ""
+    counted = all(is_only_counted(each.call, early.file) for each in early.holders)
     if moved is not None:
         yield early.file, Fix(edits=moved.edits())
-        message = "what is built from the parameters before the wrap moves below it"
-    else:
-        message = "the optimizer that is built before the wrap gets the sharded parameters from rebind_optimizer"
-        if keeps_lists(early):
-            notes.append(
-                "a list of the parameters from before the wrap is used below it, and they are not those trained"
-            )
-            hints.append("collect them below the wrap")
-    level = Level.MANUAL if notes else Level.REWRITTEN
-    at = early.holders[0].call
-    said = finding(CODE, level, early.file, at, "; ".join([message, *notes]), "; ".join(hints))
-    yield early.file, Fix(findings=[said])
+    if was_flat and not counted and not _has_optimizer(relocation):
+        level, message, hint = Level.MANUAL, f"{message}; {_KEPT}", "say whether that is meant"
+    elif moved is None and keeps_lists(early):
+        level, message, hint = Level.MANUAL, _LISTS, "collect them below the wrap"
+    yield early.file, Fix(findings=[finding(CODE, level, early.file, early.holders[0].call, message, hint)])
 
 
 def _rebound(several: Iterable[Relocation]) -> Iterator[tuple[Context, Fix]]:
