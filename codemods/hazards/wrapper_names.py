@@ -42,7 +42,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 
 CODE = "FM418"
 
@@ -52,10 +52,15 @@ _PARTS = ("_fsdp_wrapped_module", "_flat_param", "_fpw_module")
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each question."""
     for node in ctx.nodes(cst.SimpleString):
-        if not any(part in node.value for part in _PARTS):
+        if not any(part in node.value for part in _PARTS) and not _is_in_names(ctx, node):
             continue
         holder = ctx.parent(node)
-        if not _is_filter(ctx, node) and not _is_asked(ctx, holder) and not _is_whole_name(ctx, node):
+        if (
+            not _is_in_names(ctx, node)
+            and not _is_filter(ctx, node)
+            and not _is_asked(ctx, holder)
+            and not _is_whole_name(ctx, node)
+        ):
             continue
         yield finding(
             CODE,
@@ -65,6 +70,34 @@ def find(ctx: Context) -> Iterator[Finding]:
             "names are searched for what FSDP1 put into them, and FSDP2's names are those of the model",
             "ask for what is meant: isinstance(module, FSDPModule), or the name without it",
         )
+
+
+def _is_in_names(ctx: Context, node: cst.SimpleString) -> bool:
+    """`"fsdp" in name` of a loop over the names of a sharded model."""
+    if "fsdp" not in str(node.evaluated_value) or str(node.evaluated_value) not in _PARTS[0]:
+        return False
+    asked = ctx.parent(node)
+    if not isinstance(asked, cst.Comparison) or len(asked.comparisons) != 1 or asked.left is not node:
+        return False
+    name = asked.comparisons[0].comparator
+    if not isinstance(asked.comparisons[0].operator, (cst.In, cst.NotIn)) or not isinstance(name, cst.Name):
+        return False
+    loops = [outer for outer in ctx.ancestors(node) if isinstance(outer, (cst.For, cst.BaseSimpleComp))]
+    turns = [loop if isinstance(loop, cst.For) else loop.for_in for loop in loops]
+    return any(_names_of_model(ctx, turn.iter) for turn in turns if _binds_first(turn.target, name.value))
+
+
+def _binds_first(target: cst.BaseAssignTargetExpression, name: str) -> bool:
+    first = target.elements[0].value if isinstance(target, cst.Tuple) and target.elements else None
+    return isinstance(first, cst.Name) and first.value == name
+
+
+def _names_of_model(ctx: Context, called: cst.BaseExpression) -> bool:
+    if not isinstance(called, cst.Call) or not isinstance(called.func, cst.Attribute):
+        return False
+    model = called.func.value
+    is_walk = called.func.attr.value in {"named_buffers", "named_modules", "named_parameters"}
+    return is_walk and (ModelKind.FSDP in ctx.kinds(model) or ctx.holds_parts(model))
 
 
 def _is_filter(ctx: Context, node: cst.SimpleString) -> bool:
@@ -96,5 +129,5 @@ def _is_whole_name(ctx: Context, node: cst.SimpleString) -> bool:
 
 
 CHECK = Check(
-    CODE, "wrapper-in-names", __doc__, words=("_fsdp_wrapped_module", "_flat_param", "_fpw_module"), find=find
+    CODE, "wrapper-in-names", __doc__, words=("_fsdp_wrapped_module", "_flat_param", "_fpw_module", "fsdp"), find=find
 )

@@ -392,6 +392,16 @@ WRONG = {
             return model
         """,
     ),
+    "a part of FSDP1's name in those of a sharded model": (
+        "FM418",
+        """
+        def trained(net, state):
+            model = FSDP(net)
+            for name, _ in model.named_modules():
+                if "fsdp" not in name:
+                    state.remove(name)
+        """,
+    ),
     "tied after by a method of the model": (
         "FM416",
         """
