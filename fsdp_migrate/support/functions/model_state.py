@@ -17,10 +17,10 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
     """FSDP1's FULL_STATE_DICT. Collective. With `rank0_only`, {} elsewhere."""
     state, full = model.state_dict(), {}
     device = "cpu" if offload_to_cpu else None
-    shards = [value for value in state.values() if isinstance(value, DTensor)]
+    shards: list[Any] = [value for value in state.values() if isinstance(value, DTensor)]
     if not shards:
         return state  # DDP, or not distributed at all
-    is_kept = not rank0_only or shards[0].device_mesh.get_coordinate()[-1] == 0  # type: ignore[index]
+    is_kept = not rank0_only or shards[0].device_mesh.get_coordinate()[-1] == 0
     for name, value in state.items():
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         if is_kept:  # as a copy: over one rank the whole is the parameter itself

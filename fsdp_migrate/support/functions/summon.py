@@ -26,7 +26,8 @@ def is_first_rank(model: nn.Module) -> bool:
     """Whether this is the first rank of the model's own, FSDP1's rank 0."""
     for param in model.parameters():
         if isinstance(param, DTensor):
-            return param.device_mesh.get_coordinate()[-1] == 0  # type: ignore[index]
+            mesh = param.device_mesh
+            return mesh.get_local_rank(mesh.ndim - 1) == 0
     return dist.get_rank() == 0
 
 
