@@ -143,14 +143,14 @@ def test_programs_of_one_folder_that_nothing_connects_get_one_each(tmp_path: Pat
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
     written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
     assert set(written) == {"a/lib/fsdp2_support.py", "a/lib/par.py", "b/train.py"}
-    assert support.parse(written["b/train.py"]) == {"no_sync"}
+    assert support.parse(written["b/train.py"]) == {"unsynced"}
 
 
 def test_scripts_side_by_side_share_one(tmp_path: Path) -> None:
     tree(tmp_path, {"app/a.py": WRAP, "app/b.py": ACCUMULATE})
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
     (written,) = [change.after for change in view.report.changes if change.path.name == "fsdp2_support.py"]
-    assert {"shard_model", "no_sync"} <= support.parse(written)
+    assert {"shard_model", "unsynced"} <= support.parse(written)
 
 
 def test_package_that_a_script_imports_a_module_of_takes_the_scripts(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_package_imports_nothing_from_its_tests(tmp_path: Path) -> None:
     view = examine(gather([tmp_path], Config()), Config(), Command.REWRITE, tmp_path)
     written = {change.path.relative_to(tmp_path).as_posix(): change.after for change in view.report.changes}
     assert {name for name in written if "fsdp2_support" in name} == {"pkg/fsdp2_support.py"}
-    assert "from pkg.fsdp2_support import no_sync" in written["tests/test_a.py"]
+    assert "from pkg.fsdp2_support import unsynced" in written["tests/test_a.py"]
 
 
 def test_file_of_a_package_imports_as_it_did(tmp_path: Path) -> None:
