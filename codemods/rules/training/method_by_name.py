@@ -33,10 +33,10 @@ def step(net, loss):
 
 ## Fix safety
 
-The same way is taken. `getattr` becomes the support module's function for this model; a default other than None
-stays, for a model that is not sharded. Where the model may be another
-one too, or what is looked up has no counterpart (the wrapper's state-dict methods, handles and flat parameters), the
-place is reported, and raises. A `no_sync` whose default does nothing is the support module's for any model.
+The same way is taken. `getattr` becomes the support module's function for this model. Where `no_sync` is looked up on
+what may be another model too, or with a default other than None, the model is asked for its class first, and any other
+answers as before. Where another method is looked up on such a model, or what is looked up has no counterpart (the
+wrapper's state-dict methods, handles and flat parameters), the place is reported, and raises.
 
 ## References
 
