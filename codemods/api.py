@@ -299,6 +299,9 @@ class Context(Source, Protocol):
     def elements(self, node: cst.BaseExpression) -> Sequence[Origin]:
         """The same for what a loop over the value of an expression binds."""
 
+    def items(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        """The same for what is in a dict, under any of its keys."""
+
     def bound(self, name: cst.Name) -> Sequence[tuple[Context, cst.BaseExpression]] | None:
         """The expressions that a name is bound to where it stands; None where it may be bound in another way."""
 

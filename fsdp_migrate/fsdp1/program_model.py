@@ -26,7 +26,7 @@ from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.order import Order
 from ..pyanalysis.origin import Origin as Made
 from ..pyanalysis.program import Program
-from ..pyanalysis.scopes import EACH, Binding, Binds, Scope
+from ..pyanalysis.scopes import ANY, EACH, Binding, Binds, Scope, Some
 from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
@@ -221,7 +221,13 @@ class FileContext(ParsedSource):
         return [_origin(made, self._file(made.tree)) for made in found]
 
     def elements(self, node: cst.BaseExpression) -> Sequence[Origin]:
-        return [_origin(made, self._file(made.tree)) for made in self._facts.values.origins(self.tree, node, (EACH,))]
+        return self._parts(node, EACH)
+
+    def items(self, node: cst.BaseExpression) -> Sequence[Origin]:
+        return self._parts(node, ANY)
+
+    def _parts(self, node: cst.BaseExpression, step: Some) -> Sequence[Origin]:
+        return [_origin(made, self._file(made.tree)) for made in self._facts.values.origins(self.tree, node, (step,))]
 
     def bound(self, name: cst.Name) -> Sequence[tuple[FileContext, cst.BaseExpression]] | None:
         found = self._facts.values.bound(self.tree, name)

@@ -1588,6 +1588,26 @@ row(
     f"{BLOCKS}, device_id=dist.get_rank(), sync_module_states=True",
     seed_by_rank=True,
 )
+program(
+    "device_id out of a dict, which other arguments are put into under flags",
+    """
+    def settings_of(kind, reduced=False):
+        options = {"device_id": dist.get_rank(), "sync_module_states": True}
+        if reduced:
+            options["mixed_precision"] = MixedPrecision(reduce_dtype=torch.bfloat16)
+        if kind == "size":
+            options["auto_wrap_policy"] = partial(size_based_auto_wrap_policy, min_num_params=300)
+        elif kind == "blocks":
+            options["auto_wrap_policy"] = ModuleWrapPolicy({Block})
+        return options
+
+
+    def build():
+        options = settings_of("size")
+        return FSDP(Plain(), **options)
+    """,
+    seed_by_rank=True,
+)
 row("device_id of the CPU", "Plain", f'{BLOCKS}, device_id=torch.device("cpu")')
 row(
     "channels_last",

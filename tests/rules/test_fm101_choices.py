@@ -894,6 +894,22 @@ def shard(model, unit_classes, **fsdp_kwargs):
 """
 
 
+def test_a_device_out_of_a_dict_is_set() -> None:
+    """But for one that may be None, which the support module knows what to do with."""
+    this_rank = SETTINGS.replace("torch.cuda.current_device()", "torch.distributed.get_rank()")
+    result = rewrite_files({"settings.py": this_rank, "train.py": WRAPS})
+    shard = BESIDE_MAKER.replace("unit_classes, **", "unit_classes, device_id, **").replace(
+        "    for module", "    torch.cuda.set_device(device_id)\n    for module"
+    )
+    assert result.after["settings.py"].endswith(shard)
+    assert LOOPS in result.after["train.py"]
+    may_be_none = SETTINGS.replace("torch.cuda.current_device()", "1 if mode else None")
+    assert "shard_model" in rewrite_files({"settings.py": may_be_none, "train.py": WRAPS}).support
+    is_set = "import torch\n\n\ndef start(rank):\n    torch.cuda.set_device(rank)\n"
+    others = {"settings.py": may_be_none, "train.py": WRAPS.replace("from settings", "import start\nfrom settings")}
+    assert rewrite_files({**others, "start.py": is_set}).support == frozenset()
+
+
 def test_dict_of_another_file_goes_on_without_its_policy() -> None:
     result = rewrite_files({"settings.py": SETTINGS, "train.py": WRAPS})
     assert LOOPS in result.after["train.py"]

@@ -209,3 +209,27 @@ def test_what_another_branch_puts_into_the_dict_is_not_given() -> None:
             return net
         """,
     )
+
+
+def test_a_precision_in_a_dict_that_is_not_spelled_out_stays() -> None:
+    """`shard_model` reads it there; the call that is spelled out becomes `fully_shard` beside it."""
+    after = rewrite(
+        HEAD
+        + code(
+            """
+            def options(policy):
+                return {"mixed_precision": bf16(), "auto_wrap_policy": policy}
+
+
+            def wrap(model, other, policy):
+                given = dict(options(policy))
+                given["auto_wrap_policy"] = given["auto_wrap_policy"](model)
+                model = FSDP(model, **given)
+                other = FSDP(other, mixed_precision=bf16(), device_id=torch.cuda.current_device())
+                return model, other
+            """
+        )
+    )
+    assert "    return MixedPrecision(param_dtype=torch.bfloat16)\n" in after.text
+    assert "shard_model(model, **given)" in after.text
+    assert "fully_shard(other, mp_policy=" in after.text

@@ -48,7 +48,7 @@ shard), which FSDP1 did for the hybrid strategies alone: otherwise its first dim
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -65,6 +65,7 @@ from codemods.api import (
     Import,
     Level,
     NotStatic,
+    Origin,
     Raise,
     Rule,
     finding,
@@ -139,9 +140,8 @@ def propose(
     `asked` are the policies that become functions of a module for another wrap site, `left` the values that another one
     needs as they are.
     """
-    reads = frozenset(
-        origin.node for argument in call.args for origin in ctx.origins(argument.value) if origin.node is not None
-    )
+    found = (origin.node for argument in call.args for origin in _made(argument, ctx))
+    reads = frozenset(node for node in found if node is not None)
     moved = relocations(ctx, call, kept)
     if not all(each.is_possible for each in moved):
         return Proposal(Emission.SKIP, "", reads)
@@ -155,6 +155,12 @@ def propose(
     if is_kept and _is_inner(call, ctx) and not _has_other_root(call, ctx):
         made.root_kwargs["reshard_after_forward"] = "True"  # FSDP1 kept the root, which was the unit around
     return Proposal(Emission.NATIVE, "", reads, made, moved)
+
+
+def _made(argument: cst.Arg, ctx: Context) -> Sequence[Origin]:
+    """Where the value of an argument is made, or the values of all in `**arguments`."""
+    made = ctx.origins(argument.value)
+    return [*made, *ctx.items(argument.value)] if argument.star == "**" else made
 
 
 def is_left(ctx: Context, call: cst.Call) -> bool:
