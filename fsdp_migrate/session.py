@@ -88,6 +88,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
     from .rulebook import rulebook
     from .suppress import suppress
     from .todo import with_todos
+    from .torch_pin import too_old
     from .unfollowed import hidden
 
     is_check = command is Command.CHECK
@@ -102,6 +103,8 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
     is_wrapping = any(map(is_construct, report.findings))
     if program.is_of_scripts or not is_wrapping:
         report = replace(report, findings=(*hidden(program.sources, config.exclude, is_wrapping), *report.findings))
+    if not is_check:
+        report = replace(report, findings=(*too_old(report, config.torch_version), *report.findings))
     report, silenced = suppress(report, program.texts, lambda code: selected(code, config))
     report, deselected = _select(report, config)
     if once:

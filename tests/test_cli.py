@@ -486,6 +486,62 @@ def test_what_is_loaded_by_name_is_part_of_the_program(project: Path) -> None:
         assert "started.py" not in result.stdout
 
 
+# The torch that a project asks for
+
+PINS = [
+    ("requirements.txt", "numpy\ntorch==2.1.0+cu118  # the cluster's\n", "2:1", "torch==2.1.0+cu118"),
+    ("requirements/train.txt", "torch >=2.0, <2.6\n", "1:1", "torch >=2.0, <2.6"),
+    ("pyproject.toml", '[project]\ndependencies = ["numpy", "torch>=2.4.0"]\n', "2:27", "torch>=2.4.0"),
+    ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "^2.1"\n', "2:1", 'torch = "^2.1'),
+    ("setup.py", "setup(install_requires=['torch>1.12', 'six'])\n", "1:26", "torch>1.12"),
+    ("environment.yml", "dependencies:\n  - pytorch=2.5.1\n", "2:5", "pytorch=2.5.1"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "place", "asked"), PINS)
+def test_an_older_torch_is_told_where_it_is_asked_for(
+    project: Path, name: str, text: str, place: str, asked: str
+) -> None:
+    (project / "train.py").write_text(FSDP1)
+    (project / name).parent.mkdir(exist_ok=True)
+    (project / name).write_text(text)
+    result = run("rewrite", "train.py", "--diff")
+    assert f"{name}:{place}: FM003 review" in result.stderr + result.stdout
+    assert f"needs torch >= 2.6, and the project asks for {asked}\n" in result.stderr + result.stdout
+    assert "FM003" not in run("check", "train.py").stdout
+
+
+RECENT = [
+    "torch\n",
+    "torch>=2.6\n",
+    "torch==2.7.1\n",
+    "torch~=2.6\n",
+    "torch>=2.1,>=2.6,<3\n",
+    "torch<=2.6\n",
+    "torchvision>=0.9\ntorch-geometric==1.0\npytorch-lightning==1.9\nopen_clip.torch==1.0\n",
+    "# torch==2.0\n",
+]
+
+
+@pytest.mark.parametrize("text", RECENT)
+def test_a_recent_torch_is_not_told(project: Path, text: str) -> None:
+    (project / "train.py").write_text(FSDP1)
+    (project / "requirements.txt").write_text(text)
+    assert "FM003" not in run("rewrite", "train.py").stdout
+
+
+def test_an_older_torch_is_told_once_and_of_the_nearest_project(project: Path) -> None:
+    (project / "requirements.txt").write_text("torch==1.13\n")
+    (project / "examples").mkdir()
+    (project / "examples" / "train.py").write_text(FSDP1)
+    (project / "examples" / "requirements.txt").write_text("torch==2.2\n")
+    (project / "examples" / "requirements-dev.txt").write_text("torch==2.3\n")
+    result = run("rewrite", ".")
+    assert result.stdout.count("FM003") == 1
+    assert "asks for torch==2.3 (also in requirements.txt:1)" in result.stdout
+    assert "FM003" not in run("rewrite", ".").stdout, "nothing is left to rewrite"
+
+
 UPGRADABLE = """\
 from torch.distributed.fsdp import fully_shard
 

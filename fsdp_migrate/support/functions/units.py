@@ -51,15 +51,15 @@ def units_by_size(model: nn.Module, min_num_params: float) -> list[nn.Module]:
     units: list[nn.Module] = []
 
     def visit(module: nn.Module) -> int:  # returns how many parameters of `module` lie in units
-        in_units = sum(visit(child) for child in module.children())
         total = sum(param.numel() for param in module.parameters())
-        if module is model or total - in_units < min_num_params or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-            return in_units
+        own = total - sum(visit(child) for child in module.children())
+        if own < min_num_params or isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            return total - own
         units.append(module)
         return total
 
     visit(model)
-    return units
+    return [unit for unit in units if unit is not model]
 
 
 def policy_units(
