@@ -24,8 +24,7 @@ def full_state_dict(model: nn.Module, offload_to_cpu: bool = False, rank0_only: 
     for name, value in state.items():
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         if is_kept:  # as a copy: over one rank the whole is the parameter itself
-            is_tensor = torch.is_tensor(whole)
-            full[name] = whole.to(device, copy=True) if is_tensor else whole
+            full[name] = whole.to(device, copy=True) if torch.is_tensor(whole) else whole
     return full
 
 

@@ -91,11 +91,9 @@ def renamed(state_dict: Mapping[str, Any] | None, rename: Callable[[str], str]) 
     """An optimizer state dict with other parameter names."""
     if not state_dict:
         return {}
-    groups = state_dict["param_groups"]
-    return {
-        "state": {rename(name): each for name, each in state_dict["state"].items()},
-        "param_groups": [{**g, "params": [*map(rename, g["params"])]} for g in groups],
-    }
+    state = {rename(name): each for name, each in state_dict["state"].items()}
+    groups = [{**group, "params": [*map(rename, group["params"])]} for group in state_dict["param_groups"]]
+    return {"state": state, "param_groups": groups}
 
 
 def with_compiled_names(model: nn.Module, state_dict: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,10 +110,9 @@ def without_compiled_names(state_dict: Mapping[str, Any] | None) -> dict[str, An
 
 def with_own_steps(state: Any) -> Any:
     """Undo that FSDP1 saved one `step` tensor for a whole unit."""
-    if isinstance(state, Mapping):
+    if isinstance(state, dict):
         return {key: with_own_steps(value) for key, value in state.items()}
-    is_step = isinstance(state, torch.Tensor) and not state.dim()
-    return state.clone() if is_step else state
+    return state.clone() if torch.is_tensor(state) and not state.dim() else state
 
 
 def offload(value: Any) -> Any:

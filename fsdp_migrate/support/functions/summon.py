@@ -26,8 +26,7 @@ def is_first_rank(model: nn.Module) -> bool:
     """Whether this is the first rank of the model's own, FSDP1's rank 0."""
     for param in model.parameters():
         if isinstance(param, DTensor):
-            mesh = param.device_mesh
-            return mesh.get_local_rank(mesh.ndim - 1) == 0
+            return param.device_mesh.get_local_rank(param.device_mesh.ndim - 1) == 0
     return dist.get_rank() == 0
 
 

@@ -73,16 +73,14 @@ def policy_units(
         if not look_inside and not policy(module=module, recurse=True, nonwrapped_numel=total):
             return 0
         own = total - sum(visit(child) for child in module.children())
-        if module is model or not (
-            isinstance(module, kept) or policy(module=module, recurse=False, nonwrapped_numel=own)
-        ):
+        if not (isinstance(module, kept) or policy(module=module, recurse=False, nonwrapped_numel=own)):
             return total - own
         if type(module).forward is not nn.Module.forward:  # a container got an empty unit of FSDP1
             units.append(module)
         return total
 
     visit(model)
-    return list(dict.fromkeys(units))
+    return [unit for unit in dict.fromkeys(units) if unit is not model]
 
 
 def policy_targets(
