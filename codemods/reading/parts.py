@@ -6,8 +6,9 @@ import libcst as cst
 
 from codemods.api import Context
 
-from .enclosing import enclosing, is_self
-from .wrapped import wrapped_module
+from .enclosing import contains, enclosing, is_self
+from .manual import is_constructor
+from .wrapped import wrapped_module, wrapped_place
 
 _REPEATED = (cst.For, cst.While, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
 
@@ -22,6 +23,37 @@ def wraps_parts(ctx: Context, call: cst.Call) -> bool:
     is_one_of_several = len(callers) > 1 or ctx.wrapping.is_several(ctx.path)
     is_part = is_one_of_several and any(_is_held(where, module) for where, module in given)
     return is_part or _is_repeated(ctx, call) or _is_passed_on(ctx, call)
+
+
+def root_around(ctx: Context, call: cst.Call) -> cst.Call | None:
+    """The call below this one that wraps the model whose part this one wraps, and that runs wherever this one does."""
+    place, here, around = f"{wrapped_place(ctx, call)}.", ctx.span(call)[0], set(ctx.ancestors(call))
+    own, function = ctx.code(wrapped_module(call) or call), _function_of(ctx, call)
+    for other in sorted(ctx.calls(function), key=lambda each: ctx.span(each)[0]):
+        module = wrapped_module(other) if is_constructor(ctx, other) else None
+        model = ctx.code(module) if module is not None else own
+        if ctx.span(other)[0] <= here or model == own or not place.startswith(f"{model}."):
+            continue
+        line = enclosing(ctx, other, cst.SimpleStatementLine)
+        is_reached = line is not None and ctx.parent(line) in around and not _leaves_between(ctx, call, other)
+        return other if is_reached else None
+    return None
+
+
+def _function_of(ctx: Context, call: cst.Call) -> cst.CSTNode:
+    """A comprehension is part of the function that it stands in."""
+    return enclosing(ctx, call, cst.FunctionDef, cst.ClassDef, cst.Lambda) or ctx.top
+
+
+def _leaves_between(ctx: Context, call: cst.Call, other: cst.Call) -> bool:
+    """Whether what runs the first of two calls may go past the second."""
+    first, last = ctx.span(call)[0], ctx.span(other)[0]
+    for node in ctx.inside(_function_of(ctx, call)):
+        if isinstance(node, (cst.Return, cst.Break, cst.Continue)) and first < ctx.span(node)[0] < last:
+            loop = None if isinstance(node, cst.Return) else enclosing(ctx, node, cst.For, cst.While)
+            if not contains(ctx, node, other) and (loop is None or contains(ctx, loop, other)):
+                return True
+    return False
 
 
 def _is_held(ctx: Context, module: cst.BaseExpression | None) -> bool:

@@ -26,8 +26,9 @@ def wrapped_place(ctx: Context, call: cst.Call) -> str | None:
         return None
     found = base(module)
     for node in ctx.ancestors(module):
-        if isinstance(node, (cst.For, cst.CompFor)) and found in set(bound(node.target)):
-            return next(looped_over(node.iter), None)
+        loop = node.for_in if isinstance(node, cst.BaseComp) else node
+        if isinstance(loop, (cst.For, cst.CompFor)) and found in set(bound(loop.target)):
+            return next(looped_over(loop.iter), None)
     return found
 
 

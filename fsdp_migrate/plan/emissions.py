@@ -56,7 +56,11 @@ def decide(sites: Collection[WrapSite], proposed: Proposals) -> Emissions:
         refused = {
             call
             for call, proposal in proposed.items()
-            if found[call] is Emission.NATIVE and (proposal.rewrites | proposal.inlines) & needed
+            if found[call] is Emission.NATIVE
+            and (
+                (proposal.rewrites | proposal.inlines) & needed
+                or any(found.get(part) is Emission.SUPPORT for part in proposal.parts)
+            )
         }
         if not refused:
             return found

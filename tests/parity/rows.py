@@ -393,6 +393,87 @@ program(
             model.blocks[i] = FSDP(block, mixed_precision=bf16, use_orig_params=True)
         return FSDP(model, mixed_precision=bf16, use_orig_params=True)
     """,
+)
+program(
+    "by hand in bf16, what a block is given is in float32, and buffers are cast",
+    """
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 8)
+            self.register_buffer("table", torch.linspace(0.1, 0.7, 8))
+
+        def forward(self, x):
+            return torch.tanh(self.lin((x * self.table).to(self.lin.weight.dtype)))
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inp = nn.Linear(8, 8)
+            self.scaled = nn.ModuleList(Scaled() for _ in range(2))
+            self.out = nn.Linear(8, 1)
+
+        def forward(self, x):
+            x = self.inp(x)
+            for scaled in self.scaled:
+                x = scaled(x.float() * 1.001)
+            return self.out(x.bfloat16())
+
+
+    def build():
+        model = Net()
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+        kwargs = dict(mixed_precision=bf16, use_orig_params=True)
+        model.scaled = nn.ModuleList([FSDP(scaled, **kwargs) for scaled in model.scaled])
+        model.out = FSDP(model.out, **kwargs)
+        model = FSDP(model, **kwargs)
+        return model
+    """,
+)
+program(
+    "by hand, parts with a precision that is written in the call and casts, or of another dtype",
+    """
+    def build():
+        model = Plain()
+        for name, child in model.named_children():
+            if name == "blocks":
+                for i in range(len(child)):
+                    child[i] = FSDP(
+                        child[i],
+                        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, cast_forward_inputs=True),
+                        use_orig_params=True,
+                    )
+        model.inp = FSDP(model.inp, mixed_precision=MixedPrecision(reduce_dtype=torch.bfloat16), use_orig_params=True)
+        return FSDP(model, use_orig_params=True)
+    """,
+)
+program(
+    "by hand in bf16, the model whole under a flag alone",
+    """
+    def build(flag=True):
+        model = Plain()
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for i, block in enumerate(model.blocks):
+            model.blocks[i] = FSDP(block, mixed_precision=bf16, use_orig_params=True)
+        if flag:
+            model = FSDP(model, mixed_precision=bf16, use_orig_params=True)
+        return model
+    """,
+    "support",
+)
+program(
+    "by hand in bf16, parts that go through the support module for something else",
+    """
+    def build():
+        model = Plain()
+        bf16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        others = [{"process_group": None}, {}]
+        for i, block in enumerate(model.blocks):
+            more = others[i % 2]
+            model.blocks[i] = FSDP(block, mixed_precision=bf16, use_orig_params=True, **more)
+        return FSDP(model, mixed_precision=bf16, use_orig_params=True)
+    """,
     "support",
 )
 program(

@@ -233,3 +233,30 @@ def test_a_precision_in_a_dict_that_is_not_spelled_out_stays() -> None:
     assert "    return MixedPrecision(param_dtype=torch.bfloat16)\n" in after.text
     assert "shard_model(model, **given)" in after.text
     assert "fully_shard(other, mp_policy=" in after.text
+
+
+BY_HAND = """
+def wrap(args, model):
+    bf16 = MixedPrecision(param_dtype=torch.bfloat16)
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = FSDP(block, mixed_precision=bf16)
+    {}
+"""
+WHOLE = {
+    "below, in the same block": ("return FSDP(model, mixed_precision=bf16)", True),
+    "by another precision": ("return FSDP(model, mixed_precision=MixedPrecision(reduce_dtype=torch.bfloat16))", True),
+    "not at all": ("return model", False),
+    "under a condition": ("if args.whole:\n        model = FSDP(model, mixed_precision=bf16)\n    return model", False),
+    "where the function may have returned": (
+        "if args.parts:\n        return model\n    return FSDP(model, mixed_precision=bf16)",
+        False,
+    ),
+    "of another model": ("return FSDP(args.model, mixed_precision=bf16), model", False),
+}
+
+
+@pytest.mark.parametrize(("whole", "is_native"), WHOLE.values(), ids=WHOLE)
+def test_the_parts_of_a_model_cast_no_inputs_where_the_whole_is_seen_to_be_wrapped(whole: str, is_native: bool) -> None:
+    after = rewrite(HEAD + BY_HAND.format(whole)).text
+    part = "model.blocks[i] = fully_shard(block, mp_policy=replace(bf16, cast_forward_inputs=False))"
+    assert (part in after, "shard_model" in after) == (is_native, not is_native)

@@ -62,6 +62,14 @@ def test_to_generate_the_root_alone_is_gathered(before: str, after: str) -> None
     assert result.support == {"unsharded"}
 
 
+def test_to_generate_in_mixed_precision_is_for_review() -> None:
+    before = HEAD.replace("FSDP(", "FSDP(mixed_precision=MixedPrecision(param_dtype=torch.bfloat16), module=", 1)
+    imported = "import torch\nfrom torch.distributed.fsdp import MixedPrecision\n"
+    block = "    with FSDP.summon_full_params(model, writeback=False, recurse=False):\n        model.generate(x)\n"
+    result = rewrite(imported + before + block)
+    assert ("FM203", "review") in {(rule, level) for rule, level, _ in result.summary}
+
+
 READS = [
     (
         "for n, p in model.named_parameters():\n        x[n].mul_(0.9).add_(p.detach().float().cpu(), alpha=0.1)",

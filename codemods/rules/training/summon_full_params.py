@@ -77,6 +77,8 @@ CODE = "FM203"
 _METHOD = SUMMON.rsplit(".")[-1]
 _UNSHARDED = "unsharded"
 _LOOKED_INTO = "full_params"
+_DTYPE = "FSDP1 had the root's own parameters there in their own dtype, and now they are in that of its mp_policy"
+_COMPARE = "compare what is generated; without autocast the root's layers compute in another dtype"
 _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
@@ -115,8 +117,10 @@ def edit(found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
         item = ctx.named(Import(SUPPORT, _UNSHARDED), found)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
-        message = f"{_METHOD} to generate becomes {_UNSHARDED} of the support module"
-        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+        message, level, hint = f"{_METHOD} to generate becomes {_UNSHARDED} of the support module", Level.REWRITTEN, ""
+        if ctx.mentions("MixedPrecision"):
+            message, level, hint = f"{message}; {_DTYPE}", Level.REVIEW, _COMPARE
+        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, found, message, hint)], [item])
     item = ctx.named(Import(SUPPORT, _METHOD), found)
     message = f"{_METHOD} becomes {_METHOD} of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])

@@ -123,6 +123,11 @@ class Proposal:
         return frozenset(self.draft.inlined if self.draft is not None else ())
 
     @property
+    def parts(self) -> frozenset[cst.Call]:
+        """Wrap sites that have to be rewritten idiomatically for this one to be."""
+        return frozenset(self.draft.parts if self.draft is not None else ())
+
+    @property
     def keeps(self) -> frozenset[cst.CSTNode]:
         """Places where argument values are made that the idiomatic form reads as they are."""
         return frozenset(self.draft.keeps if self.draft is not None else ())

@@ -125,6 +125,8 @@ class Draft:
     selector: UnitSelector | None = None
     has_root: bool = True
     """Whether the model itself becomes a unit; a container without a forward has nothing to gather for."""
+    parts: set[cst.Call] = field(default_factory=set)
+    """The calls that wrap parts of this model and are written with it in mind: they are native, or this one is not."""
     runs_root: bool = True
     """Whether the model itself is called; where only its children are, each unit is a root of its own to FSDP1."""
     device: str = ""

@@ -15,7 +15,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import lookup, written
 from codemods.reading.manual import arguments
-from codemods.reading.parts import wraps_parts
+from codemods.reading.parts import root_around, wraps_parts
 from codemods.reading.precision import (
     KEPT,
     SAVED_BUFFERS,
@@ -75,7 +75,8 @@ def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Or
     _ask_whether_cast(policy, fields, draft)
     is_name = isinstance(value, (cst.Name, cst.Attribute))
     given = f"{draft.file.quote(value)} is not None" if is_name and not is_put else ""
-    _cast_buffers(fields, made, policy, optional, draft, given)
+    if not _root_casts_buffers(made, draft):
+        _cast_buffers(fields, made, policy, optional, draft, given)
     _pass_on(policy, casts, draft)
 
 
@@ -140,8 +141,8 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
     if draft.file.mentions("_module_classes_to_ignore"):
         raise NotStatic("mixed_precision with _module_classes_to_ignore")
-    if draft.selector is None:
-        _look_for_root(draft)
+    if draft.selector is None and _is_part(draft):
+        raise NotStatic("mixed_precision that only run time knows: this call wraps a part of a model")
     draft.reads_precision = True
     draft.casts = f"{text} is not None" if draft.may_lack_precision else ""
     policy = draft.fresh("mp_policy", "fsdp_mp_policy")
@@ -330,17 +331,37 @@ def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) 
     return written(draft.file, value, dict.fromkeys(nones, policy))
 
 
-def _look_for_root(draft: Draft) -> None:
-    """FSDP1 cast the inputs of a root alone. Raises NotStatic where the call wraps what looks like a part of one."""
+def _is_part(draft: Draft) -> bool:
+    """Whether the call wraps a part of a model, of which FSDP1 cast no inputs: it did so for a root alone.
+
+    Raises NotStatic where it looks like that, and no call is seen to wrap the whole.
+    """
     ctx = draft.file
     if wraps_parts(ctx, draft.call):
-        raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+        if root_around(ctx, draft.call) is None:
+            raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
+        return True
     if not ctx.wrapping.is_several(ctx.path):
-        return
-    for where, other in ctx.wrapping.calls(ctx.path):
-        if other is not draft.call and wraps_parts(where, other) and _may_have_precision(where, other):
-            raise NotStatic("mixed_precision without a policy: another call may wrap a part of this model")
-    draft.notes.append(Note(_INPUTS, "pass cast_forward_inputs=False if it is"))
+        return False
+    beside = [(where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call]
+    parts = {other: root_around(where, other) for where, other in beside if wraps_parts(where, other)}
+    if any(parts.get(other, other) is None and _may_have_precision(where, other) for where, other in beside):
+        raise NotStatic("mixed_precision without a policy: another call may wrap a part of this model")
+    draft.parts |= {part for part, root in parts.items() if root is draft.call}
+    if any(other not in draft.parts for _, other in beside):
+        draft.notes.append(Note(_INPUTS, "pass cast_forward_inputs=False if it is"))
+    return False
+
+
+def _root_casts_buffers(made: Sequence[Origin], draft: Draft) -> bool:
+    """Whether the call that wraps the whole model casts the buffers of this part, as it is given the same."""
+    ctx = draft.file
+    root = root_around(ctx, draft.call) if draft.selector is None and wraps_parts(ctx, draft.call) else None
+    if root is None:
+        return False
+    given = [ctx.items(each.value) if each.star else ctx.origins(each.value) for each in arguments(ctx, root)]
+    nodes = {origin.node for origins in given for origin in origins}
+    return all(origin.node in nodes for origin in made)
 
 
 def _may_have_precision(ctx: Context, call: cst.Call) -> bool:
@@ -353,8 +374,10 @@ def _pass_on(policy: str, casts: tuple[bool, bool], draft: Draft) -> None:
     cast_root = cast_root or cast_units
     if not cast_root:
         raise NotStatic("mixed_precision with cast_root_forward_inputs=False")
-    if draft.selector is None and not cast_units:
-        _look_for_root(draft)
+    if draft.selector is None and not cast_units and _is_part(draft):
+        replace = draft.imported("dataclasses", "replace")
+        draft.common_kwargs["mp_policy"] = f"{replace}({policy}, cast_forward_inputs=False)"
+        return
     is_same = not draft.ignores and not draft.float32_class and are_cast(draft.file, draft.built)
     if draft.selector is None or cast_units or is_same or not draft.runs_root:  # each unit is a root of its own
         draft.common_kwargs["mp_policy"] = policy
