@@ -518,6 +518,16 @@ def test_what_is_assumed_of_a_model_that_is_not_seen_is_said() -> None:
     (found,) = [found for found in rewrite(HEAD + text).findings if found.rule == "FM101"]
     assert found.level is Level.REVIEW
     assert "`m` is taken to hold no BatchNorm" in found.message
+    assert found.hint == "check proves it"
+
+
+def test_the_same_hint_of_two_arguments_is_said_once() -> None:
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
+    teacher = "def teacher():\n    with torch.device('meta'):\n        return torch.nn.Linear(2, 2)\n\n\n"
+    text = f"norm = torch.nn.BatchNorm2d\n\n\n{teacher}def wrap(m):\n    return FSDP(m, {arguments})\n"
+    (found,) = [found for found in rewrite(HEAD + text).findings if found.rule == "FM101"]
+    assert found.message.count("`m` is taken to") == 2
+    assert found.hint == "check proves it"
 
 
 @pytest.mark.parametrize(
