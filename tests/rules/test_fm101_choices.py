@@ -271,6 +271,53 @@ BY_FLAG = {
             return wrap(model, model.head, dist.new_group([0]), dist.new_group([1]), name)
         """,
     ),
+    "table that takes the name of its key": (
+        f"""
+        def wrap(model, strategy):
+            strategy = {{
+                "full": ShardingStrategy.FULL_SHARD,
+                "zero2": ShardingStrategy.SHARD_GRAD_OP,
+                "none": ShardingStrategy.NO_SHARD,
+            }}[strategy]
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """,
+        """
+        def wrap(model, strategy):
+            fsdp_kwargs = {
+                "full": {},
+                "zero2": {"reshard_after_forward": False},
+                "none": {},
+            }[strategy]
+            if strategy == "none":
+                # Each rank holds the whole parameters, and gradients are all-reduced.
+                shape = (dist.get_world_size(), 1)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "table that takes the name of a key that is read below": (
+        f"""
+        def wrap(model, strategy):
+            strategy = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}[strategy]
+            print(strategy)
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """,
+        """
+        def wrap(model, strategy):
+            strategy = {"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}[strategy]
+            print(strategy)
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                "NO_SHARD": {},
+            }[strategy.name]
+            if strategy.name == "NO_SHARD":
+                # Each rank holds the whole parameters, and gradients are all-reduced.
+                shape = (dist.get_world_size(), 1)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
     "name that only run time knows": (
         f"""
         def wrap(model, cfg):
