@@ -29,7 +29,7 @@ _BESIDE_THE_WRAP = frozenset(
     {
         *("broadcast_unit", "initialize_unit", "policy_units", "post_order", "reset_unit", "units_by_size"),
         *("group_mesh", "hsdp_mesh_from_groups", "mesh_of_group", "mesh_over_group", "node_mesh", "replicate_mesh"),
-        *("first_dimension", "kwargs_over_group", "sharding_mesh", "strategy_mesh"),
+        *("first_dimension", "kwargs_over_group", "sharding_mesh", "strategy_kwargs", "strategy_mesh"),
     }
 )
 """What a person writes next to the calls of `fully_shard`: which modules become units, over what, and their values."""

@@ -706,6 +706,23 @@ for strategy in ("SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
         """,
         world=4,
     )
+for strategy in ("zero2", "none"):
+    program(
+        f"strategy {strategy} out of a table that takes the name of its key",
+        f"""
+        def wrap(model, strategy):
+            strategy = {{
+                "full": ShardingStrategy.FULL_SHARD,
+                "zero2": ShardingStrategy.SHARD_GRAD_OP,
+                "none": ShardingStrategy.NO_SHARD,
+            }}[strategy]
+            return FSDP(model, {BLOCKS}, {HERE}, sharding_strategy=strategy)
+
+
+        def build():
+            return wrap(Plain(), os.environ.get("STRATEGY", "{strategy}"))
+        """,
+    )
 program(
     "strategy in a field of a dataclass",
     f"""

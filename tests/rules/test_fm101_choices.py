@@ -271,6 +271,53 @@ BY_FLAG = {
             return wrap(model, model.head, dist.new_group([0]), dist.new_group([1]), name)
         """,
     ),
+    "table that takes the name of its key": (
+        f"""
+        def wrap(model, strategy):
+            strategy = {{
+                "full": ShardingStrategy.FULL_SHARD,
+                "zero2": ShardingStrategy.SHARD_GRAD_OP,
+                "none": ShardingStrategy.NO_SHARD,
+            }}[strategy]
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """,
+        """
+        def wrap(model, strategy):
+            fsdp_kwargs = {
+                "full": {},
+                "zero2": {"reshard_after_forward": False},
+                "none": {},
+            }[strategy]
+            if strategy == "none":
+                # Each rank holds the whole parameters, and gradients are all-reduced.
+                shape = (dist.get_world_size(), 1)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "table that takes the name of a key that is read below": (
+        f"""
+        def wrap(model, strategy):
+            strategy = {{"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}}[strategy]
+            print(strategy)
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """,
+        """
+        def wrap(model, strategy):
+            strategy = {"zero2": ShardingStrategy.SHARD_GRAD_OP, "none": ShardingStrategy.NO_SHARD}[strategy]
+            print(strategy)
+            fsdp_kwargs = {
+                "FULL_SHARD": {},
+                "SHARD_GRAD_OP": {"reshard_after_forward": False},
+                "NO_SHARD": {},
+            }[strategy.name]
+            if strategy.name == "NO_SHARD":
+                # Each rank holds the whole parameters, and gradients are all-reduced.
+                shape = (dist.get_world_size(), 1)
+                fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
     "name that only run time knows": (
         f"""
         def wrap(model, cfg):
@@ -278,11 +325,8 @@ BY_FLAG = {
         """,
         """
         def wrap(model, cfg):
-            fsdp_kwargs = {}
-            if cfg.strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
-                fsdp_kwargs["reshard_after_forward"] = False
-            mesh = strategy_mesh(cfg.strategy)
-            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+            fsdp_kwargs = strategy_kwargs(cfg.strategy)
+            return fully_shard(model, **fsdp_kwargs)
         """,
     ),
     "member that only run time knows": (
@@ -292,11 +336,54 @@ BY_FLAG = {
         """,
         """
         def wrap(model, cfg):
-            fsdp_kwargs = {}
-            if cfg.strategy and cfg.strategy.name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
-                fsdp_kwargs["reshard_after_forward"] = False
-            mesh = strategy_mesh(cfg.strategy and cfg.strategy.name)
-            return fully_shard(model, mesh=mesh, **fsdp_kwargs)
+            fsdp_kwargs = strategy_kwargs(cfg.strategy.name if cfg.strategy else "FULL_SHARD")
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "name in a variable": (
+        f"""
+        def wrap(model, cfg):
+            strategy = getattr(ShardingStrategy, cfg.strategy)
+            return FSDP(model, sharding_strategy=strategy, {DEVICE})
+        """,
+        """
+        def wrap(model, cfg):
+            fsdp_kwargs = strategy_kwargs(cfg.strategy)
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "name that is put together": (
+        f"""
+        def wrap(model, cfg):
+            return FSDP(model, sharding_strategy=ShardingStrategy[f"{{cfg.kind}}_shard".upper()], {DEVICE})
+        """,
+        """
+        def wrap(model, cfg):
+            fsdp_kwargs = strategy_kwargs(f"{cfg.kind}_shard".upper())
+            return fully_shard(model, **fsdp_kwargs)
+        """,
+    ),
+    "units, and what they are given beside": (
+        f"""
+        from net import Block
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        def wrap(model, cfg):
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({{Block}}),
+                sharding_strategy=ShardingStrategy[cfg.strategy],
+                cpu_offload=CPUOffload(offload_params=True),
+                {DEVICE},
+            )
+        """,
+        """
+        def wrap(model, cfg):
+            fsdp_kwargs = strategy_kwargs(cfg.strategy)
+            for module in model.modules():
+                if module is not model and isinstance(module, Block):
+                    fully_shard(module, offload_policy=CPUOffloadPolicy(), **fsdp_kwargs)
+            return fully_shard(model, offload_policy=CPUOffloadPolicy(), **fsdp_kwargs)
         """,
     ),
 }
@@ -483,7 +570,7 @@ def test_attribute_that_may_be_set_in_another_way(line: str) -> None:
     """
     call = f"    return FSDP(model, sharding_strategy=config.strategy, {DEVICE})\n"
     text = rewrite(HEAD + "from dataclasses import dataclass\n\n" + code(config) + line + call).text
-    assert "strategy_mesh(config.strategy and config.strategy.name)" in text
+    assert 'strategy_kwargs(config.strategy.name if config.strategy else "FULL_SHARD")' in text
     assert "    strategy: ShardingStrategy = ShardingStrategy.SHARD_GRAD_OP\n" in text
 
 
@@ -1110,8 +1197,8 @@ def test_lookup_that_may_find_nothing(body: str) -> None:
     """FSDP1 took None for FULL_SHARD."""
     text = rewrite(f"{HEAD}\ndef wrap(model, zero):\n    {body}\n").text
     assert f"    strategy = {LOOKED_UP}\n" in text
-    assert "strategy_mesh(strategy and strategy.name)" in text
-    assert text.count("strategy.name") == text.count("strategy and strategy.name") == 2
+    assert 'strategy_kwargs(strategy.name if strategy else "FULL_SHARD")' in text
+    assert text.count("strategy.name") == 1
 
 
 FOR_HYBRIDS = {
@@ -1305,7 +1392,7 @@ def test_a_name_that_the_command_line_offers_is_looked_up_at_run_time() -> None:
             args = parser.parse_args()
             return FSDP(model.cuda(), sharding_strategy=ShardingStrategy[args.strategy])
         """
-    assert "strategy_mesh(args.strategy)" in rewrite(HEAD + code(text)).text
+    assert "strategy_kwargs(args.strategy)" in rewrite(HEAD + code(text)).text
 
 
 def test_a_group_where_the_mesh_is_none() -> None:

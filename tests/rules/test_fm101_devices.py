@@ -28,7 +28,7 @@ OTHER = [
 CALLS = [
     (NO_SHARD, f'init_device_mesh({FOUND}, (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))'),
     (HYBRID, "devices = torch.accelerator.device_count()"),
-    (BY_NAME, f"strategy_mesh(args.strategy, device_type={FOUND})"),
+    (BY_NAME, f"strategy_kwargs(args.strategy, {FOUND})"),
     (f"{BY_NAME}, device_mesh=mesh", f"strategy_mesh(args.strategy, mesh, {FOUND})"),
     (f"{BY_NAME}, process_group=group", f"mesh_of_group(args.strategy, group, {FOUND})"),
     (f"{NO_SHARD}, process_group=group", f"replicate_mesh({FOUND}, group)"),
@@ -64,7 +64,7 @@ def test_device_that_is_named_is_of_cuda(device: str) -> None:
 @pytest.mark.parametrize("index", ["0", "int(rank)", "rank", "torch.xpu.current_device()"])
 def test_index_is_one_of_any_accelerator(index: str) -> None:
     text = after(f"    torch.xpu\n    return FSDP(net, {BY_NAME}, device_id={index})\n")
-    assert f"device_type={FOUND}" in text
+    assert f"strategy_kwargs(args.strategy, {FOUND})" in text
     assert "torch.cuda" not in text
     sets = "current_device" not in index
     assert (f"torch.get_device_module().set_device({index})\n" in text) is sets

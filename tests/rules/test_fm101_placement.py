@@ -198,8 +198,7 @@ def test_any_strategy_can_be_passed_where_the_function_is_a_value(value: str) ->
     closed = rewrite(head + REGISTRY).text
     assert 'if strategy.name == "NO_SHARD":' in closed
     after = rewrite(head + REGISTRY + value + "\n").text
-    assert "mesh = strategy_mesh(strategy.name)" in after
-    assert 'strategy.name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")' in after
+    assert "fsdp_kwargs = strategy_kwargs(strategy.name)\n" in after
 
 
 def test_strategy_in_a_constant() -> None:

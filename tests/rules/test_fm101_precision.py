@@ -518,6 +518,16 @@ def test_what_is_assumed_of_a_model_that_is_not_seen_is_said() -> None:
     (found,) = [found for found in rewrite(HEAD + text).findings if found.rule == "FM101"]
     assert found.level is Level.REVIEW
     assert "`m` is taken to hold no BatchNorm" in found.message
+    assert found.hint == "check proves it"
+
+
+def test_the_same_hint_of_two_arguments_is_said_once() -> None:
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
+    teacher = "def teacher():\n    with torch.device('meta'):\n        return torch.nn.Linear(2, 2)\n\n\n"
+    text = f"norm = torch.nn.BatchNorm2d\n\n\n{teacher}def wrap(m):\n    return FSDP(m, {arguments})\n"
+    (found,) = [found for found in rewrite(HEAD + text).findings if found.rule == "FM101"]
+    assert found.message.count("`m` is taken to") == 2
+    assert found.hint == "check proves it"
 
 
 @pytest.mark.parametrize(
@@ -626,35 +636,19 @@ def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
     "call",
     ["net.head = FSDP(net.head, mixed_precision=bf16)", "for part in net.children(): FSDP(part, mixed_precision=bf16)"],
 )
-def test_what_a_model_holds_is_no_root(call: str) -> None:
+@pytest.mark.parametrize("whole", ["net = FSDP(net)", "if torch.cuda.is_available():\n    net = FSDP(net)"])
+def test_what_a_model_holds_is_no_root(call: str, whole: str) -> None:
     text = code("""
         import torch
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
 
         bf16 = MixedPrecision(param_dtype=torch.bfloat16)
         net = torch.nn.Sequential(torch.nn.Linear(2, 2))
-        CALL
-        net = FSDP(net)
     """)
-    assert "shard_model" in rewrite(text.replace("CALL", call)).support
-
-
-def test_the_root_of_parts_that_cast_is_left_to_run_time_as_they_are() -> None:
-    """`shard_model` of the root takes their input casts away (the parity row "by hand in bf16" trains otherwise)."""
-    text = code("""
-        import torch
-        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
-
-
-        def build(net):
-            bf16 = MixedPrecision(param_dtype=torch.bfloat16)
-            for i, block in enumerate(net.blocks):
-                net.blocks[i] = FSDP(block, mixed_precision=bf16)
-            return FSDP(net, mixed_precision=bf16)
-    """)
-    assert "return shard_model(net, mixed_precision=bf16)" in rewrite(text).text
-    plain = text.replace("FSDP(block, mixed_precision=bf16)", "FSDP(block)")
-    assert not rewrite(plain).support
+    result = rewrite(f"{text}{call}\n{whole}\n")
+    is_seen = whole == "net = FSDP(net)"
+    assert ("mp_policy=replace(bf16, cast_forward_inputs=False)" in result.text) == is_seen
+    assert ("shard_model" in result.support) != is_seen
 
 
 def test_what_the_callers_hand_in_is_a_part() -> None:

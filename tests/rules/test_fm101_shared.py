@@ -23,7 +23,7 @@ CALL = (
     "sharding_strategy=ShardingStrategy[args.strategy], device_id=torch.cuda.current_device())"
 )
 READ = "mp_policy = MixedPrecisionPolicy()\n"
-CHOSEN = 'if args.strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):\n'
+CHOSEN = "fsdp_kwargs = strategy_kwargs(args.strategy)\n"
 
 
 def wrapping(text: str, call: str = CALL) -> str:
@@ -139,9 +139,8 @@ def test_what_differs_is_computed_for_each() -> None:
     body = body.replace("FSDP(ema)", CALL.format("ema").replace("args.strategy", "args.other"))
     after = rewrite(HEAD + body).text
     assert after.count(READ) == 1
-    assert after.count('if args.strategy in ("SHARD_GRAD_OP"') == after.count('if args.other in ("SHARD_GRAD_OP"') == 1
-    assert after.count("mesh = strategy_mesh(args.strategy)\n") == 1
-    assert after.count("mesh = strategy_mesh(args.other)\n") == 1
+    assert after.count("fsdp_kwargs = strategy_kwargs(args.strategy)\n") == 1
+    assert after.count("fsdp_kwargs = strategy_kwargs(args.other)\n") == 1
 
 
 LONG = """\

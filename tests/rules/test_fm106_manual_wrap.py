@@ -131,10 +131,12 @@ SUPPORT = {
                 return wrap(Net())
         """,
     "casts": """\
-        def build(net):
+        def build(net, whole):
             with enable_wrap(wrapper_cls=FSDP, mixed_precision=MixedPrecision()):
                 net.inner = wrap(net.inner)
-                return wrap(net)
+                if whole:
+                    net = wrap(net)
+                return net
         """,
     "two contexts": """\
         def build(net):

@@ -42,3 +42,10 @@ def test_freeing_a_flat_parameter(argument: str) -> None:
     assert result.text.endswith("    free_shards(model)\n")
     assert "_free_storage" not in result.text
     assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_a_function_in_the_file_itself_is_not_said_to_be_in_another() -> None:
+    result = rewrite(HEAD + "    _free_storage(model._handle.flat_param)\n")
+    (found,) = [each for each in result.findings if each.rule == "FM440"]
+    assert "free_shards" in result.own
+    assert found.message == "freeing a flat parameter becomes free_shards, a support function"

@@ -84,7 +84,7 @@ def test_two_from_a_method() -> None:
 
 REPORTED = [
     "units = FSDP.fsdp_modules(model)\n    units[-1].sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
-    "units = [FSDP(block) for block in net.blocks]\n    units[-1].sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
+    "units = [FSDP(block) for block in made()]\n    units[-1].sharding_strategy = ShardingStrategy.SHARD_GRAD_OP",
     "roots = [unit for unit in FSDP.fsdp_modules(model) if unit.check_is_root()]",
     "for unit in FSDP.fsdp_modules(model):\n        print(unit.check_is_root())",
 ]

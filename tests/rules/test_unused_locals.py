@@ -140,7 +140,7 @@ def test_condition_that_does_more_stays(test: str, more: str) -> None:
 
 @pytest.mark.parametrize("lookup", ["getattr(ShardingStrategy, cfg.mode)", "ShardingStrategy[cfg.mode]"])
 def test_a_strategy_that_is_looked_up_for_nothing_still_refuses_unknown_names(lookup: str) -> None:
-    body = f"torch.cuda.set_device(0)\nkeep = {lookup}\nmodel = FSDP(net, sharding_strategy=keep)"
+    body = f"torch.cuda.set_device(0)\nkeep = {lookup}\nmodel = FSDP(net, sharding_strategy=keep, device_mesh=cfg.mesh)"
     text = rewrite("import torch\n" + HEAD + function(body)).text
     assert f"    {lookup}  # an unknown name is an error\n" in text
     assert "keep" not in text

@@ -1055,6 +1055,47 @@ def local_state_dicts_hold_flat_slices() -> None:
     assert len(answer.missing_keys) == len(list(models.Plain().parameters()))
 
 
+def _strategy_by_name(name: str, shards: int, **given: Any) -> None:
+    """A strategy shards and frees as FSDP1 did, on nodes of so many ranks."""
+    old = wrapped(FSDP1, sharding_strategy=fsdp1.ShardingStrategy[name], **given)
+    torch.manual_seed(5)
+    new = models.Plain()
+    with patch.object(torch.cpu, "device_count", return_value=shards):
+        kwargs = support.strategy_kwargs(name, "cpu")
+    blocks = [module for module in new.modules() if isinstance(module, Block)]
+    for block in blocks:
+        fully_shard(block, **kwargs)
+    fully_shard(new, **kwargs)
+    losses = [loss_of(model, batches(1)[0]) for model in (old, new)]
+    stays = name in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+    for block in blocks:
+        assert all(isinstance(parameter, DTensor) is not stays for parameter in block.parameters())
+    for loss in losses:
+        loss.backward()
+    equal(gradients(old), gradients(new))
+    shape = {"NO_SHARD": (dist.get_world_size(), 1), "FULL_SHARD": (dist.get_world_size(),)}
+    hybrid = (dist.get_world_size() // shards, shards)
+    sharded = [parameter.device_mesh.shape for parameter in new.parameters() if isinstance(parameter, DTensor)]
+    assert set(sharded) == {shape.get(name.replace("SHARD_GRAD_OP", "FULL_SHARD"), hybrid)}
+
+
+@check()
+def strategies_by_name() -> None:
+    for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+        _strategy_by_name(name, 2)
+    for unknown in ("full_shard", "", None):
+        raises(ValueError, lambda name=unknown: support.strategy_kwargs(name, "cpu"), f"strategy: {unknown}")
+
+
+@check(world=4)
+def strategies_by_name_over_nodes() -> None:
+    for name in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"):
+        _strategy_by_name(name, 2)
+    for name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        _strategy_by_name(name, 2, device_mesh=mesh)
+
+
 @check()
 def meshes_of_strategies_that_keep_nothing_whole() -> None:
     mesh, two = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicate", "shard"))

@@ -102,7 +102,7 @@ def _load(call: cst.Call, ctx: Context) -> Fix:
     model = ctx.quote(models_of(call, ctx)[0])
     path = next((a for a in call.args if a.keyword is not None and a.keyword.value == "f"), call.args[0])
     text = f"{item.local}({ctx.quote(path.value)}, {model})"
-    message = "torch.load becomes load_dcp of the support module, which reads each rank's part"
+    message = "torch.load becomes load_dcp, a support function, which reads each rank's part"
     return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REVIEW, ctx, call, message, _CONVERT)], [item])
 
 

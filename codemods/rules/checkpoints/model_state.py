@@ -414,18 +414,14 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
     text = f"{item.local}({', '.join(arguments)}{more})"
     return Fix(
         edits=[Edit(*ctx.bare_span(found.call), text)],
-        findings=[
-            finding(
-                CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {_said(name)} of the support module"
-            )
-        ],
+        findings=[finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.method} becomes {_said(name)}")],
         imports=[item],
     )
 
 
 def _said(name: str) -> str:
     """Which of the two functions that gather a program needs is seen when all of it is written."""
-    return "a function" if name in ("full_state_dict", "whole_state_dict") else name
+    return "a support function" if name in ("full_state_dict", "whole_state_dict") else f"{name}, a support function"
 
 
 def _check_loading(given: Sequence[cst.Arg]) -> None:

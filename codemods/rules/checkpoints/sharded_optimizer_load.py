@@ -71,7 +71,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, "read_sharded"), call)
-    message = f"load_sharded_optimizer_state_dict becomes {item.name} of the support module"
+    message = f"load_sharded_optimizer_state_dict becomes {item.name}, a support function"
     return Fix(renaming(ctx, call, item.local), [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 
 

@@ -140,7 +140,7 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
     support = clipper(found.model, has_plain_norm(call, 1 if by_class else 0, ctx), ctx, ctx.plan)
     if support:
         item = ctx.named(Import(SUPPORT, support), call)
-        function, suffix, what = item.local, "", f"{support} of the support module"
+        function, suffix, what = item.local, "", f"{support}, a support function"
     else:
         item = ctx.named(Import("torch"), call)
         function = f"{item.local}.nn.utils.{_FUNCTION}"
@@ -178,7 +178,7 @@ def _kept_for_later(found: Match, ctx: PlannedContext) -> Fix:
     item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan)), found.attribute)
     partial = ctx.named(Import("functools", "partial"), found.attribute)
     text = f"{partial.local}({item.local}, list({ctx.quote(found.model)}.parameters()))"
-    message = f"{_FUNCTION} becomes {item.name} of the support module"
+    message = f"{_FUNCTION} becomes {item.name}, a support function"
     return Fix([Edit(*ctx.bare_span(found.attribute), text)], [_becomes(found, ctx, message)], [item, partial])
 
 

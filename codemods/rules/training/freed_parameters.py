@@ -82,7 +82,7 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
 def edit(found: Match, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, "free_shards"), found.call)
     text = f"{item.local}({ctx.quote(found.unit)})"
-    message = "freeing a flat parameter becomes free_shards of the support module"
+    message = "freeing a flat parameter becomes free_shards, a support function"
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item]
     )

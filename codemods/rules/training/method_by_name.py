@@ -189,7 +189,7 @@ def _function(found: Match, ctx: PlannedContext) -> Fix:
         imports.append(sharded)
     return Fix(
         [Edit(*ctx.bare_span(found.call), text)],
-        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {item.name} of the support module")],
+        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {item.name}, a support function")],
         imports,
     )
 

@@ -153,7 +153,7 @@ def edit(found: Match | Drop, ctx: Context) -> Fix:
         return _with_discards(found, choice, ctx, _set_by_hand(found.model, choice, flag, ctx), [], _FLAG)
     name = "unsynced" if found.held == {ModelKind.FSDP} else "no_sync"
     item = ctx.named(Import(SUPPORT, name), found.attribute)
-    through_support = f"no_sync becomes {name} of the support module"
+    through_support = f"no_sync becomes {name}, a support function"
     if isinstance(call, cst.Call) and is_called:
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):

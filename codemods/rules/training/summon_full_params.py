@@ -112,17 +112,17 @@ def edit(found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
         item, writeback = ctx.named(Import(SUPPORT, _LOOKED_INTO), found), writeback_of(call)
         more = f", writeback={ctx.quote(writeback)}" if writeback is not None else ""
         text = f"{item.local}({ctx.quote(call.args[0].value)}{more})"
-        message = f"{_METHOD} becomes {_LOOKED_INTO} of the support module: nothing in it runs the model"
+        message = f"{_METHOD} becomes {_LOOKED_INTO}, a support function: nothing in it runs the model"
         return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
         item = ctx.named(Import(SUPPORT, _UNSHARDED), found)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
-        message, level, hint = f"{_METHOD} to generate becomes {_UNSHARDED} of the support module", Level.REWRITTEN, ""
+        message, level, hint = f"{_METHOD} to generate becomes {_UNSHARDED}, a support function", Level.REWRITTEN, ""
         if ctx.mentions("MixedPrecision"):
             message, level, hint = f"{message}; {_DTYPE}", Level.REVIEW, _COMPARE
         return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, found, message, hint)], [item])
     item = ctx.named(Import(SUPPORT, _METHOD), found)
-    message = f"{_METHOD} becomes {_METHOD} of the support module"
+    message = f"{_METHOD} becomes {_METHOD}, a support function"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
 
 

@@ -102,7 +102,7 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     indent = ctx.text[ctx.whole_lines(line)[0] : start] + ctx.indent
     item = ctx.named(Import(SUPPORT, "full_params"), call)
     block = f"with {item.local}({ctx.quote(call.func.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
-    message = "apply of a wrapped model moves into full_params of the support module"
+    message = "apply of a wrapped model moves into full_params, a support function"
     return Fix(
         [Edit(start, end, block), *indented(ctx, line.body[0])],
         [finding(CODE, Level.REWRITTEN, ctx, call.func, message)],

@@ -191,7 +191,7 @@ def edit(found: Match, ctx: Context) -> Fix:
             edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
         return Fix(
             edits=edits,
-            findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap of the support module")],
+            findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap, a support function")],
             imports=[item],
         )
     return Fix(
@@ -222,7 +222,7 @@ def _group(found: Match, ctx: Context) -> Fix:
         text = says = f"{item.local}.group.WORLD"
     else:
         item = ctx.named(Import(SUPPORT, "group_of"), node)
-        text, says = f"{item.local}({ctx.quote(node.value)})", "group_of of the support module"
+        text, says = f"{item.local}({ctx.quote(node.value)})", "group_of, a support function"
     message = f"process_group of the wrapper becomes {says}"
     return Fix([Edit(*ctx.bare_span(node), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
 

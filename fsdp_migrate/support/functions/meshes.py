@@ -88,6 +88,21 @@ def first_dimension(mesh: DeviceMesh | None) -> DeviceMesh | None:
     return mesh[mesh.mesh_dim_names[0]]
 
 
+def strategy_kwargs(strategy: str, device_type: str = "cuda") -> dict[str, Any]:
+    """What `fully_shard` takes for an FSDP1 strategy of this name."""
+    kwargs: dict[str, Any] = {}
+    if strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
+        kwargs["reshard_after_forward"] = False
+    if strategy in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
+        # Whole parameters, or shards inside a node.
+        shards = 1 if strategy == "NO_SHARD" else torch.get_device_module(device_type).device_count()
+        shape = (dist.get_world_size() // shards, shards)
+        kwargs["mesh"] = init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
+    elif strategy not in ("FULL_SHARD", "SHARD_GRAD_OP"):
+        raise ValueError(f"no sharding strategy: {strategy}")
+    return kwargs
+
+
 def strategy_mesh(strategy: str | None, mesh: DeviceMesh | None = None, device_type: str = "cuda") -> DeviceMesh | None:
     """What FSDP1 sharded over with a strategy of this name; None stands for all ranks."""
     if mesh is not None and strategy not in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):

@@ -36,7 +36,7 @@ def as_function(
     """The support module's function, of the same name unless told otherwise."""
     item = ctx.named(Import(SUPPORT, function or name), call)
     edits = renamed(call, item.local, given, (*OPTIMIZER_CALLS[name].dropped, *needless), more, ctx)
-    return Written(f"{item.name} of the support module", edits, [item])
+    return Written(f"{item.name}, a support function", edits, [item])
 
 
 def renamed(

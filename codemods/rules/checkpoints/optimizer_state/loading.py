@@ -52,7 +52,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     if seen is None:
         imports.append(ctx.named(Import(SUPPORT, "optim_state_dict_to_load"), call))
         edits.append(Edit(*ctx.bare_span(call), f"{imports[-1].local}({arguments})"))
-        return Written("optim_state_dict_to_load of the support module", edits, imports)
+        return Written("optim_state_dict_to_load, a support function", edits, imports)
     function = Import(DCP, "set_optimizer_state_dict")
     if on_first:
         function = Import(SUPPORT, "load_optimizer_state")

@@ -161,7 +161,7 @@ def _kept_full(call: cst.Call, chosen: Settings, written: Body, ctx: PlannedCont
     item = ctx.named(Import(SUPPORT, "full_state_dicts"), call)
     text = f"{item.local}({ctx.quote(chosen.model)}{chosen.full_arguments})"
     options = [append_argument(ctx, node, f"options={each}") for node, each in written.options]
-    message = "state_dict_type becomes full_state_dicts of the support module, for code that is not seen"
+    message = "state_dict_type becomes full_state_dicts, a support function, for code that is not seen"
     return Fix(
         [Edit(*ctx.bare_span(call), text), *written.edits, *options, *(removal(ctx, each) for each in chosen.dead)],
         [finding(CODE, Level.REWRITTEN, ctx, call, message)],
@@ -225,7 +225,7 @@ def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
     name = (ctx.fsdp1(call.func) or "").removeprefix(PREFIX)
     item = ctx.named(Import(SUPPORT, name), call)
     edits = [Edit(*ctx.bare_span(call.func), item.local)]
-    message = f"{name} becomes {name} of the support module, which keeps the settings for each model"
+    message = f"{name} becomes {name}, a support function, which keeps the settings for each model"
     level, hint = Level.REWRITTEN, ""
     if is_local(call, ctx):
         level, hint = Level.REVIEW, LOCAL_HINT

@@ -381,7 +381,7 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     if made.selector is None and not made.is_function and not ctx.wrapping.is_several(ctx.path):
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")
     messages += [note.message for note in made.notes]
-    hints = [note.hint for note in made.notes if note.hint]
+    hints = list(dict.fromkeys(note.hint for note in made.notes if note.hint))
     levels = {note.level for note in made.notes}
     level = Level.MANUAL if Level.MANUAL in levels else Level.REVIEW if levels else Level.REWRITTEN
     return finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))

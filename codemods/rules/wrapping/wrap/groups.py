@@ -96,7 +96,7 @@ def _is_of_run_time(strategy: Strategy, ranks: Ranks) -> bool:
 def _is_looked_up(strategy: Strategy, ranks: Ranks) -> bool:
     """Whether it has a name for sure, of which any that one group can have is one."""
     known = _is_of_run_time(strategy, ranks) and strategy.is_own and not strategy.names & HYBRID
-    return known and " and " not in strategy.name
+    return known and not strategy.member
 
 
 def _look_up(ranks: Ranks, strategy: Strategy, device: str, draft: Draft) -> None:

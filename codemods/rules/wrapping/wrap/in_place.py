@@ -74,12 +74,9 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
     of the same name in the function that chooses.
     """
     ctx, scope = draft.file, draft.file.scope(draft.call)
-    targets, uses = mentions(ctx, scope, value.value)
-    others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
-    if not isinstance(scope, cst.FunctionDef) or not targets or others:
+    if not is_renamed(value, draft, argument):
         return value.value
-    if not all(is_given(ctx, use, argument) for use in uses):
-        return value.value
+    targets, _ = mentions(ctx, scope, value.value)
     name = draft.fresh(*better)
     draft.edits += [(ctx, Edit(*ctx.span(target), name)) for target in targets]
     chosen_in = dict.fromkeys((option.file.scope(option.node), option.file) for option in found)
@@ -91,6 +88,22 @@ def renamed(value: cst.Name, found: Sequence[Option], draft: Draft, argument: st
         if all(isinstance(where.parent(use), (cst.Return, cst.Element)) for use in read):
             draft.edits += [(where, Edit(*where.span(node), name)) for node in (*own, *read)]
     return name
+
+
+def is_renamed(value: cst.Name, draft: Draft, argument: str) -> bool:
+    """Whether that variable gets another name: only the call reads it, but for what it was before.
+
+    `strategy = TABLE[strategy]`: the key keeps its name.
+    """
+    ctx, scope = draft.file, draft.file.scope(draft.call)
+    targets, uses = mentions(ctx, scope, value.value)
+    others = [call for call in ctx.calls(scope) if is_constructor(ctx, call) and call is not draft.call]
+    if not isinstance(scope, cst.FunctionDef) or not targets or others:
+        return False
+    before = [use for use in uses if not is_given(ctx, use, argument)]
+    if before and (ctx.bound(value) is None or _is_in_loop(ctx, targets)):
+        return False  # the call, or the next round of a loop, may get what it was before
+    return all(_is_of_before(ctx, use, targets, scope) for use in before)
 
 
 def rename_function(found: Sequence[Option], draft: Draft, argument: str, better: str) -> None:
@@ -139,7 +152,7 @@ def chosen_for(
     assigned = [statement for target in targets if (statement := _alone(ctx, target)) is not None]
     if not isinstance(scope, cst.FunctionDef) or not targets or len(assigned) < len(targets):
         return None
-    if any(isinstance(node, (cst.For, cst.While)) for target in targets for node in ctx.ancestors(target)):
+    if _is_in_loop(ctx, targets):
         return None
     if not all(use is value or _is_of_before(ctx, use, targets, scope) for use in uses):
         return None
@@ -177,6 +190,10 @@ def _is_of_before(ctx: Context, use: cst.Name, targets: Sequence[cst.Name], scop
     return ctx.scope(use) is scope and all(
         at < ctx.span(each)[0] or _is_beside(ctx, each, use) or _is_assigned(ctx, each, use) for each in targets
     )
+
+
+def _is_in_loop(ctx: Context, targets: Sequence[cst.Name]) -> bool:
+    return any(isinstance(node, (cst.For, cst.While)) for target in targets for node in ctx.ancestors(target))
 
 
 def _is_assigned(ctx: Context, target: cst.Name, use: cst.Name) -> bool:

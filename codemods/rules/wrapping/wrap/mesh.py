@@ -22,7 +22,7 @@ from .mesh_of_branch import put_into_dict
 from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
 from .placement import distributed
-from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
+from .ranks import Ranks, another_type, device_type, ranks_of
 from .strategy_names import Strategy
 
 
@@ -57,18 +57,13 @@ def translate_mesh(ranks: Ranks | None, strategy: Strategy, draft: Draft) -> Non
 
 def _for_strategy(strategy: Strategy, draft: Draft) -> None:
     """A mesh that FSDP1 made by itself."""
-    device = device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}")
     if draft.device_type == "cpu":
         raise NotStatic("a strategy with a mesh of its own, on the CPU")
     if strategy.known is not None or strategy.names <= HYBRID:
         draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
         draft.before.append(own_meshes.statements(name, min(strategy.names), draft))
-    elif strategy.keys:
-        _by_key(strategy, draft)
     else:
-        draft.common_kwargs["mesh"] = name = draft.fresh("mesh", "fsdp_mesh")
-        arguments = [strategy.name, *([] if device == CUDA else [f"device_type={device}"])]
-        draft.before.append(draft.assigned(name, draft.imported(SUPPORT, "strategy_mesh"), arguments))
+        _by_key(strategy, draft)
 
 
 def _by_key(strategy: Strategy, draft: Draft) -> None:

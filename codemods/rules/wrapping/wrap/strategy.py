@@ -17,7 +17,7 @@ from codemods.tables.strategies import STRATEGIES
 from .draft import Draft, Entry, Switch, Value
 from .hybrid_only import HYBRID
 from .ranks import Ranks
-from .strategy_at_run_time import look_at_run_time, with_kwargs
+from .strategy_at_run_time import look_at_run_time, named, with_kwargs
 from .strategy_choices import choose_in_attribute, choose_in_dict, choose_in_place
 from .strategy_names import FULL_SHARD, Strategy, frees_late, kwargs_for, own_parameter, strategy_name
 
@@ -29,34 +29,33 @@ def read_strategy(value: Value | None, draft: Draft, given: Ranks | None) -> Str
     if value is None:
         return FULL_SHARD
     if isinstance(value, Switch):
-        return _switched(value, draft)
+        return _switched(value, draft, given)
     if isinstance(value, Entry):
-        return _of_entry(value, draft, ranks)
+        return _of_entry(value, draft, given)
     fixed = _fixed(value, draft)
     if fixed is not None:
         return fixed
     if isinstance(value, cst.Attribute):
-        return choose_in_attribute(value, draft, ranks) or look_at_run_time(value, draft, names)
-    return choose_in_place(value, draft, ranks) or look_at_run_time(value, draft, names)
+        return choose_in_attribute(value, draft, ranks) or look_at_run_time(value, draft, given, names)
+    return choose_in_place(value, draft, ranks) or look_at_run_time(value, draft, given, names)
 
 
-def _of_entry(value: Entry, draft: Draft, ranks: str) -> Strategy:
+def _of_entry(value: Entry, draft: Draft, given: Ranks | None) -> Strategy:
     """A strategy that comes out of a dict."""
     origins = [o for where, source in value.stored for o in where.origins(source) if not _is_text(where, source, o)]
     seen = {strategy_name(o.file, o.node) if isinstance(o.node, cst.BaseExpression) else None for o in origins}
     names = frozenset(each or "" for each in seen) if seen and None not in seen else frozenset(STRATEGIES)
     if len(names) == 1 and (not value.may_lack or names == FULL_SHARD.names):
         return Strategy(names)
-    there = choose_in_dict(value, draft) if draft.goes_on and not ranks else None
+    there = choose_in_dict(value, draft) if draft.goes_on and given is None else None
     if there is not None:
         return there
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {value.text}")
     surely_given = not value.may_lack and not any(o.is_none or o.node is None for o in origins)
-    text = f"{name}.name" if surely_given else f"{name} and {name}.name"
     if names & HYBRID and names - HYBRID & Strategy(names).meshes:
         names = frozenset(STRATEGIES)  # two kinds of mesh, made by a function: several calls share a dict
-    return with_kwargs(Strategy(names, "**", text), draft)
+    return with_kwargs(named(names, name, surely_given), draft, given)
 
 
 def _is_text(ctx: Context, value: cst.BaseExpression, origin: Origin) -> bool:
@@ -76,7 +75,7 @@ def _is_text(ctx: Context, value: cst.BaseExpression, origin: Origin) -> bool:
     )
 
 
-def _switched(value: Switch, draft: Draft) -> Strategy:
+def _switched(value: Switch, draft: Draft, given: Ranks | None) -> Strategy:
     """A strategy that is given under a condition, or under several."""
     found = _cases(value, draft)
     names = frozenset(name for _, name in found)
@@ -89,7 +88,7 @@ def _switched(value: Switch, draft: Draft) -> Strategy:
         return Strategy(names, kwargs, is_own=True)
     name = draft.fresh("strategy", "sharding_strategy")
     draft.before.append(f"{name} = {_chosen([(test, chr(34) + each + chr(34)) for test, each in found])}")
-    return with_kwargs(Strategy(names, "**", name), draft)
+    return with_kwargs(Strategy(names, "**", name), draft, given)
 
 
 def _cases(value: Value | None, draft: Draft) -> list[tuple[str, str]]:

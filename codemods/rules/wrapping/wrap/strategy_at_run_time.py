@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import Context, Origin
+from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.attribute_stores import stored
 from codemods.reading.choices import written
 from codemods.tables.strategies import STRATEGIES
 
 from .draft import Draft
+from .ranks import CUDA, Ranks, device_type
 from .strategy_names import (
     Strategy,
     assigned_once,
@@ -25,9 +26,7 @@ from .strategy_names import (
 )
 
 
-def look_at_run_time(
-    value: cst.BaseExpression, draft: Draft, known: frozenset[str] = frozenset(STRATEGIES)
-) -> Strategy:
+def look_at_run_time(value: cst.BaseExpression, draft: Draft, given: Ranks | None, known: frozenset[str]) -> Strategy:
     """Look at the name of the strategy that is passed; FSDP1 refused any but the `known` ones."""
     ctx = draft.file
     origins = ctx.origins(value)
@@ -49,8 +48,9 @@ def look_at_run_time(
     text, key = ctx.quote(value), name_looked_up(ctx, assigned_once(value, ctx))
     if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or name_looked_up(ctx, value) is not None):
         if ctx.same_meaning(key, draft.call):
-            looked_up = with_kwargs(Strategy(names, "**", ctx.quote(key), value=key), draft)
-            if looked_up.is_own and (looked_up.keys or not looked_up.meshes):  # which refuses what is no name
+            looked_up = with_kwargs(Strategy(names, "**", ctx.quote(key), value=key), draft, given)
+            refuses = looked_up.keys or looked_up.has_mesh or not looked_up.meshes
+            if looked_up.is_own and refuses:  # what is no name
                 draft.keeps.discard(assigned_once(value, ctx))
             return looked_up
     if not isinstance(value, (cst.Name, cst.Attribute)):
@@ -59,8 +59,14 @@ def look_at_run_time(
     surely_given = isinstance(value, (cst.Subscript, cst.Call)) and not any(o.is_none for o in origins)
     surely_given |= bool(found) and is_followed and not any(o.is_none for o in found)
     surely_given = (surely_given or _is_given(value, draft)) and not _may_miss(assigned_once(value, ctx))
-    name = f"{text}.name" if surely_given else f"{text} and {text}.name"
-    return with_kwargs(Strategy(names, "**", name, value=value), draft)
+    return with_kwargs(named(names, text, surely_given, value), draft, given)
+
+
+def named(names: frozenset[str], text: str, surely_given: bool, value: cst.BaseExpression | None = None) -> Strategy:
+    """The strategy of a text, of which the name is asked."""
+    if surely_given:
+        return Strategy(names, "**", f"{text}.name", value=value)
+    return Strategy(names, "**", f"{text} and {text}.name", value=value, member=text)
 
 
 def _is_handed_on(draft: Draft) -> bool:
@@ -103,8 +109,8 @@ def _is_given(value: cst.BaseExpression, draft: Draft) -> bool:
     return seen and not defaults_to_none
 
 
-def with_kwargs(strategy: Strategy, draft: Draft) -> Strategy:
-    """With the text of its keyword arguments."""
+def with_kwargs(strategy: Strategy, draft: Draft, given: Ranks | None) -> Strategy:
+    """With the text of its keyword arguments, with the mesh where any strategy can be passed, and no ranks are."""
     if strategy.names < STRATEGIES.keys():
         keys = {f'"{name}"': name for name in STRATEGIES if name in strategy.meshes}  # in the order of the table
         strategy = replace(strategy, key=strategy.name, keys=keys)
@@ -113,7 +119,7 @@ def with_kwargs(strategy: Strategy, draft: Draft) -> Strategy:
     if not strategy.meshes or strategy.keys:
         kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
         # By key, so that a strategy that nobody in the program passes is a KeyError and not a FULL_SHARD.
-        entries = ["None: {}"] if " and " in strategy.name else []
+        entries = ["None: {}"] if strategy.member else []
         entries += [
             f'"{name}": {kwargs_for(frozenset({name}))}'
             for name in sorted({*strategy.names, "FULL_SHARD"}, key=in_table_order)
@@ -121,9 +127,20 @@ def with_kwargs(strategy: Strategy, draft: Draft) -> Strategy:
         draft.before.append(draft.looked_up(kwargs, entries, strategy.name))
         return replace(strategy, kwargs=kwargs, is_own=True)
     kwargs = draft.fresh("fsdp_kwargs", "shard_kwargs")
+    if given is None:
+        draft.before.append(draft.assigned(kwargs, *_by_function(strategy, draft)))
+        return replace(strategy, kwargs=kwargs, has_mesh=True, is_own=True)
     late = f"{strategy.name} in ({', '.join(f'{chr(34)}{name}{chr(34)}' for name in freed_late(strategy.names))})"
     line = f'{kwargs} = {{"reshard_after_forward": False}} if {late} else {{}}'
     if not draft.fits(line):
         line = f'{kwargs} = {{}}\nif {late}:\n    {kwargs}["reshard_after_forward"] = False'
     draft.before.append(line)
     return replace(strategy, kwargs=kwargs, is_own=True)
+
+
+def _by_function(strategy: Strategy, draft: Draft) -> tuple[str, list[str]]:
+    """The function that says what a name stands for, and refuses what is none, and what it is given."""
+    device = device_type(draft, f"sharding_strategy {', '.join(sorted(strategy.meshes))}")
+    if draft.device_type == "cpu":
+        raise NotStatic("a strategy with a mesh of its own, on the CPU")
+    return draft.imported(SUPPORT, "strategy_kwargs"), [strategy.sure_name, *([] if device == CUDA else [device])]

@@ -17,7 +17,7 @@ from codemods.tables.strategies import STRATEGIES
 from . import own_meshes
 from .draft import Draft, Entry
 from .hybrid_only import HYBRID
-from .in_place import chosen_for, is_for_constructors, is_given, rename, rename_function, renamed
+from .in_place import chosen_for, is_for_constructors, is_given, is_renamed, rename, rename_function, renamed
 from .ranks import device_type
 from .strategy_names import (
     ARGUMENT,
@@ -193,7 +193,7 @@ def _with_meshes(
     looked_up = lookup(draft.file, assigned_once(value, draft.file))
     if looked_up is None or any(option.node is looked_up.default for option in own):
         return None
-    if looked_up.file.path != draft.file.path or not draft.file.same_meaning(looked_up.key, draft.call):
+    if looked_up.file.path != draft.file.path or not _is_there(looked_up.key, value, draft):
         return None
     values = {entry for _, entry in looked_up.entries}
     if any(option.node not in values for option in own):
@@ -201,6 +201,14 @@ def _with_meshes(
     mine = {option.node: name for option in own for name in names_given(option.file, option.node) or ()}
     keys = {key: mine[entry] for key, entry in looked_up.entries if entry in mine}
     return _by_key(looked_up.key, keys, chosen, draft)
+
+
+def _is_there(key: cst.BaseExpression, value: cst.BaseExpression, draft: Draft) -> bool:
+    """Whether a key can be asked for at the call: no other value has its name there, or has it no longer."""
+    if draft.file.same_meaning(key, draft.call):
+        return True
+    is_taken = isinstance(key, cst.Name) and isinstance(value, cst.Name) and key.value == value.value
+    return is_taken and is_renamed(cst.ensure_type(value, cst.Name), draft, ARGUMENT)
 
 
 def _by_key(key: cst.BaseExpression, keys: Mapping[str, str], chosen: Strategy, draft: Draft) -> Strategy | None:

@@ -44,11 +44,18 @@ class Strategy:
     """The text of what says so where parameters stay gathered until the backward, if that is more than a literal."""
     is_own: bool = False
     """Whether `kwargs` names a dict that is made for this call alone, each time, so that more can be put into it."""
+    member: str = ""
+    """The text of the strategy that has the name, where it may be None, and `name` asks for that."""
 
     @property
     def known(self) -> str | None:
         """The one strategy that it can be."""
         return next(iter(self.names)) if len(self.names) == 1 and not self.kwargs else None
+
+    @property
+    def sure_name(self) -> str:
+        """The text of its name, where None is FULL_SHARD as it was to FSDP1."""
+        return f'{self.member}.name if {self.member} else "FULL_SHARD"' if self.member else self.name
 
     @property
     def meshes(self) -> frozenset[str]:
