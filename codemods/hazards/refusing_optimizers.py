@@ -4,7 +4,8 @@ FSDP1 handed them flat shards.
 **Why.** `Adafactor`, `Rprop` and `Muon` of torch raise on the DTensors of FSDP2 (torch 2.13); the first two ran
 under FSDP1, on flat shards. `LBFGS` makes one vector of all parameters: it raises where a size is not divided by the
 ranks, and trains otherwise where all are. The kernels of bitsandbytes and apex take plain tensors. LAMB, LARS and
-Shampoo use norms and shapes of whole parameters: on FSDP1's flat shards they computed something else.
+Shampoo use norms and shapes of whole parameters: on FSDP1's flat shards they computed something else. An
+optimizer of the program's own that sends shards from rank to rank is for FSDP1's.
 
 ## Example
 
@@ -48,6 +49,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.model_parameters import READERS
+from codemods.reading.stepped import own_optimizers
 
 CODE = "FM407"
 
@@ -55,6 +57,7 @@ _REFUSES = frozenset({"Adafactor", "LBFGS", "Muon", "Rprop"})
 _WHOLE = frozenset({"lamb", "lars", "shampoo", "fusedlamb", "distributedshampoo", "lans"})
 _PARAMETER = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
 _KERNELS = ("bitsandbytes.", "apex.")
+_SENDS = frozenset(f"torch.distributed.{name}" for name in ("send", "isend", "recv", "irecv"))
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -74,6 +77,12 @@ def find(ctx: Context) -> Iterator[Finding]:
             continue
         hint = "use an element-wise optimizer of torch, or one that supports DTensor, and compare the losses"
         yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
+    for owner in own_optimizers(ctx):
+        sends = [node for node in ctx.inside(owner) if isinstance(node, cst.Call) and ctx.dotted(node.func) in _SENDS]
+        if sends:
+            message = "this optimizer takes FSDP1's flat shards from rank to rank, and FSDP2's parameters are DTensors"
+            hint = "work on param.to_local() and param.grad.to_local(), flattened, and count sizes by them"
+            yield finding(CODE, Level.MANUAL, ctx, sends[0], message, hint)
 
 
 def _holds_others(call: cst.Call, ctx: Context) -> bool:
@@ -110,6 +119,8 @@ CHECK = Check(
         "Lamb",
         "LARS",
         "Shampoo",
+        "Optimizer",
+        "step",
     ),
     find=find,
 )

@@ -52,12 +52,13 @@ from codemods.reading.gradients import added_up_by_hand
 from codemods.reading.model_parameters import READERS, Reading, is_guarded, readings
 from codemods.reading.plain_numbers import norms_of_pieces
 from codemods.reading.reduced import reduction_of
-from codemods.reading.stepped import stepped
+from codemods.reading.stepped import own_optimizers, stepped
 from codemods.reading.words import last_name
 
 CODE = "FM420"
 
 _WHOLE = frozenset({"full_tensor", "to_local"})
+_NORMS = frozenset({"norm", "vector_norm"})
 _ENDS_GRADIENTS = frozenset({"bool", "detach", "float", "int", "item", "print", "tolist"})
 
 _LOGGED = "a value of this rank's piece of a parameter: FSDP2's pieces are other ones than FSDP1's"
@@ -81,9 +82,15 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.MANUAL, ctx, reading.node, _ON_ONE_RANK, _HINT)
         else:
             yield finding(CODE, Level.REVIEW, ctx, reading.node, _LOGGED, _HINT)
-    for reading in stepped(ctx):
+    seen = stepped(ctx)
+    for reading in seen:
         if _values(reading, ctx):
             yield finding(CODE, Level.REVIEW, ctx, reading.node, _TRAINED, _HINT_OF_TRAINED)
+    for owner in own_optimizers(ctx):
+        inside = ctx.inside(owner)
+        norms = [node for node in inside if isinstance(node, cst.Call) and last_name(node.func) in _NORMS]
+        if norms and not any(reading.node in inside for reading in seen):  # it has its parameters in another way
+            yield finding(CODE, Level.REVIEW, ctx, norms[0], _TRAINED, _HINT_OF_TRAINED)
 
 
 def _values(reading: Reading, ctx: Context) -> list[cst.Call]:
@@ -134,4 +141,4 @@ def _is_made_local(reading: Reading, ctx: Context) -> bool:
     return function is not None and bool(added_up_by_hand(function, ctx) or norms_of_pieces(function, ctx))
 
 
-CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, "weight", "bias", "params"), find=find)
+CHECK = Check(CODE, "value-of-a-shard", __doc__, words=(*READERS, *_NORMS, "weight", "bias", "params"), find=find)

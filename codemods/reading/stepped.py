@@ -26,6 +26,12 @@ def stepped(ctx: Context) -> Iterator[Reading]:
             yield Reading(group, loop, parameter_of(group, loop))
 
 
+def own_optimizers(ctx: Context) -> list[cst.ClassDef]:
+    """The optimizers that a file writes itself, and that something uses."""
+    owners = (owner for owner in ctx.nodes(cst.ClassDef) if _is_optimizer(owner, ctx))
+    return [owner for owner in owners if any(ctx.references_to(owner))]
+
+
 def is_stepped(value: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a name is the variable of such a loop."""
     loops = (outer for outer in ctx.ancestors(value) if isinstance(outer, Loop)) if isinstance(value, cst.Name) else ()
@@ -48,6 +54,17 @@ def _group(loop: Loop, ctx: Context) -> cst.Subscript | None:
 
 def _is_in_optimizer(loop: cst.CSTNode, ctx: Context) -> bool:
     around = next((outer for outer in ctx.ancestors(loop) if isinstance(outer, cst.ClassDef)), None)
-    if around is None or not any((ctx.dotted(b.value) or "").startswith(_OPTIMIZER) for b in around.bases):
+    if around is None or not _is_optimizer(around, ctx):
         return False
     return any(isinstance(where.parent(used), cst.Call) for where, used in ctx.references_to(around))
+
+
+def _is_optimizer(owner: cst.ClassDef, ctx: Context, depth: int = 3) -> bool:
+    """Whether a class is one of torch's optimizers, by bases of the program's own or without."""
+    for base in owner.bases:
+        if (ctx.dotted(base.value) or "").startswith(_OPTIMIZER):
+            return True
+        made = ctx.origins(base.value) if depth else ()
+        if any(isinstance(o.node, cst.ClassDef) and _is_optimizer(o.node, o.file, depth - 1) for o in made):
+            return True
+    return False

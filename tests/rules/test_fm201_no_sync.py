@@ -418,6 +418,14 @@ def test_nothing_is_left_unsynchronised_where_the_backward_is_outside(
     assert any("forward alone" in finding.message for finding in result.findings) is not is_left
 
 
+def test_the_forward_alone_needs_no_context() -> None:
+    text = AROUND_THE_FORWARD.format(context="model.no_sync()", run="pass", behind="loss.backward()")
+    result = rewrite(HEAD + code(text))
+    assert "    for x in batches:\n        loss = run(model, x)\n        loss.backward()\n" in result.text
+    assert not result.support
+    assert {finding.level for finding in result.findings if finding.rule == "FM201"} == {Level.REWRITTEN}
+
+
 @pytest.mark.parametrize("run", ["model(x).sum().backward()", "torch.autograd.grad(model(x))"])
 def test_a_backward_in_the_block_and_behind_it(run: str) -> None:
     text = AROUND_THE_FORWARD.format(context="model.no_sync()", run=run, behind="loss.backward()")

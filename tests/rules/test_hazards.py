@@ -252,6 +252,27 @@ WRONG = {
             return step(list(FSDP(net).parameters()))
         """,
     ),
+    "optimizer of the program's own that sends shards": (
+        "FM407",
+        """
+        import torch.distributed as dist
+
+
+        class Quiet(torch.optim.AdamW):
+            pass
+
+
+        class Sending(Quiet):
+            def step(self):
+                for p in self.param_groups[0]["params"]:
+                    dist.isend(p.grad, 0)
+                super().step()
+
+
+        def main(net):
+            return Sending(FSDP(net).parameters())
+        """,
+    ),
     "optimizer with whole tensors": (
         "FM407",
         """

@@ -288,6 +288,31 @@ def test_an_optimizer_that_goes_element_by_element(statement: str) -> None:
     assert {f.rule for f in rewrite(text).findings} == {"FM101"}
 
 
+OWN_PAIRS = """\
+class Base(torch.optim.Optimizer):
+    def pairs(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                yield group, p
+
+
+class Own(Base):
+    def step(self):
+        for group, p in self.pairs():
+            p.data.add_(p.grad, alpha={})
+
+
+def main(net):
+    return Own(FSDP(net).parameters(), {{}})
+"""
+
+
+@pytest.mark.parametrize(("alpha", "is_found"), [("-torch.norm(p.data).item()", True), ("-group['lr']", False)])
+def test_norms_of_an_optimizer_that_has_its_parameters_in_another_way(alpha: str, is_found: bool) -> None:
+    result = rewrite(HEAD.partition("def look")[0] + OWN_PAIRS.format(alpha))
+    assert ("FM420" in {finding.rule for finding in result.findings}) == is_found
+
+
 def test_an_index_of_what_a_setter_was_given_wrapped() -> None:
     """The root is not wrapped itself, and the model travels through other functions."""
     text = """\

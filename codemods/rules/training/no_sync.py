@@ -78,6 +78,7 @@ CODE = "FM201"
 
 _SETTER = "set_requires_gradient_sync"
 _FLAG = f"no_sync becomes {_SETTER}"
+_NOTHING = "no_sync around the forward alone goes: the backward behind it synchronised, as it does now"
 _FORWARD_ALONE = "; around the forward alone it does nothing, as before: the backward behind it synchronises"
 
 
@@ -155,6 +156,10 @@ def edit(found: Match | Drop, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, name), found.attribute)
     through_support = f"no_sync becomes {name}, a support function"
     if isinstance(call, cst.Call) and is_called:
+        around = ctx.parent(ctx.parent(call) or call)
+        is_all = isinstance(around, cst.With) and len(around.items) == 1 and around.items[0].asname is None
+        if name == "unsynced" and is_all and _holds_forward_alone(call, ctx):
+            return _rewritten(found, ctx, replace_head(ctx, around), [], _NOTHING)
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(found, ctx, edits, [item], through_support + _FORWARD_ALONE)
