@@ -157,9 +157,9 @@ def edit(found: Match | Drop, ctx: Context) -> Fix:
     through_support = f"no_sync becomes {name}, a support function"
     if isinstance(call, cst.Call) and is_called:
         around = ctx.parent(ctx.parent(call) or call)
-        is_all = isinstance(around, cst.With) and len(around.items) == 1 and around.items[0].asname is None
-        if name == "unsynced" and is_all and _holds_forward_alone(call, ctx):
-            return _rewritten(found, ctx, replace_head(ctx, around), [], _NOTHING)
+        if name == "unsynced" and isinstance(around, cst.With) and _holds_forward_alone(call, ctx):
+            if len(around.items) == 1 and around.items[0].asname is None:
+                return _rewritten(found, ctx, replace_head(ctx, around), [], _NOTHING)
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(found, ctx, edits, [item], through_support + _FORWARD_ALONE)
