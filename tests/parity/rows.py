@@ -351,6 +351,28 @@ program(
     """,
     seed_by_rank=True,
 )
+HANDED_ON = """
+def wrap(model, policy, **kwargs):
+    return FSDP(model, auto_wrap_policy=policy, use_orig_params=True, **kwargs)
+
+
+def build():
+    policy = ModuleWrapPolicy({{Block}})
+    bf16 = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    models = [
+        wrap(Plain(), policy, mixed_precision=bf16, sync_module_states=True, limit_all_gathers=True),
+        wrap(Plain(), policy, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, sync_module_states=True),
+    ]
+    return models[{}]
+"""
+program("a helper that hands its kwargs on, with a precision", HANDED_ON.format(0), seed_by_rank=True)
+program("a helper that hands its kwargs on, with a strategy", HANDED_ON.format(1), seed_by_rank=True)
+program(
+    "a helper that hands on kwargs of which one call gives a dict",
+    HANDED_ON.format(0).replace("limit_all_gathers=True", "**{f'{each}_all_gathers': True for each in ['limit']}"),
+    "support",
+    seed_by_rank=True,
+)
 program(
     "by policy, through a partial",
     """

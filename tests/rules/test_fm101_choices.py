@@ -981,6 +981,39 @@ def shard(model, unit_classes, **fsdp_kwargs):
 """
 
 
+HANDED_ON = """
+def wrap(net, **kwargs):
+    {}return FSDP(net, {}**kwargs)
+
+
+def main(net, other, args):
+    net = wrap(net, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP, use_orig_params=True)
+    other = wrap(other{})
+    return net, other, args
+"""
+SEEN = [
+    pytest.param("", "", "", True, id="of which one gives nothing"),
+    pytest.param("print(net)\n    ", "", ", use_orig_params=args.x", True, id="of which both give some"),
+    pytest.param("", "", ", **args.more", False, id="of which one is not spelled out"),
+    pytest.param("kwargs.pop('x', None)\n    ", "", "", False, id="that it changes"),
+    pytest.param("print(kwargs)\n    ", "", "", False, id="that something else gets hold of"),
+]
+
+
+@pytest.mark.parametrize(("above", "before", "more", "is_native"), SEEN)
+def test_what_callers_give_beyond_the_parameters(above: str, before: str, more: str, is_native: bool) -> None:
+    imported = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n"
+    result = rewrite(imported + HANDED_ON.format(above, before, more))
+    assert ('kwargs.get("sharding_strategy")' in result.text) == is_native
+    assert ("shard_model" in result.support) != is_native
+
+
+def test_a_function_that_is_handed_on_may_be_given_anything() -> None:
+    imported = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n"
+    result = rewrite(imported + HANDED_ON.format("", "", "") + "\n\ndef late(run):\n    run(wrap)\n")
+    assert "shard_model" in result.support
+
+
 def test_a_device_out_of_a_dict_is_set() -> None:
     """But for one that may be None, which the support module knows what to do with."""
     this_rank = SETTINGS.replace("torch.cuda.current_device()", "torch.distributed.get_rank()")

@@ -15,6 +15,7 @@ from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Switch, Value
 from .entries import of_dict
+from .rest import of_rest
 from .spread import Spread, unseen
 
 _BLOCKS = (cst.IndentedBlock, cst.SimpleStatementLine, cst.If, cst.Else)
@@ -42,6 +43,8 @@ def spread(ctx: Context, call: cst.Call, value: cst.BaseExpression) -> Spread:
     if isinstance(function, cst.FunctionDef) and is_rest_of(value, function) and is_never_given_more(ctx, function):
         found.rest = ctx.quote(value)
         return found
+    if isinstance(function, cst.FunctionDef) and is_rest_of(value, function):
+        return of_rest(ctx, value, function)
     if isinstance(value, (cst.Name, cst.Attribute)):
         try:
             return _of_variable(ctx, call, value) if isinstance(value, cst.Name) else of_dict(ctx, call, value)
