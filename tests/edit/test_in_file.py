@@ -26,7 +26,7 @@ def test_what_only_the_wrap_needs_stands_above_it() -> None:
     assert SUPPORT not in result.after
     above, below = result.text.split("def units_by_size(")
     assert above.endswith("class Net(nn.Module):\n    pass\n\n\n")
-    assert "\n    return units\n\n\n# Shards.\ndef wrap(model):\n" in below
+    assert "\n    return [unit for unit in units if unit is not model]\n\n\n# Shards.\ndef wrap(model):\n" in below
 
 
 def test_in_the_file_s_own_steps() -> None:

@@ -272,6 +272,65 @@ row(
     TRAINER.format(between="trainer.wrap()"),
 )
 
+# What is set on parameters before the wrap
+
+BY_ATTRIBUTE = """
+def groups_of(model):
+    found = {}
+    for p in model.parameters():
+        key = getattr(p, "no_weight_decay", False), getattr(p, "lr_scale", 1.0)
+        found.setdefault(key, []).append(p)
+    assert len(found) == 3
+    return [
+        {"params": params, "weight_decay": 0.0 if no_decay else 0.5, "lr": 0.1 * scale}
+        for (no_decay, scale), params in found.items()
+    ]
+"""
+MARKED = """\
+for p in model.parameters():
+    p.no_weight_decay = p.ndim < 2
+model.out.weight.lr_scale = 0.25
+"""
+trained(
+    "groups by attributes of parameters",
+    f"model = Plain()\n{MARKED}model = FSDP(model, {BLOCKS})",
+    "torch.optim.AdamW(groups_of(model))",
+    BY_ATTRIBUTE,
+)
+trained(
+    "groups by attributes of parameters, through a partial",
+    f"shard = partial(FSDP, {BLOCKS})\nmodel = Plain()\n{MARKED}model = shard(model)",
+    "torch.optim.AdamW(groups_of(model))",
+    BY_ATTRIBUTE,
+)
+trained(
+    "groups by attributes of parameters, from before the wrap",
+    f"model = Plain()\n{MARKED}optimizer = torch.optim.AdamW(groups_of(model))\nmodel = FSDP(model, {BLOCKS})",
+    "optimizer",
+    BY_ATTRIBUTE,
+)
+trained(
+    "groups by attributes of parameters, units by hand",
+    f"""\
+model = Plain()
+{MARKED}for i, block in enumerate(model.blocks):
+    model.blocks[i] = FSDP(block, use_orig_params=True)
+model = FSDP(model, use_orig_params=True)""",
+    "torch.optim.AdamW(groups_of(model))",
+    BY_ATTRIBUTE,
+)
+trained(
+    "groups by an attribute of a tied weight",
+    "model = TiedTable()\nmodel.inp.weight.lr_scale = 0.25\nmodel = FSDP(model, use_orig_params=True)",
+    'torch.optim.AdamW([{"params": [p], "lr": 0.1 * getattr(p, "lr_scale", 1.0)} for p in model.parameters()])',
+)
+trained(
+    "groups by an attribute that flat parameters never had",
+    "model = Plain()\nmodel.out.weight.lr_scale = 0.25\n"
+    "model = FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}))",
+    'torch.optim.SGD([{"params": [p], "lr": 0.1 * getattr(p, "lr_scale", 1.0)} for p in model.parameters()])',
+)
+
 # Optimizers, and how they group
 
 for kind in ("SGD", "ASGD", "Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adadelta", "Adagrad"):

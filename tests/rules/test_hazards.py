@@ -509,7 +509,7 @@ WRONG = {
         """
         def main(net):
             net.head.weight.is_shared = True
-            model = FSDP(net, use_orig_params=True)
+            model = FSDP(net, use_orig_params=original)
             return [getattr(p, "is_shared", False) for p in model.parameters()]
         """,
     ),
@@ -519,7 +519,7 @@ WRONG = {
         def main(net):
             for name, p in net.named_parameters():
                 setattr(p, "lr_scale", 2.0)
-            model = FSDP(net, use_orig_params=True)
+            model = FSDP(net, use_orig_params=original)
             return [p.lr_scale for p in model.parameters()]
         """,
     ),
@@ -534,7 +534,7 @@ WRONG = {
 
 
         def main():
-            model = FSDP(Layer(), use_orig_params=True)
+            model = FSDP(Layer(), use_orig_params=original)
             return [p for p in model.parameters() if hasattr(p, "no_decay")]
         """,
     ),

@@ -380,6 +380,8 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     messages = ["constructor call becomes fully_shard" + (f" (no longer needed: {', '.join(gone)})" if gone else "")]
     if made.selector is None and not made.is_function and not ctx.wrapping.is_several(ctx.path):
         messages.append("without a policy the whole model is one unit, as it was under FSDP1")
+    if made.carries_attributes:
+        messages.append("what the program sets on parameters before goes over to the new ones")
     messages += [note.message for note in made.notes]
     hints = list(dict.fromkeys(note.hint for note in made.notes if note.hint))
     levels = {note.level for note in made.notes}

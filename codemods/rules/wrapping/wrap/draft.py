@@ -161,6 +161,8 @@ class Draft:
     """Whether the `MixedPrecision` names those classes itself."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of those units."""
+    carries_attributes: bool | None = False
+    """Whether what is set on parameters goes over to the new ones; None where it does not, and may have to."""
     imports: set[Import] = field(default_factory=set)
     definitions: set[cst.CSTNode] = field(default_factory=set)
     """Where values are made that have to change with this call: a policy, a `MixedPrecision(...)`."""

@@ -14,6 +14,7 @@ from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
 from .as_function import refuse_rebound
+from .attributes import carry_attributes
 from .batch_norm import find_batch_norm, keep_in_float32
 from .device import device_of_entry, infer_device, translate_device
 from .draft import Draft, Entry, Note, Switch, Value
@@ -209,6 +210,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
             _note_dropped(name, arguments[name], made)
             drop_field(name, arguments[name], made)
     reduce_unused(made)
+    carry_attributes(given.get("use_orig_params"), made)
     made.says = frozenset((*made.common_kwargs, *made.unit_kwargs, *made.root_kwargs, *made.passed.values()))
     spelled = {name: value for name, value in given.items() if isinstance(value, Entry)}
     said = {"sharding_strategy"} if strategy.known is not None else set()

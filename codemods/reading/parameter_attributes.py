@@ -1,0 +1,109 @@
+"""Attributes that a program sets on parameters before they are sharded, and reads: `p.no_decay = True`.
+
+FSDP1 with `use_orig_params=True` kept the objects, and what was set on them, but for parameters on the meta device, in
+whose place an initialisation put new ones. Without it there were flat parameters, which had none of it. `fully_shard`
+puts new parameters in the place of all (measured on torch 2.13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from codemods.api import Context, ModelKind
+from codemods.reading.model_parameters import READERS, parameter_of
+from codemods.reading.program import others
+
+_TENSORS = frozenset({"weight", "bias"})
+WORDS = (*READERS, "Parameter", *sorted(_TENSORS))
+"""A file that sets any holds one of these."""
+
+_OF_TENSORS = frozenset({"data", "grad", "requires_grad", "names"})
+_OF_TENSORS |= {"device", "dtype", "is_leaf", "layout", "ndim", "shape"}
+"""What every tensor has: rules of their own know what becomes of the first ones; the others only a mock lets set."""
+
+_REPLACING = ("to", "to_empty", "cuda", "cpu", "half", "bfloat16", "float", "double", "type")
+
+_MAKERS = frozenset({"torch.nn.Parameter", "torch.nn.parameter.Parameter"})
+
+
+def set_and_read(ctx: Context) -> dict[str, cst.CSTNode]:
+    """The attributes that a file sets on parameters, and that any file reads; each with the place where it is first
+    set."""
+    found: dict[str, cst.CSTNode] = {}
+    for node, owner, name in _stores(ctx):
+        if name not in found and name not in _OF_TENSORS and _is_parameter(owner, ctx) and _is_read(name, ctx):
+            found[name] = node
+    return found
+
+
+def are_set(ctx: Context) -> bool:
+    """Whether a file that a wrap of this one can run with sets any."""
+    files = {where.path: where for word in WORDS for where in ctx.files(word)}
+    return any(ctx.wrapping.runs_with(ctx.path, path) and set_and_read(where) for path, where in files.items())
+
+
+def are_replaced_later(ctx: Context) -> bool:
+    """Whether the program moves or casts an FSDP model: FSDP1 kept the parameters then, and FSDP2 makes new ones."""
+    return any(
+        isinstance(call := where.parent(node), cst.Call)
+        and call.func is node
+        and ModelKind.FSDP in where.kinds(node.value)
+        for where, node in ctx.attributes(*_REPLACING)
+    )
+
+
+def asks(ctx: Context, name: str) -> Iterator[cst.Call]:
+    """`getattr(p, "name", False)`, `hasattr(p, "name")`."""
+    for call in ctx.nodes(cst.Call):
+        if isinstance(call.func, cst.Name) and call.func.value in {"getattr", "hasattr"} and len(call.args) > 1:
+            asked = call.args[1].value
+            if isinstance(asked, cst.SimpleString) and asked.evaluated_value == name:
+                yield call
+
+
+def _stores(ctx: Context) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, str]]:
+    """`p.name = value` and `setattr(p, "name", value)`: the statement, `p`, and the name."""
+    for target in ctx.nodes(cst.AssignTarget):
+        if isinstance(target.target, cst.Attribute):
+            yield target, target.target.value, target.target.attr.value
+    for call in ctx.nodes(cst.Call):
+        if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
+            name = call.args[1].value
+            if isinstance(name, cst.SimpleString):
+                yield call, call.args[0].value, str(name.evaluated_value)
+
+
+def _is_parameter(node: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether an object is a parameter of a module that is not sharded yet, as far as that is seen."""
+    if isinstance(node, cst.Attribute) and node.attr.value in _TENSORS:
+        return ModelKind.FSDP not in ctx.kinds(node.value)
+    if any(isinstance(o.node, cst.Call) and o.file.dotted(o.node.func) in _MAKERS for o in ctx.origins(node)):
+        return True
+    return isinstance(node, cst.Name) and _is_turn(node, ctx)
+
+
+def _is_turn(name: cst.Name, ctx: Context) -> bool:
+    """Whether it is the variable of a loop over the parameters of a module that is not sharded yet."""
+    for loop in ctx.ancestors(name):
+        if not isinstance(loop, cst.For):
+            continue
+        for call in ctx.inside(loop.iter):
+            if isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS:
+                turn = parameter_of(call, loop)
+                if isinstance(turn, cst.Name) and turn.value == name.value:
+                    return ModelKind.FSDP not in ctx.kinds(call.func.value)
+    return False
+
+
+def _is_read(name: str, ctx: Context) -> bool:
+    return any(_reads(file, name) for file in (ctx, *others(ctx, name)))
+
+
+def _reads(ctx: Context, name: str) -> bool:
+    """`p.name` where it is not set, or its name as the argument of `getattr` or `hasattr`."""
+    for node in ctx.nodes(cst.Attribute):
+        if node.attr.value == name and not isinstance(ctx.parent(node), cst.AssignTarget):
+            return True
+    return any(asks(ctx, name))

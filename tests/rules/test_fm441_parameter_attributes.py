@@ -1,0 +1,138 @@
+"""What is set on parameters goes over to the sharded ones, where FSDP1 kept it and somebody reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+
+from ..helpers import Result, code, rewrite, rewrite_files
+
+HEAD = """\
+from functools import partial
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from net import Block, Net
+
+
+"""
+MARKED = code(
+    """
+    def main(rank, original, device):
+        net = Net()
+        for p in net.parameters():
+            p.no_decay = p.ndim < 2
+        {wrap}
+        return model, [p for p in model.parameters() if getattr(p, "no_decay", False)]
+    """
+)
+CARRIED = """\
+    attributes = {name: vars(param).copy() for name, param in net.named_parameters()}
+    for module in net.modules():
+        if isinstance(module, Block):
+            fully_shard(module)
+    fully_shard(net)
+    for name, param in net.named_parameters():
+        vars(param).update(attributes[name])
+"""
+
+
+def wrapped(wrap: str, text: str = MARKED) -> Result:
+    return rewrite(HEAD + text.replace("{wrap}", wrap))
+
+
+def lost(result: Result) -> bool:
+    return Level.MANUAL in {finding.level for finding in result.findings if finding.rule == "FM441"}
+
+
+@pytest.mark.parametrize("head", ["net = FSDP(net", "model = FSDP(net"])
+def test_is_set_again_behind_the_root(head: str) -> None:
+    below = "\n    model = net" if head.startswith("net") else ""
+    result = wrapped(f"{head}, auto_wrap_policy=ModuleWrapPolicy({{Block}}), use_orig_params=True){below}")
+    assert CARRIED in result.text.replace("module is not net and ", "")
+    assert [(f.rule, f.level) for f in result.findings] == [("FM101", Level.REWRITTEN)]
+    assert "goes over to the new ones" in result.findings[0].message
+
+
+def test_is_set_again_in_the_function_that_a_partial_becomes() -> None:
+    result = wrapped("shard = partial(FSDP, use_orig_params=True)\n    model = shard(net)")
+    assert "attributes = {name: vars(param).copy() for name, param in sharded_model.named_parameters()}" in result.text
+    assert "vars(param).update(attributes[name])\n        return sharded_model\n" in result.text
+    assert not lost(result)
+
+
+@pytest.mark.parametrize("given", ["", ", use_orig_params=False", ", use_orig_params=None"])
+def test_flat_parameters_had_none(given: str) -> None:
+    result = wrapped(f"model = FSDP(net{given})")
+    assert "attributes" not in result.text
+    assert "FM441" not in {finding.rule for finding in result.findings}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MARKED.replace('if getattr(p, "no_decay", False)', "if p.ndim"),
+        MARKED.replace("p.no_decay = p.ndim < 2", "p.grad = None"),
+        MARKED.replace("net.parameters():\n", "[]:\n"),
+    ],
+    ids=["not read", "of every tensor", "not set"],
+)
+def test_nothing_is_written_that_nobody_needs(text: str) -> None:
+    assert text != MARKED
+    assert "vars(" not in wrapped("model = FSDP(net, use_orig_params=True)", text).text
+
+
+REFUSED = {
+    "only run time knows": "model = FSDP(net, use_orig_params=original)",
+    "moved later": "model = FSDP(net, use_orig_params=True)\n    model.to(device)",
+    "moved at once": "model = FSDP(net, use_orig_params=True).to(device)",
+    "cast later": "model = FSDP(net, use_orig_params=True)\n    model.float()",
+    "initialised": "net.to('meta')\n    model = FSDP(net, use_orig_params=True, param_init_fn=lambda m: m.reset())",
+    "no place": "model, = [FSDP(each, use_orig_params=True) for each in [net]]",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_left_to_a_person(name: str) -> None:
+    result = wrapped(REFUSED[name])
+    assert lost(result)
+    assert "vars(" not in result.text
+
+
+def test_what_was_on_meta_had_lost_it() -> None:
+    result = wrapped(
+        "init = (lambda m: m.to_empty(device=device, recurse=False)) if rank else None\n    "
+        "model = FSDP(net, param_init_fn=init, sync_module_states=True, use_orig_params=True)"
+    )
+    kept = "attributes = { name: vars(param).copy() for name, param in net.named_parameters() if not param.is_meta }"
+    assert kept in " ".join(result.text.split())
+    assert "vars(param).update(attributes.get(name, {}))" in result.text
+
+
+def test_names_of_the_function_are_left_alone() -> None:
+    text = MARKED.replace("net = Net()", "net, name, param, attributes = Net(), 1, 2, 3")
+    result = wrapped("model = FSDP(net, use_orig_params=True)", text)
+    assert "param_attributes = { param_name: vars(parameter).copy()" in " ".join(result.text.split())
+
+
+def test_set_in_another_file() -> None:
+    net = code(
+        """
+        import torch
+        from torch import nn
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = nn.Parameter(torch.ones(3))
+                self.scale.no_decay = True
+        """
+    )
+    train = "from net import Net\n" + HEAD.replace("from net import Block, Net\n", "") + MARKED
+    train = train.replace("net.parameters():\n", "[]:\n").replace("{wrap}", "model = FSDP(net, use_orig_params=True)")
+    result = rewrite_files({"net.py": net, "train.py": train})
+    assert "vars(param).update(attributes[name])" in result.after["train.py"]
+    assert result.after["net.py"] == net
