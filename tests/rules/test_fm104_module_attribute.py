@@ -465,3 +465,65 @@ def test_function_that_asks_for_ddp_s_class() -> None:
     text = BY_FLAG.replace("if cfg.enable_ddp:\n        model", "if is_ddp(model):\n        model")
     assert "        model = model.module\n" in rewrite(text + owner.format("DDP")).text
     assert "        model = unwrap(model)\n" in rewrite(text + owner.format("(DDP, FSDP)")).text
+
+
+STEPS = [
+    ("while isinstance(m, (DDP, FSDP)):\n        m = m.module", "while isinstance(m, DDP):\n        m = unwrap(m)"),
+    ("while isinstance(m, FSDP):\n        m = m.module", ""),
+    (
+        "if isinstance(m, (DDP, FSDP)):\n        return strip(m.module)",
+        "if isinstance(m, DDP):\n        return strip(m.module)",
+    ),
+    ("if isinstance(m, FSDP):\n        return strip(m.module)", ""),
+    ("return strip(m.module) if isinstance(m, FSDP) else m", "return m"),
+    (
+        "if hasattr(m, 'module'):\n        return strip(m.module)",
+        "if hasattr(m, 'module'):\n        return strip(m.module)",
+    ),
+    (
+        "while isinstance(m, KINDS):\n        m = m.module",
+        "while isinstance(m, KINDS) and not isinstance(m, FSDPModule):\n        m = m.module",
+    ),
+    (
+        "if is_wrapped(m):\n        return strip(m.module)",
+        "if is_wrapped(m) and not isinstance(m, FSDPModule):\n        return strip(m.module)",
+    ),
+    (
+        "if isinstance(m, DDP) or isinstance(m, FSDP):\n        return strip(m.module)",
+        "if (isinstance(m, DDP) or isinstance(m, FSDPModule)) and not isinstance(m, FSDPModule):\n"
+        "        return strip(m.module)",
+    ),
+]
+STRIPS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+KINDS = (DDP, FSDP)
+
+
+def is_wrapped(m):
+    return isinstance(m, KINDS)
+
+
+def strip(m):
+    {}
+    return m
+
+
+def main(net, args):
+    net = FSDP(net) if args.fsdp else DDP(net)
+    return strip(net)
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), STEPS)
+def test_steps_from_wrapper_to_wrapper_end_at_an_fsdp2_model(before: str, after: str) -> None:
+    text = rewrite(STRIPS.format(before)).text
+    body = text.partition("def strip(m):\n")[2].partition("\n\n\n")[0]
+    assert body.strip() == f"{after}\n    return m".strip()
+
+
+def test_a_recursion_that_does_more_is_left_to_a_person() -> None:
+    body = "if isinstance(m, FSDP):\n        print(m)\n        return strip(m.module)"
+    found = rewrite(STRIPS.format(body)).findings
+    assert ("FM105", Level.MANUAL) in {(finding.rule, finding.level) for finding in found}

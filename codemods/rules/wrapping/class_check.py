@@ -54,6 +54,7 @@ from codemods.reading.layout import removal
 from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
+from codemods.reading.wrapper_steps import Step, recursion_under
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
@@ -87,6 +88,9 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
         return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     if isinstance(asking, cst.While):
         return _loop(found, asking, ctx)
+    recursion = _recursion(found, ctx)
+    if recursion is not None:
+        return _without_recursion(found, recursion, ctx)
     others = _other_wrappers(found, ctx)
     if others is not None:
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
@@ -156,6 +160,33 @@ def _loop(found: Reference, loop: cst.While, ctx: PlannedContext) -> Fix:
         findings=[finding(CODE, Level.REWRITTEN, ctx, found, f"class check becomes {item.name}, and is asked once")],
         imports=[item],
     )
+
+
+def _recursion(node: Reference, ctx: Context) -> Step | None:
+    """The step of `return strip(m.module)` under `isinstance(m, FSDP)`, or under a tuple with it."""
+    holder = ctx.parent(node)
+    argument = ctx.parent(ctx.parent(holder) or node) if isinstance(holder, cst.Element) else holder
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return recursion_under(call, ctx) if isinstance(call, cst.Call) else None
+
+
+def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:
+    """The class goes from the test; with no other in it, so does what stands under it."""
+    told = [finding(CODE, Level.REWRITTEN, ctx, found, "an FSDP2 model has no wrapper to take off")]
+    choice, classes = step.statement, step.classes
+    if isinstance(classes, cst.Tuple):
+        kept = [ctx.quote(each.value) for each in classes.elements if each.value is not found]
+        return Fix([Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")], told)
+    if isinstance(choice, cst.IfExp) and choice.body is step.recursion:
+        return Fix([Edit(*ctx.bare_span(choice), ctx.quote(choice.orelse))], told)
+    lines = choice.body.body if isinstance(choice, cst.If) else ()
+    small = lines[0].body[0] if len(lines) == 1 and isinstance(lines[0], cst.SimpleStatementLine) else None
+    is_alone = isinstance(choice, cst.If) and choice.orelse is None and not isinstance(ctx.parent(choice), cst.If)
+    if is_alone and isinstance(small, cst.Return) and small.value is step.recursion:
+        return Fix([removal(ctx, choice)], told)
+    message = "a recursion from wrapper to wrapper: an FSDP2 model has none, and it would not end"
+    hint = "take the test away, with what it does for each wrapper"
+    return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
 
 
 def _other_wrappers(node: Reference, ctx: Context) -> Edit | None:

@@ -59,7 +59,8 @@ from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
 from codemods.reading.words import last_name, words
-from codemods.tables.names import WRAPPER
+from codemods.reading.wrapper_steps import Step, step_at
+from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM104"
 
@@ -182,6 +183,9 @@ def edit(found: Match, ctx: Context) -> Fix:
         message = f"`{model}.{name}` becomes `{model}`, as where there is no wrapper"
         place = ctx.bare_span(choice) if isinstance(choice, cst.IfExp) else ctx.span(choice)
         return Fix([Edit(*place, ctx.quote(kept))], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    step = step_at(node, ctx)
+    if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
+        return _step(step, node, ctx)
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
         item = ctx.named(Import(SUPPORT, "unwrap"), node)
         call = f"{item.local}({ctx.quote(node.value)})"
@@ -198,6 +202,28 @@ def edit(found: Match, ctx: Context) -> Fix:
         edits=[Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
         findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
     )
+
+
+def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
+    """Left as it is for other wrappers; classes that are written in the test are told apart there (FM105)."""
+    message = f"`{ctx.code(node)}` is asked of other wrappers alone: an FSDP2 model has none, and it would not end"
+    found = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
+    if _is_told_apart(step, ctx):
+        return Fix(findings=found)
+    item, test = ctx.named(Import(PACKAGE, "FSDPModule"), node), step.statement.test
+    asked = f"({ctx.quote(test)})" if _is_either(test) else ctx.quote(test)
+    guarded = f"{asked} and not isinstance({step.model}, {item.local})"
+    return Fix([Edit(*ctx.bare_span(test), guarded)], found, [item])
+
+
+def _is_told_apart(step: Step, ctx: Context) -> bool:
+    """Whether the classes stand in the test, so that FSDP1's goes from it."""
+    classes = step.classes
+    return isinstance(classes, cst.Tuple) or (classes is not None and ctx.fsdp1(classes) == WRAPPER)
+
+
+def _is_either(test: cst.BaseExpression) -> bool:
+    return isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or) and not test.lpar
 
 
 def _reshard(node: cst.Attribute, ctx: Context) -> Fix:
