@@ -35,6 +35,8 @@ def step_at(node: cst.Attribute, ctx: Context) -> Step | None:
         loop = enclosing(ctx, node, cst.While, cst.For, cst.FunctionDef)
         if not isinstance(loop, cst.While) or [ctx.code(target.target) for target in holder.targets] != [model]:
             return None
+        if not any(ctx.code(each) == model for each in ctx.inside(loop.test)):
+            return None  # a loop over something else
         return None if _asks_for_attribute(loop.test) else Step(loop, model, None, _asked(loop.test, model, ctx))
     call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
     function = enclosing(ctx, node, cst.FunctionDef)

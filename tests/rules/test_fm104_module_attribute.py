@@ -523,6 +523,11 @@ def test_steps_from_wrapper_to_wrapper_end_at_an_fsdp2_model(before: str, after:
     assert body.strip() == f"{after}\n    return m".strip()
 
 
+def test_a_loop_over_something_else_goes_on() -> None:
+    body = "step = 0\n    while step < 3:\n        m = m.module\n        step += 1"
+    assert "    while step < 3:\n" in rewrite(STRIPS.format(body)).text
+
+
 def test_a_recursion_that_does_more_is_left_to_a_person() -> None:
     body = "if isinstance(m, FSDP):\n        print(m)\n        return strip(m.module)"
     found = rewrite(STRIPS.format(body)).findings
