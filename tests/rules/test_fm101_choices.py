@@ -1440,6 +1440,7 @@ def test_a_group_where_the_mesh_of_a_hybrid_strategy_is_none() -> None:
     text = _with_mesh(body, "cfg.strategy, process_group=group")
     made = 'mesh or mesh_of_group(cfg.strategy and cfg.strategy.name, group, "cuda")'
     assert made in " ".join(text.split()).replace("( ", "(").replace(" )", ")")
+    assert "import strategy_mesh" not in text, "a function of it calls that one, and this file does not"
 
 
 def test_a_group_beside_any_mesh_and_any_strategy_is_left_to_run_time() -> None:

@@ -164,17 +164,16 @@ def _from_any_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
         if not strategy.name and strategy.known is None:
             raise NotStatic("device_mesh is not seen, and the strategy is one of several")
         which, other = strategy.name or f'"{strategy.known}"', another_type(draft)
-        function, arguments = "", [which, ranks.text]
+        arguments = [which, ranks.text]
         if strategy.value is not None and is_for_hybrids(seen, strategy.value, draft):
-            function = draft.imported(SUPPORT, "strategy_mesh")
+            of_name = draft.imported(SUPPORT, "strategy_mesh" if ranks.instead is None else "mesh_of_group")
             text = ranks.text
             if ranks.is_made:
                 draft.before.append(f"{name} = {text}")
                 text = name
-            function, arguments = f"{text} or {function}", [which]
+            function, arguments = f"{text} or {of_name}", [which]
             if ranks.instead is not None:
                 group, device = one_group(ranks.instead, draft), device_type(draft, ranks.instead.argument)
-                function = f"{text} or {draft.imported(SUPPORT, 'mesh_of_group')}"
                 arguments += [group, device]
             elif other:
                 arguments += [f"device_type={other}"]
