@@ -84,10 +84,11 @@ _DTENSOR = Import("torch.distributed.tensor", "DTensor")
 
 def _lost(ctx: PlannedContext) -> dict[str, cst.CSTNode]:
     """The attributes that nothing brings over, each with the place where it is first set."""
-    if not ctx.wrapping.is_any:
-        return {}
+    found = set_and_read(ctx) if ctx.wrapping.is_any else {}
+    if not found:
+        return found
     plans = [ctx.plan.wraps[call] for _, call in ctx.wrapping.calls(ctx.path) if call in ctx.plan.wraps]
-    return set_and_read(ctx) if not plans or any(map(_may_lose, plans)) else {}
+    return found if not plans or any(map(_may_lose, plans)) else {}
 
 
 def _may_lose(wrap: WrapPlan) -> bool:
