@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 from codemods.api import Finding, Level
@@ -39,7 +41,8 @@ Nothing is changed. What more than one file says is told at the first of them. A
 - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
-_FILES = ("requirements*.txt", "requirements/*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
+_BELOW = "requirements"
+_FILES = ("requirements*.txt", "pyproject.toml", "setup.py", "setup.cfg", "environment*.y*ml")
 _BOUND = r"([=<>!~^]{1,3})\s*(\d[\w.*+]*)"
 _PIN = re.compile(rf"(?<![\w./-])(?:py)?torch(?:\[\w+\])?\s*(?:=\s*[\"'])?((?:\s*{_BOUND}\s*,?)+)")
 _UPPER = frozenset({"<", "<="})
@@ -72,7 +75,16 @@ def _folders(wrapping: Iterable[Path]) -> Iterable[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [path for name in _FILES for path in sorted(folder.glob(name)) if path.is_file()]
+    names = [*_names(folder), *(f"{_BELOW}/{name}" for name in _names(folder / _BELOW))]
+    found = (folder / name for pattern in _FILES for name in names if fnmatch(name, pattern))
+    return [path for path in found if path.is_file()]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def _names_torch(path: Path) -> bool:

@@ -215,7 +215,7 @@ def mark(net):
 
 def build(net):
     mark(net)
-    model = FSDP(net, use_orig_params=True)
+    model = FSDP(net, use_orig_params=original)
     share(model)
     return model
 
