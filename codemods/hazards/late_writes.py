@@ -49,7 +49,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import is_self
 from codemods.reading.inner_module import may_be_inner_module
 from codemods.reading.model_parameters import is_summoned
-from codemods.reading.tying import is_weight, ties_weights
+from codemods.reading.tying import is_weight, ties_weights, tying_names
 from codemods.tables.layers import BARE
 
 CODE = "FM416"
@@ -62,6 +62,7 @@ _ADDS = frozenset({"add_module", "register_module", "append", "insert"})
 
 def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each write."""
+    tying = tying_names(ctx)
     for call in ctx.nodes(cst.Call):
         if (ctx.dotted(call.func) or "").startswith("torch.nn.init.") and call.args:
             if _is_of_model(ctx, call.args[0].value):
@@ -71,7 +72,7 @@ def find(ctx: Context) -> Iterator[Finding]:
             message = "a sharded model is initialised by its own method: random values differ from FSDP1's"
             hint = "initialise before the model is sharded, or inside of summon_full_params, and expect other numbers"
             yield finding(CODE, Level.MANUAL, ctx, call, message, hint)
-        if _ties(ctx, call):
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in tying and _ties(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _TIED, _TIE_BEFORE)
         if _puts_in(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, "put it in before the model is sharded")

@@ -23,6 +23,22 @@ def ties_weights(call: cst.Call, ctx: Context) -> bool:
     return any(_ties(at, each, set()) for at, each in own) or (name == _OF_TRANSFORMERS and not own)
 
 
+def tying_names(ctx: Context) -> frozenset[str]:
+    """The names of all methods that can tie weights, in whatever class: few calls have one of them."""
+    found: set[str] = {_OF_TRANSFORMERS}
+    asked = [
+        (where, node)
+        for where, node in ctx.attributes("weight")
+        if isinstance(where.parent(node), cst.AssignTarget) and _is_own_weight(where, node)
+    ]
+    for where, node in asked:  # grows
+        method = enclosing(where, node, cst.FunctionDef)
+        if method is not None and method.name.value not in found:
+            found.add(method.name.value)
+            asked += [each for each in ctx.attributes(method.name.value) if is_self(each[1].value, each[0])]
+    return frozenset(found)
+
+
 def is_weight(node: cst.BaseExpression) -> bool:
     """`module.weight`."""
     return isinstance(node, cst.Attribute) and node.attr.value == "weight"
