@@ -997,6 +997,8 @@ SEEN = [
     pytest.param("", "", ", **args.more", False, id="of which one is not spelled out"),
     pytest.param("kwargs.pop('x', None)\n    ", "", "", False, id="that it changes"),
     pytest.param("print(kwargs)\n    ", "", "", False, id="that something else gets hold of"),
+    pytest.param("late = lambda: kwargs.clear()\n    ", "", "", False, id="that a function inside gets hold of"),
+    pytest.param("def late(**kwargs):\n        kwargs.clear()\n\n    ", "", "", True, id="of a name it has inside"),
 ]
 
 
@@ -1006,6 +1008,13 @@ def test_what_callers_give_beyond_the_parameters(above: str, before: str, more: 
     result = rewrite(imported + HANDED_ON.format(above, before, more))
     assert ('kwargs.get("sharding_strategy")' in result.text) == is_native
     assert ("shard_model" in result.support) != is_native
+
+
+def test_a_function_for_other_files_may_be_given_anything() -> None:
+    imported = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n\n"
+    helper, _, main = (imported + HANDED_ON.format("", "", "")).partition("\n\ndef main")
+    main = "from helper import wrap\nfrom torch.distributed.fsdp import ShardingStrategy\n\n\ndef main" + main
+    assert "shard_model" in rewrite_files({"helper.py": helper + "\n", "train.py": main}).support
 
 
 def test_a_function_that_is_handed_on_may_be_given_anything() -> None:

@@ -14,7 +14,8 @@ from .spread import Spread, unseen
 def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) -> Spread:
     """An entry for each keyword that a call of the function gives beyond its parameters.
 
-    Raises NotStatic where a call may give others, or something else gets hold of the dict.
+    Raises NotStatic where a call may give others, as one from another file may that is not seen, or something else gets
+    hold of the dict: what is read by name would pass over the rest without a word.
     """
     calls = [(where, where.parent(name), name) for where, name in ctx.references_to(function)]
     if not calls or function.decorators or not _is_only_spread(ctx, value, function):
@@ -23,6 +24,8 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
     given: list[dict[str, tuple[Context, cst.BaseExpression]]] = []
     for where, call, name in calls:
         if not isinstance(call, cst.Call) or call.func is not name or any(argument.star for argument in call.args):
+            raise unseen(ctx, value)
+        if where.path != ctx.path:
             raise unseen(ctx, value)
         named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
         given.append({key: (where, each) for key, each in named.items() if key not in taken})
@@ -46,8 +49,13 @@ def _is_only_spread(ctx: Context, value: cst.BaseExpression, function: cst.Funct
 
 
 def _is_handed_to_wrapper(ctx: Context, name: cst.Name, function: cst.FunctionDef) -> bool:
-    argument = ctx.parent(name)
-    if isinstance(argument, cst.Param) or ctx.scope(name) is not function:
+    argument, scope = ctx.parent(name), ctx.scope(name)
+    own = (scope.params.star_kwarg, *scope.params.params) if isinstance(scope, cst.FunctionDef) else ()
+    if isinstance(argument, cst.Param) or (scope is not function and any(_is(each, name) for each in own)):
         return True  # the parameter of a function inside, or what that does with it
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) and argument.star == "**" else None
     return isinstance(call, cst.Call) and is_constructor(ctx, call)
+
+
+def _is(parameter: cst.Param | None, name: cst.Name) -> bool:
+    return parameter is not None and parameter.name.value == name.value
