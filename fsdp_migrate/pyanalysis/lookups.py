@@ -17,6 +17,7 @@ from .aliases import Aliases, Named, Place
 from .calls import Run, parameters, runs
 from .containers import constant
 from .definitions import last_name, takes_object
+from .stores import formatted_name
 from .symbols import Defined, OwnModule
 from .tree import Tree
 
@@ -80,7 +81,7 @@ class Lookups:
                     yield each
 
     def _can_be(self, tree: Tree, name: str, lookup: Lookup) -> bool:
-        if isinstance(lookup.name, cst.FormattedString) and not _can_give(lookup.name, name):
+        if isinstance(lookup.name, cst.FormattedString) and not fnmatchcase(name, formatted_name(lookup.name)):
             return False
         if isinstance(lookup.name, str) and lookup.name != name:
             return False
@@ -181,11 +182,6 @@ def _fits(call: DynamicCall, tree: Tree, function: cst.FunctionDef) -> bool:
         return True
     needed = {each.name.value for each in (*params.params, *params.kwonly_params) if each.default is None}
     return needed & {*positional[len(given) :], *by_name} <= named
-
-
-def _can_give(text: cst.FormattedString, name: str) -> bool:
-    parts = (part.value if isinstance(part, cst.FormattedStringText) else "*" for part in text.parts)
-    return fnmatchcase(name, "".join(parts))
 
 
 def _imports(made: cst.BaseExpression) -> bool:

@@ -19,7 +19,7 @@ from .calls import argument_for, runs
 from .containers import Part
 from .definitions import class_of, first_parameter, is_property, is_setter, is_static, last_name, overrides, returns
 from .scopes import Path
-from .stores import AttributeStore, stores_in
+from .stores import TABLES, AttributeStore, stores_in
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Objects:
             certain = self._certainty(seen, method, store)
             part = Part(store.tree, store.value, store.path)
             if certain or (certain is not None and self._holds_model(part)):
-                yield part, bool(seen.classes)
+                yield part, bool(seen.classes) and not store.is_item
 
     def named(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode) -> Iterator[Part]:
         """The values of an attribute that is read by its name."""
@@ -316,6 +316,7 @@ class Objects:
         for tree in dict.fromkeys(trees):
             yield from self._stores_of(tree).get(name, ())
             yield from (store for store, names in self._computed_in(tree) if names is None or name in names)
+            yield from (store.of_name(name) for store in self._stores_of(tree).get(TABLES, ()) if name != _ANY_NAME)
 
     def _computed_in(self, tree: Tree) -> list[tuple[AttributeStore, set[str] | None]]:
         """The stores of a file under computed names, with these; None: any, and what is stored is a model."""
@@ -350,7 +351,7 @@ class Objects:
             return None
         if seen.sites & other.sites or ((seen.is_any or other.is_any) and self._are_related(seen, other)):
             return self._is_named(store)
-        if not self._is_named(store):
+        if store.is_item or not self._is_named(store):
             return None  # whose it is, and which: it would be every attribute of the program
         return False if seen.is_unknown or other.is_unknown else None
 

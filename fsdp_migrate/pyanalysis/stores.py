@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -27,14 +27,37 @@ class AttributeStore:
     """The attribute's name, or the expression that says it."""
     value: cst.BaseExpression
     path: Path = ()
+    is_item: bool = False
+    """It is the item of that name of a table, which may have none."""
+
+    def of_name(self, name: str) -> AttributeStore:
+        """What a table stores under a name."""
+        return replace(self, key=name, path=(name,), is_item=True)
+
+
+TABLES = "whole tables"
+"""The name for the stores of whole tables, whose items become the attributes of their names; not of other objects'."""
 
 
 def stores_in(tree: Tree) -> Mapping[str | None, list[AttributeStore]]:
-    """The stores of a file by name; under None those whose name is an expression."""
+    """The stores of a file by name; under None those whose name is an expression, and whole tables.
+
+    A formatted name is one as well, with a star for what is put in: what is stored under `f"net{i}"` is read under it.
+    """
     found: dict[str | None, list[AttributeStore]] = defaultdict(list)
     for store in (*_assigned(tree), *_called(tree)):
         found[store.key if isinstance(store.key, str) else None].append(store)
+        if store.key is store.value and table_owner(store.value) is None:
+            found[TABLES].append(store)
+        elif isinstance(store.key, cst.FormattedString):
+            name = formatted_name(store.key)
+            found[name].append(replace(store, key=name))
     return found
+
+
+def formatted_name(text: cst.FormattedString) -> str:
+    """`net*` for `f"net{i}"`."""
+    return "".join(part.value if isinstance(part, cst.FormattedStringText) else "*" for part in text.parts)
 
 
 def _assigned(tree: Tree) -> Iterator[AttributeStore]:

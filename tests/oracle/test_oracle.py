@@ -12,7 +12,7 @@ import pytest
 
 from .code import WAYS, program_of
 from .oracle import judge
-from .programs import CARRIERS, EXTRAS, OF_FSDP, USES, Draft, Lines, generate, program
+from .programs import CARRIERS, EXTRAS, HEAD, OF_FSDP, USES, Draft, Lines, generate, program
 from .programs import OF_PLAIN as PLAIN_USES
 from .stub import FSDP, run
 
@@ -57,6 +57,45 @@ def test_what_is_no_fsdp_model(extra: object) -> None:
 def test_generated_programs(first: int) -> None:
     wrong = {seed: str(judge(generate(seed))) for seed in range(first, min(first + PART, PROGRAMS))}
     assert not {seed: verdict for seed, verdict in wrong.items() if verdict}
+
+
+TABLE = """\
+class Box:
+    def __init__(self, **kw):
+        self.__dict__.update(kw)
+
+
+def main():
+    nets = collections.defaultdict(list)
+    nets["a"].append($(Net()))
+    model = Box(net=nets["a"][0]).net
+    #
+"""
+NUMBERED = """\
+class Box:
+    def __init__(self):
+        self.nets = {}
+
+    def all(self):
+        return self.nets
+
+
+def main():
+    box, other, i = Box(), Box(), 1
+    box.all()["a"] = $(Net())
+    setattr(other, f"net{i}", box.nets["a"])
+    model = getattr(other, f"net{i}")
+    #
+"""
+
+
+@pytest.mark.parametrize("body", [TABLE, NUMBERED])
+def test_what_is_stored_under_a_name_that_is_passed_on(body: str) -> None:
+    """A store under a name that run time makes of what came out of another store."""
+    sharded = body.replace("$", "FSDP").replace("#", "inner = model.module")
+    beside = body.replace("$", "DDP").replace("#", "with model.no_sync():\n        print(1)")
+    for text in (sharded, beside.replace("def main():", "def main():\n    FSDP(Net())")):
+        assert str(judge({"train.py": f"{HEAD}\n\n{text}\n\nmain()\n"})) == ""
 
 
 def _use(here: Lines, model: str, uses: tuple[str, ...] | list[str]) -> None:
