@@ -8,7 +8,8 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.places import bound
-from codemods.reading.words import words
+from codemods.reading.shown import is_only_shown
+from codemods.reading.words import last_name, words
 
 _OF = r"(?:cur|current|ddp|dist|dp|fsdp|global|local|my|node|proc|process|self|world)_"
 _RANK = rf"(?:\w+\.)*(?:{_OF})?rank|(?:\w+\.)*get_(?:{_OF})?rank\(\)"
@@ -17,6 +18,10 @@ _MAIN = rf"(?:\w+\.)*(?:{_FIRST})(?:\([\w.]*\))?"
 _ONE = re.compile(rf"(?:{_RANK}) (?:== 0|<= 0|in [(\[]-1, 0[)\]])|not (?:{_RANK})|{_MAIN}")
 _ANY = re.compile(_RANK)
 _OTHERS = re.compile(rf"(?:{_RANK}) (?:!=|>) 0|{_RANK}|not {_MAIN}")
+
+_LOCAL = frozenset({"local"})
+_GROUPS = frozenset({"data", "dp", "fsdp", "group", "local", "mesh", "node", "parallel", "replicate", "shard"})
+"""Words of the names of ranks that are counted in a group."""
 
 _DEPTH = 3
 """How many calls up are followed."""
@@ -55,16 +60,28 @@ def _is_turn(test: cst.BaseExpression, turns: set[str], ctx: Context) -> bool:
     return any(side in turns for side in sides) and any(_ANY.fullmatch(side) for side in sides)
 
 
-def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether all that is done with a value, by itself or in a dict, is done on the first of all ranks."""
+def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context, has_group: bool = False) -> bool:
+    """Whether all that is done with a value, by itself or in a dict, is done on the first of all ranks.
+
+    Where the model has a group of its own (`has_group`), the rank that is asked for has to be seen not to be one of it.
+    What only shows how many there are tells the same of an empty one.
+    """
     holder = _holder(value, ctx)
     assignment = ctx.parent(holder)
-    if is_on_one_rank(holder, ctx) and not _says_local(holder, ctx):
-        return True
+    if is_on_one_rank(holder, ctx):
+        return not _is_asked_in(holder, _GROUPS if has_group else _LOCAL, ctx)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
-        return False
+        return _is_counted(value, ctx)
     uses = ctx.uses(assignment) if isinstance(assignment.targets[0].target, cst.Name) else ()
-    return bool(uses) and all(isinstance(ctx.parent(use), cst.Del) or is_read_on_first_rank(use, ctx) for use in uses)
+    others = [use for use in uses if not isinstance(ctx.parent(use), cst.Del)]
+    return bool(uses) and all(is_read_on_first_rank(use, ctx, has_group) for use in others)
+
+
+def _is_counted(value: cst.BaseExpression, ctx: Context) -> bool:
+    """`print(f"{len(state)} states")`."""
+    argument = ctx.parent(value)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and last_name(call.func) == "len" and is_only_shown(call, ctx)
 
 
 def _holder(value: cst.CSTNode, ctx: Context) -> cst.CSTNode:
@@ -75,11 +92,16 @@ def _holder(value: cst.CSTNode, ctx: Context) -> cst.CSTNode:
     return value
 
 
-def _says_local(node: cst.CSTNode, ctx: Context) -> bool:
-    """Whether a rank that is asked for can be that within a node: the first of each node comes there."""
+def _is_asked_in(node: cst.CSTNode, groups: frozenset[str], ctx: Context) -> bool:
+    """Whether a rank that is asked for can be that within a node or a group: the first of each comes there."""
     tests = [outer.test for outer in ctx.ancestors(node) if isinstance(outer, cst.If)]
     names = [name for test in tests for name in ctx.inside(test) if isinstance(name, cst.Name)]
-    return any("local" in words(name.value) for name in names)
+    if groups is _LOCAL:
+        return any(words(name.value) & groups for name in names)
+    ranks = [name for name in names if "rank" in words(name.value)]
+    made = [origin.node for rank in ranks for origin in ctx.origins(rank)]
+    of_group = any(isinstance(call, cst.Call) and call.args and last_name(call.func) == "get_rank" for call in made)
+    return not ranks or of_group or any(words(name.value) & groups for name in names)
 
 
 def _is_one_rank(test: cst.BaseExpression, ctx: Context) -> bool:

@@ -15,7 +15,7 @@ from codemods.reading.process_groups import has_group_of_its_own, is_default
 from codemods.reading.saves import may_alias, save_of
 from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of
 from codemods.reading.state_dict_settings import default, settings
-from codemods.tables.state_dicts import CONFIG_FIELDS
+from codemods.tables.state_dicts import CONFIG_FIELDS, FULL
 
 READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
 
@@ -45,14 +45,14 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
     if rank0_only is None or is_saved_by_dcp(call, ctx):
         return "" if rank0_only is not None or offload == "False" else f"cpu_offload={offload}"
     if rank0_only == offload == "False":
-        return None if may_alias(call, ctx) else "full_state_dict=True"
-    if has_own_group(given, ctx):
+        return None if may_alias(call, ctx) else FULL
+    if has_own_group(given, ctx) and not is_read_on_first_rank(call, ctx, has_group=True):
         return None
     if rank0_only == "True" and offload == "False" and save_of(call, ctx) is None:
         return None
     if rank0_only != "True" and not is_read_on_first_rank(call, ctx):
         return None
-    return f"full_state_dict=True, cpu_offload={'True' if offload == 'False' else offload}"
+    return f"{FULL}, cpu_offload={'True' if offload == 'False' else offload}"
 
 
 def has_own_group(given: Given, ctx: Context) -> bool:

@@ -11,8 +11,9 @@ from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import enclosing
 from codemods.reading.one_rank import is_read_on_first_rank
+from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.saves import may_alias
-from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL_LOAD, SET
+from codemods.tables.state_dicts import CONFIG_FIELDS, CONFIGS, CONTEXT, FULL, FULL_LOAD, SET
 
 _ORDER = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
 
@@ -42,8 +43,8 @@ class Settings:
         if rank0_only is None:
             return "" if offload == "False" else f"cpu_offload={offload}"
         if rank0_only == offload == "False":
-            return "full_state_dict=True"
-        return f"full_state_dict=True, cpu_offload={offload}" if rank0_only == "True" and offload != "False" else None
+            return FULL
+        return f"{FULL}, cpu_offload={offload}" if rank0_only == "True" and offload != "False" else None
 
     @property
     def full_arguments(self) -> str:
@@ -58,10 +59,15 @@ class Settings:
 
 
 def reading_options(read: cst.Call, chosen: Settings, ctx: Context) -> str | None:
-    """The same for one call: what the first rank alone looks at, it alone needs to have."""
-    if chosen.reading is None and not may_alias(read, ctx) and is_read_on_first_rank(read, ctx):
-        return "full_state_dict=True, cpu_offload=True"
-    return chosen.reading
+    """The same for one call: what the first rank alone looks at, it alone needs to have.
+
+    Torch gives the world's first rank what FSDP1 gave the first of the model's own ranks.
+    """
+    options = chosen.reading
+    if options is None and not may_alias(read, ctx) and is_read_on_first_rank(read, ctx):
+        options = f"{FULL}, cpu_offload=True"
+    is_by_group = options is not None and options.startswith(f"{FULL}, ") and has_group_of_its_own(ctx, chosen.model)
+    return None if is_by_group and not is_read_on_first_rank(read, ctx, has_group=True) else options
 
 
 def context_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:

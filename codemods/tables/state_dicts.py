@@ -23,11 +23,11 @@ DCP_READERS = frozenset(
 )
 """Torch's functions that read an optimizer's sharded state."""
 
-FULL_LOAD = "full_state_dict=True, broadcast_from_rank0=True"
-"""The options to load a full state dict with: only broadcasting finds out about missing keys."""
+FULL = "full_state_dict=True"
+"""The option of a full state dict; to load with where each rank has it, and the first of all ranks another model's."""
 
-FULL_LOAD_EACH = "full_state_dict=True"
-"""The same where each rank has the state, and the first of all ranks has another model's."""
+FULL_LOAD = f"{FULL}, broadcast_from_rank0=True"
+"""The options to load a full state dict with: only broadcasting finds out about missing keys."""
 
 CONFIGS = {
     "FULL_STATE_DICT": ("FullStateDictConfig", "FullOptimStateDictConfig"),

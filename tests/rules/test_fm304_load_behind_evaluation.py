@@ -32,3 +32,15 @@ def test_no_evaluation() -> None:
 def test_it_is_sharded_again_before_the_load() -> None:
     lines = _lines("with torch.no_grad():\n        print(model(batches[0]))")
     assert lines[lines.index("model.reshard()") + 1].startswith("set_model_state_dict(")
+
+
+def test_what_may_be_no_module() -> None:
+    """What loads otherwise keeps its own method; an FSDP2 model that is still whole says so."""
+    maybe = code(PROGRAM).replace("    model = FSDP(net)", "    model = FSDP(net) if best else Other()")
+    other = "class Other:\n    def load_state_dict(self, state):\n        pass\n\n\n"
+    text = maybe.replace("def main", f"{other}def main").replace(
+        "{evaluation}", "with torch.no_grad():\n        model(batches[0])"
+    )
+    after = rewrite(text).text
+    assert "if isinstance(model, nn.Module):" in after
+    assert "set_model_state_dict(" in after

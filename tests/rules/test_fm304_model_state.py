@@ -349,6 +349,50 @@ def test_model_with_a_group_of_its_own(given: str) -> None:
     assert "load_full_state_dict(model, path)" in rewrite(text + block + "model.load_state_dict(path)\n").text
 
 
+SAVED_BY_GROUP = """
+import os
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(net, optimizer, group, path):
+    model = FSDP(net, process_group=group, use_orig_params=True)
+    rank = {rank}
+    {context}
+        state = model.state_dict()
+    optim_state = FSDP.full_optim_state_dict(model, optimizer)
+    print(f"{{len(optim_state)}} entries")
+    if {asked} == 0:
+        torch.save({{"model": state, "optimizer": optim_state}}, path)
+"""
+CONTEXTS = [
+    "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):",
+    "FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True))\n    if True:",
+]
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("rank", ['int(os.environ["RANK"])', "dist.get_rank()", "path.rank"])
+def test_group_of_its_own_whose_state_the_worlds_first_rank_saves(context: str, rank: str) -> None:
+    """The first rank of all is the first of its group; what the others of the first ranks have, nobody looks at."""
+    after = meaning(rewrite(SAVED_BY_GROUP.format(context=context, rank=rank, asked="rank")).text)
+    assert "full_state_dict=True, cpu_offload=True" in after
+    assert "state = get_model_state_dict(model, options" in after
+    assert "optim_state = get_optimizer_state_dict(model, optimizer, options" in after
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(
+    ("rank", "asked"),
+    [("dist.get_rank(group)", "rank"), ("0", "path.data_parallel_rank"), ("0", "dist.get_rank(group)")],
+)
+def test_group_of_its_own_whose_first_rank_saves(context: str, rank: str, asked: str) -> None:
+    after = rewrite(SAVED_BY_GROUP.format(context=context, rank=rank, asked=asked)).text
+    assert "= full_state_dict(model, offload_to_cpu=True, rank0_only=True)" in after
+    assert "= full_optim_state_dict(model, optimizer, rank0_only=True)" in after
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -108,7 +108,7 @@ from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import SUMMON
-from codemods.tables.state_dicts import CONTEXT, DCP
+from codemods.tables.state_dicts import CONTEXT, DCP, FULL
 
 CODE = "FM304"
 
@@ -338,7 +338,7 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
         is_sharded = not chosen.is_full or is_saved_by_dcp(found.call, ctx)
         return _compiled(found, ctx, is_sharded, name, chosen.full_arguments)
     options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
-    if options is None or (options == "full_state_dict=True" and may_alias(found.call, ctx)):
+    if options is None or (options == FULL and may_alias(found.call, ctx)):
         return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
     return _rewritten(found, ctx, "get_model_state_dict", "", options)
 
@@ -371,7 +371,9 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
 
 def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
     """A forward without a backward leaves the root whole, and torch would load into those copies, and raise."""
-    if not isinstance(found.model, (cst.Name, cst.Attribute)) or not reads_after_forward(found.call, found.model, ctx):
+    if not isinstance(found.model, (cst.Name, cst.Attribute)) or may_be_plain(ctx, found.model):
+        return fix
+    if not reads_after_forward(found.call, found.model, ctx):
         return fix
     lines, imports = reshards(ctx, [found.model], found.call)
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])

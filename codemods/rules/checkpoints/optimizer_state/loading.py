@@ -17,7 +17,7 @@ from codemods.reading.optimizer_reading import READERS, has_own_group
 from codemods.reading.optimizers import is_stateless, optimizer_loaded
 from codemods.reading.resharding import reshards
 from codemods.reading.state_dict_setting import is_kept_at_run_time
-from codemods.tables.state_dicts import DCP, FULL_LOAD, FULL_LOAD_EACH
+from codemods.tables.state_dicts import DCP, FULL, FULL_LOAD
 
 from .by_name import Written
 
@@ -59,7 +59,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     else:
         options = ctx.named(Import(DCP, "StateDictOptions"), call)
         imports.append(options)
-        whole = "" if sharded else f"{FULL_LOAD_EACH if has_group else FULL_LOAD}, "
+        whole = "" if sharded else f"{FULL if has_group else FULL_LOAD}, "
         arguments += f", options={options.local}({whole}strict=False)"
     imports.append(ctx.named(function, call))
     written = f"{imports[-1].local}({arguments})"

@@ -20,7 +20,7 @@ from codemods.reading.optimizer_reading import options_in_context
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_settings import Settings, reading_options
-from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
+from codemods.tables.state_dicts import DCP, FULL, OPTIMIZER_CALLS
 
 PREFIX = "FullyShardedDataParallel."
 
@@ -98,10 +98,8 @@ def _rewrite_method(
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
         if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:
             raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model")
-        is_alias = options == "full_state_dict=True" and may_alias(node, ctx)
-        # Torch gives the world's first rank what FSDP1 gave the first of the model's own ranks.
-        is_elsewhere = "cpu_offload" in (options or "") and has_group_of_its_own(ctx, chosen.model)
-        if options is None or is_alias or is_elsewhere or ctx.wrapping.compiles(ctx.path):
+        is_alias = options == FULL and may_alias(node, ctx)
+        if options is None or is_alias or ctx.wrapping.compiles(ctx.path):
             more = chosen.full_arguments
             function = "full_state_dict" if more or may_alias(node, ctx) else "whole_state_dict"
             name = written.name(Import(SUPPORT, function), node, ctx)

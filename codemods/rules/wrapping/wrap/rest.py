@@ -42,9 +42,7 @@ def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) 
 
 def _is_only_spread(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) -> bool:
     """Whether all that the function does with its `**kwargs` is to hand them to constructor calls."""
-    names = [
-        node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and node.value == ctx.code(value)
-    ]
+    names = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and node.value == ctx.code(value)]
     return all(_is_handed_to_wrapper(ctx, name, function) for name in names)
 
 
