@@ -34,21 +34,24 @@ def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
 def check_own(block: cst.With, ctx: Context, gathered: cst.BaseExpression | None = None) -> None:
     """Raises NotStatic where functions of the program that the body runs read state dicts themselves.
 
-    `gathered` is a model that the context wants whole: so does its class's own `state_dict` without a context.
+    `gathered` is a model that the context wants whole: so do its class's own methods without a context.
     """
     own = _functions_of(block, ctx)
     for call in calls_in(block.body):
-        if gathered is not None and is_state_of(call, gathered, ctx):
+        if gathered is not None and is_state_of(call, gathered, ctx, ("state_dict", "load_state_dict")):
             continue
         if reads_below(call, ctx, own):
             raise NotStatic(f"its body calls `{ctx.code(call.func)}`, which deals in state dicts itself")
 
 
-def is_state_of(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> bool:
+def is_state_of(
+    call: cst.Call, model: cst.BaseExpression, ctx: Context, methods: Collection[str] = ("state_dict",)
+) -> bool:
     """`model.state_dict()`."""
     func = call.func
-    is_read = isinstance(func, cst.Attribute) and func.attr.value == "state_dict"
-    return is_read and isinstance(func, cst.Attribute) and ctx.code(func.value) == ctx.code(model)
+    return (
+        isinstance(func, cst.Attribute) and func.attr.value in methods and ctx.code(func.value) == ctx.code(model)
+    )
 
 
 def reads_below(call: cst.Call, ctx: Context, known: Collection[cst.CSTNode] = ()) -> bool:
