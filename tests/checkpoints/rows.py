@@ -618,6 +618,14 @@ optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved[
         _FULL_LOAD,
         before="for block in net.blocks:\n    block.up = torch.compile(block.up)",
     ),
+    Row(
+        "compiled and checkpointed",
+        _FULL_SAVE,
+        _FULL_LOAD,
+        imports=_AC,
+        before=_CHECKPOINTED.format("net"),
+        after="model = torch.compile(model)",
+    ),
     Row("checkpointed blocks", _FULL_SAVE, _FULL_LOAD, imports=_AC, before=_CHECKPOINTED.format("net")),
     Row("tied, flat", _FULL_SAVE, _FULL_LOAD, before=_TIED, wrap="use_orig_params=False"),
     Row(

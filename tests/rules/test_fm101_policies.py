@@ -842,7 +842,7 @@ def _asked(policy: str) -> Result:
 @pytest.mark.parametrize(("policy", "may_be_none"), AT_RUN_TIME)
 def test_policies_that_count_are_asked_by_a_function(policy: str, may_be_none: bool) -> None:
     result = _asked(policy)
-    loop = "for unit in policy_units(model, policy, look_inside=False):\n    fully_shard(unit)\n"
+    loop = "for unit in policy_units(model, policy):\n    fully_shard(unit)\n"
     loop = f"if policy is not None:\n{indent(loop, '    ')}" if may_be_none else loop
     body = f"policy = {policy}\n{loop}return fully_shard(model)\n"
     assert result.text.endswith(indent(body, "    "))
@@ -918,7 +918,7 @@ def test_mixed_precision_looks_inside_of_everything() -> None:
     text = "from torch.distributed.fsdp import MixedPrecision\n" + IMPORTS + "\n\ndef wrap(model):\n"
     policy = "partial(size_based_auto_wrap_policy, force_leaf_modules={Block})"
     result = rewrite(f"{text}    return FSDP(model, auto_wrap_policy={policy}, mixed_precision=MixedPrecision())\n")
-    assert "for unit in policy_units(model, policy):" in result.text
+    assert "for unit in policy_units(model, policy, look_inside=True):" in result.text
 
 
 @pytest.mark.parametrize(
@@ -1421,7 +1421,7 @@ def test_a_policy_that_cannot_be_written_twice_is_asked() -> None:
             return FSDP(model, auto_wrap_policy=policy)
         """
     result = rewrite(IMPORTS + "\n\n" + code(text))
-    assert "for unit in policy_units(model, policy, look_inside=False):" in result.text
+    assert "for unit in policy_units(model, policy):" in result.text
     assert result.support == {"policy_units"}
 
 

@@ -593,7 +593,10 @@ CONTAINER = code(
 
 def test_object_that_gives_its_models_what_this_rank_has_read() -> None:
     """Torch would broadcast what the first of all ranks has read, past its own method."""
-    assert "set_model_state_dict(model," not in rewrite(CONTAINER).text
+    result = rewrite(CONTAINER)
+    assert "set_model_state_dict(model," not in result.text
+    assert "state_dict_type" not in result.text  # which sets what is so without it
+    assert result.support <= {"load_full_state_dict"}
 
 
 CHOSEN = """\

@@ -94,8 +94,8 @@ def strategy_kwargs(strategy: str, device_type: str = "cuda") -> dict[str, Any]:
     if strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2"):
         kwargs["reshard_after_forward"] = False
     if strategy in ("NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"):
-        # Whole parameters, or shards inside a node.
-        shards = 1 if strategy == "NO_SHARD" else torch.get_device_module(device_type).device_count()
+        devices = torch.get_device_module(device_type).device_count()
+        shards = 1 if strategy == "NO_SHARD" else devices  # whole parameters, or shards inside a node
         shape = (dist.get_world_size() // shards, shards)
         kwargs["mesh"] = init_device_mesh(device_type, shape, mesh_dim_names=("replicate", "shard"))
     elif strategy not in ("FULL_SHARD", "SHARD_GRAD_OP"):

@@ -13,10 +13,12 @@ from torch.distributed.tensor import DTensor
 
 def initialize_unit(unit: nn.Module, param_init_fn: Callable[[nn.Module], object] | None) -> None:
     """Initialize what lies on meta before it is sharded, in FSDP1's order."""
-    if param_init_fn is not None and any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
+    tensors = (*unit.parameters(), *unit.buffers())
+    if param_init_fn is not None and any(tensor.is_meta for tensor in tensors):
         modules = [unit]
         for module in modules:  # grows: parents first, without nested units
-            modules += [m for m in module.children() if not isinstance(m, FSDPModule) and m not in modules]
+            inner = [m for m in module.children() if not isinstance(m, FSDPModule)]
+            modules += [m for m in inner if m not in modules]
             param_init_fn(module)
 
 
@@ -26,7 +28,8 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
     if any(tensor.is_meta for tensor in (*unit.parameters(), *unit.buffers())):
         modules = [unit]
         for module in modules:  # grows: parents first, without nested units
-            modules += [m for m in module.children() if not isinstance(m, FSDPModule) and m not in modules]
+            inner = [m for m in module.children() if not isinstance(m, FSDPModule)]
+            modules += [m for m in inner if m not in modules]
             if [*module.parameters(recurse=False), *module.buffers(recurse=False)]:
                 module.to_empty(device=device, recurse=False)
                 module.reset_parameters()  # type: ignore[operator]
@@ -35,7 +38,8 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
 def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dist.ProcessGroup | None = None) -> None:
     """Give every rank the first one's values. Collective."""
     for module in unit.modules():
-        if any(t.is_meta for t in (*module.parameters(recurse=False), *module.buffers(recurse=False))):
+        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(tensor.is_meta for tensor in own):
             module.to_empty(device=device, recurse=False)
     for tensor in (*unit.parameters(), *unit.buffers()):
         if not isinstance(tensor, DTensor):  # a nested unit's are broadcast already

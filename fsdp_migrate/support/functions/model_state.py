@@ -66,8 +66,7 @@ def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict
     sharded = dict(state_dict)
     for name, own in model.state_dict().items():
         if isinstance(own, DTensor) and name in state_dict:
-            full = state_dict[name].detach()
-            sharded[name] = distribute_tensor(full, own.device_mesh, own.placements)
+            sharded[name] = distribute_tensor(state_dict[name].detach(), own.device_mesh, own.placements)
     if strict:  # left out, as a class's own method need not take it
         return model.load_state_dict(sharded)
     return model.load_state_dict(sharded, strict=False)

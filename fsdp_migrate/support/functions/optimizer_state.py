@@ -49,8 +49,7 @@ def full_optim_state_dict(
     full: Any = get_optimizer_state_dict(model, optim) if has_stepped else read_optimizer_state(model, optim)
     for name, values in full["state"].items():
         whole = {key: each.full_tensor() if isinstance(each, DTensor) else each for key, each in values.items()}
-        if is_kept:
-            # Copies, since gathering over one rank gives the tensor itself.
+        if is_kept:  # as copies: over one rank the whole is the tensor itself
             tensors = {key: value.to(device, copy=True) for key, value in whole.items() if torch.is_tensor(value)}
             full["state"][name] = {**whole, **tensors}
     return full if is_kept else {}
@@ -60,11 +59,10 @@ def load_optimizer_state(model: nn.Module, optim: torch.optim.Optimizer, state_d
     """Load a full optimizer state that rank 0 has. Collective."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
     set_optimizer_state_dict(model, optim, state_dict or {}, options=options)  # type: ignore[arg-type]
-    # Torch drops what the other ranks' optimizers lack: a scheduler's `initial_lr`.
-    settings = [[{**group, "params": None} for group in optim.param_groups]]
-    dist.broadcast_object_list(settings, src=0)
-    for group, saved in zip(optim.param_groups, settings[0], strict=True):
-        group.update({**saved, "params": group["params"]})
+    for group in optim.param_groups:  # of which torch drops what others lack
+        settings = [{**group, "params": None}]
+        dist.broadcast_object_list(settings, src=0)
+        group.update({**settings[0], "params": group["params"]})
 
 
 def optim_state_dict_to_load(
@@ -98,9 +96,8 @@ def renamed(state_dict: Mapping[str, Any] | None, rename: Callable[[str], str]) 
 
 def with_compiled_names(model: nn.Module, state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """With the `_orig_mod.` of compiled modules, as FSDP1 saved it."""
-    names = [name.replace("_checkpoint_wrapped_module.", "") for name, _ in model.named_parameters()]
-    compiled = {name.replace("_orig_mod.", ""): name for name in names}
-    return renamed(state_dict, compiled.__getitem__)
+    names = {key.replace("_orig_mod.", ""): key for key in model.state_dict()}
+    return renamed(state_dict, lambda name: names.get(name, name))
 
 
 def without_compiled_names(state_dict: Mapping[str, Any] | None) -> dict[str, Any]:

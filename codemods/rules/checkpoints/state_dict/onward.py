@@ -49,9 +49,7 @@ def is_state_of(
 ) -> bool:
     """`model.state_dict()`."""
     func = call.func
-    return (
-        isinstance(func, cst.Attribute) and func.attr.value in methods and ctx.code(func.value) == ctx.code(model)
-    )
+    return isinstance(func, cst.Attribute) and func.attr.value in methods and ctx.code(func.value) == ctx.code(model)
 
 
 def reads_below(call: cst.Call, ctx: Context, known: Collection[cst.CSTNode] = ()) -> bool:

@@ -59,8 +59,7 @@ def find_units(draft: Draft) -> None:
     found = draft.selector
     if found is None or not found.policy:
         return
-    more = f", look_inside={draft.casts}" if found.looks_inside and draft.casts else ""
-    more = more if found.looks_inside else ", look_inside=False"
+    more = f", look_inside={draft.casts or True}" if found.looks_inside else ""
     more += f", kept={draft.float32_class}" if draft.float32_class else ""
     units = f"{draft.imported(SUPPORT, 'policy_units')}({draft.model}, {found.policy}{more})"
     draft.selector = replace(found, units=units)
