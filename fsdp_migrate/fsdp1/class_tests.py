@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.api import ModelKind, Origin
+from codemods.api import Context, ModelKind, Origin
+from codemods.reading.asked_classes import Asking, classes_of
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
@@ -128,6 +129,8 @@ def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple
             return
         if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
             yield from _parts(outer.test, inner is outer.body)
+        elif isinstance(outer, cst.While) and inner is outer.body:
+            yield from ((test, met) for test, met in _parts(outer.test, met=True) if _is_same(file, test, node))
         elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
             yield from _parts(outer.left, isinstance(outer.operator, cst.And))
         elif isinstance(outer, cst.Match) and isinstance(inner, cst.MatchCase):
@@ -188,14 +191,13 @@ def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -
         return frozenset({ModelKind.FSDP, ModelKind.UNKNOWN}) if is_wider else None
     if len(test.args) != 2 or file.code(test.func) != "isinstance":
         return None
-    classes = test.args[1].value
-    asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
-    return frozenset({ModelKind.OTHER}) if is_asked_for_another(file, node, asked) else _said_by(file, asked)
+    asked = list(classes_of(file, test.args[1].value))
+    return frozenset({ModelKind.OTHER}) if is_asked_for_another(file, node, asked) else _said_by(asked)
 
 
-def _said_by(file: FileContext, asked: Sequence[cst.BaseExpression]) -> frozenset[ModelKind] | None:
+def _said_by(asked: Sequence[Asking]) -> frozenset[ModelKind] | None:
     """What an object of one of these classes is; None where they say nothing of models."""
-    kinds = frozenset(_kind_of_class(file, one) for one in asked)
+    kinds = frozenset(_kind_of_class(file, one) for file, one in asked)
     return kinds if ModelKind.FSDP in kinds or kinds == {ModelKind.DDP} else None
 
 
@@ -207,10 +209,10 @@ def _matched(file: FileContext, case: cst.MatchCase, node: cst.BaseExpression) -
     classes = [one.cls for one in asked if isinstance(one, cst.MatchClass)]
     if file.code(subject) != file.code(node) or case.guard is not None or len(classes) < len(asked):
         return None
-    return _said_by(file, classes)
+    return _said_by([(file, each) for each in classes])
 
 
-def _kind_of_class(file: FileContext, asked: cst.BaseExpression) -> ModelKind:
+def _kind_of_class(file: Context, asked: cst.BaseExpression) -> ModelKind:
     """By its name where it is an attribute of something that is not followed: `types.DistributedDataParallel`."""
     if file.fsdp1(asked) == WRAPPER:
         return ModelKind.FSDP

@@ -468,7 +468,17 @@ def test_function_that_asks_for_ddp_s_class() -> None:
 
 
 STEPS = [
-    ("while isinstance(m, (DDP, FSDP)):\n        m = m.module", "while isinstance(m, DDP):\n        m = unwrap(m)"),
+    ("while isinstance(m, (DDP, FSDP)):\n        m = m.module", "while isinstance(m, DDP):\n        m = m.module"),
+    ("while isinstance(m, DDP):\n        m = m.module", "while isinstance(m, DDP):\n        m = m.module"),
+    (
+        "while isinstance(m, (int, str)):\n        m = m.module",
+        "while isinstance(m, (int, str)) and not isinstance(m, FSDPModule):\n        m = m.module",
+    ),
+    (
+        "while isinstance(m, (DDP, FSDP)):\n        print(m)\n        m = m.module",
+        "while isinstance(m, (DDP, FSDPModule)):\n        print(m)\n        if isinstance(m, FSDPModule):\n"
+        "            break\n        m = m.module",
+    ),
     ("while isinstance(m, FSDP):\n        m = m.module", ""),
     (
         "if isinstance(m, (DDP, FSDP)):\n        return strip(m.module)",
