@@ -55,6 +55,19 @@ RIGHT = {
             probe = nn.Linear(4, 1)
             return FSDP(net), torch.optim.LBFGS(probe.parameters())
         """,
+    "an optimizer of Megatron's groups": """
+        from apex.optimizers import FusedAdam
+        from megatron.optimizer import get_param_groups
+
+
+        def build(model):
+            groups = get_param_groups(model, None, None, 1.0)
+            return FusedAdam(groups, lr=0.1)
+
+
+        def main(net):
+            return FSDP(net)
+        """,
     "an optimizer on the way of DDP": """
         class Trainer:
             def __init__(self, net, how):
