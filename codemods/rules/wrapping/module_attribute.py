@@ -54,7 +54,7 @@ from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
-from codemods.reading.layout import insertion
+from codemods.reading.layout import insertion, removal
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
@@ -202,10 +202,25 @@ def edit(found: Match, ctx: Context) -> Fix:
             findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap, a support function")],
             imports=[item],
         )
+    statement = _set_to_itself(node, ctx)
     return Fix(
-        edits=[Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
+        edits=[removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
         findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
     )
+
+
+def _set_to_itself(node: cst.Attribute, ctx: Context) -> cst.CSTNode | None:
+    """`m.forward = m.module.forward`, alone on its line, and not what a loop steps on by."""
+    line = enclosing(ctx, node, cst.SimpleStatementLine)
+    small = line.body[0] if line is not None and len(line.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+        return None
+    block = enclosing(ctx, small, cst.IndentedBlock)
+    if block is not None and isinstance(ctx.parent(block), cst.While):
+        return None
+    start, end = (ctx.span(each)[1] for each in (node.value, node))
+    value = ctx.text[ctx.span(small.value)[0] : start] + ctx.text[end : ctx.span(small.value)[1]]
+    return line if value == ctx.code(small.targets[0].target) else None
 
 
 def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
