@@ -335,6 +335,9 @@ class Context(Source, Protocol):
     def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterable[tuple[Context, Reference]]:
         """Where the program names a function or class of this file, its own definition left out."""
 
+    def reading(self, name: str, value: cst.CSTNode) -> Iterable[tuple[Context, Reference]]:
+        """Where the program reads a variable or an attribute of this name that can hold what is made at a place."""
+
     def runs(self, call: cst.Call) -> Sequence[tuple[Context, cst.FunctionDef]]:
         """The functions of the program that a call can run."""
 

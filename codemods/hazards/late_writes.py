@@ -2,8 +2,9 @@
 already.
 
 **Why.** Under FSDP2 each rank writes into DTensors: a random initialisation is another one than on a whole tensor.
-A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error. Weights
-that are tied afterwards come apart when the units put their own parameters back.
+A module that is put in afterwards belongs to no unit: its parameters are never synchronised, without an error, and
+what takes them together with DTensors (`clip_grad_norm_`, an optimizer with `foreach`) raises; FSDP1 had plain tensors
+in both. Weights that are tied afterwards come apart when the units put their own parameters back.
 
 ## Example
 
@@ -54,10 +55,14 @@ from codemods.tables.layers import BARE
 
 CODE = "FM416"
 
-_ADDED = "a module that is put into a sharded model belongs to no unit and is never synchronised"
+_ADDED = (
+    "a module that is put into a sharded model belongs to no unit: its parameters are never synchronised, and "
+    "clip_grad_norm_ and foreach optimizers raise over plain tensors beside DTensors"
+)
+_PUT_BEFORE = "put it in before the model is sharded"
 _TIED = "weights that are tied in a sharded model come apart when its units put their parameters back"
 _TIE_BEFORE = "tie them before the model is sharded, in one unit"
-_ADDS = frozenset({"add_module", "register_module", "append", "insert"})
+_ADDS = frozenset({"add_module", "register_module", "register_parameter", "append", "extend", "insert"})
 
 
 def find(ctx: Context) -> Iterator[Finding]:
@@ -75,13 +80,13 @@ def find(ctx: Context) -> Iterator[Finding]:
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in tying and _ties(ctx, call):
             yield finding(CODE, Level.MANUAL, ctx, call, _TIED, _TIE_BEFORE)
         if _puts_in(ctx, call):
-            yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, "put it in before the model is sharded")
+            yield finding(CODE, Level.MANUAL, ctx, call, _ADDED, _PUT_BEFORE)
     for node in ctx.nodes(cst.Assign):
         target = node.targets[0].target
-        if not isinstance(target, cst.Attribute):
+        if not isinstance(target, (cst.Attribute, cst.Subscript)):
             continue
-        if _is_module(ctx, node.value) and _is_of_model(ctx, target.value):
-            yield finding(CODE, Level.MANUAL, ctx, node, _ADDED, "put it in before the model is sharded")
+        if _is_module(ctx, node.value) and _is_in_model(ctx, target.value, node.value):
+            yield finding(CODE, Level.MANUAL, ctx, node, _ADDED, _PUT_BEFORE + _shard_too(ctx, target, node.value))
         tied = is_weight(target) and is_weight(node.value)
         if tied and _is_of_model(ctx, target.value) and _is_of_model(ctx, node.value):
             yield finding(CODE, Level.MANUAL, ctx, node, _TIED, _TIE_BEFORE)
@@ -108,19 +113,34 @@ def _ties(ctx: Context, call: cst.Call) -> bool:
     return ModelKind.FSDP in ctx.kinds(call.func.value) and ties_weights(call, ctx)
 
 
+def _shard_too(ctx: Context, target: cst.BaseExpression, value: cst.BaseExpression) -> str:
+    if isinstance(value, cst.Call) and (ctx.dotted(value.func) or "").endswith(".Parameter"):
+        return ""
+    return f", or call fully_shard({ctx.code(target).replace('.module.', '.')}) below, with the arguments of the others"
+
+
 def _puts_in(ctx: Context, call: cst.Call) -> bool:
     """`model.add_module("head", Head())`, `setattr(model, "head", Head())`, `model.layers.append(Head())`."""
     if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
         return _is_module(ctx, call.args[2].value) and _is_of_model(ctx, call.args[0].value)
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _ADDS or not call.args:
         return False
-    return _is_module(ctx, call.args[-1].value) and _is_of_model(ctx, call.func.value)
+    given = call.args[-1].value
+    modules = [each.value for each in given.elements] if isinstance(given, cst.List) else [given]
+    return any(_is_module(ctx, each) for each in modules) and _is_of_model(ctx, call.func.value)
 
 
 def _is_module(ctx: Context, node: cst.BaseExpression) -> bool:
-    """Whether a module with parameters is made here, or a parameter: by torch, or by a class of the program."""
-    if not isinstance(node, cst.Call):
+    """Whether a module with parameters is made here, or a parameter: in this function, or in one that it calls."""
+    if not isinstance(node, (cst.Call, cst.Name)):
         return False
+    called = [function for _, function in ctx.runs(node)] if isinstance(node, cst.Call) else []
+    makers = ((o.file, o.node) for o in ctx.origins(node) if isinstance(o.node, cst.Call))
+    return any(where.scope(call) in (ctx.scope(node), *called) and _makes_module(where, call) for where, call in makers)
+
+
+def _makes_module(ctx: Context, node: cst.Call) -> bool:
+    """By torch, or by a class of the program."""
     owner, _, name = (ctx.dotted(node.func) or "").rpartition(".")
     if owner:
         return owner == "torch.nn" and name[:1].isupper() and not BARE.search(name)
@@ -144,6 +164,15 @@ def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
             return False
         node = node.value
     return False
+
+
+def _is_in_model(ctx: Context, node: cst.BaseExpression, use: cst.BaseExpression) -> bool:
+    """The same, or of the module that was wrapped, which goes on under its own name."""
+    root = node
+    while isinstance(root, (cst.Attribute, cst.Subscript)):
+        root = root.value
+    is_inner = isinstance(root, cst.Name) and isinstance(use, cst.Call) and not is_self(root, ctx)
+    return _is_of_model(ctx, node) or (is_inner and may_be_inner_module(root, cst.ensure_type(use, cst.Call), ctx))
 
 
 CHECK = Check(

@@ -43,11 +43,11 @@ Adadelta and Adagrad give the same losses as under FSDP1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.reading.model_parameters import READERS
 from codemods.reading.stepped import own_optimizers
 
@@ -86,13 +86,23 @@ def find(ctx: Context) -> Iterator[Finding]:
 
 
 def _holds_others(call: cst.Call, ctx: Context) -> bool:
-    """Whether an optimizer is seen to hold nothing of a wrapped model: parameters made there, or another model's."""
+    """Whether an optimizer is seen to hold nothing of a wrapped model: parameters made there, or another model's.
+
+    What Megatron makes groups of are the models that Megatron shards, in a list.
+    """
     given = next((a.value for a in call.args if a.keyword is None or a.keyword.value == "params"), None)
+    if isinstance(given, cst.Name) and _are_megatrons(ctx.origins(given)):
+        return True
     if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute) and given.func.attr.value in READERS:
         return ctx.kinds(given.func.value).isdisjoint({ModelKind.FSDP, ModelKind.UNKNOWN})
     if not isinstance(given, (cst.List, cst.Tuple)):
         return False
     return all(_is_made_alone(element.value, ctx) for element in given.elements)
+
+
+def _are_megatrons(groups: Sequence[Origin]) -> bool:
+    made = [(o.file.dotted(o.node.func) or "") if isinstance(o.node, cst.Call) else "" for o in groups]
+    return bool(made) and all(each.startswith("megatron.") for each in made)
 
 
 def _is_made_alone(value: cst.BaseExpression, ctx: Context) -> bool:

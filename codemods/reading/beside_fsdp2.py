@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context, Edit, ModelKind, Reference
 from codemods.tables.names import PACKAGE, WRAPPER
 
+from .asked_classes import without_class
 from .enclosing import enclosing, is_self
 from .layout import removal
 
@@ -51,7 +52,7 @@ def answered(node: Reference, ctx: Context) -> Edit | None:
     if not is_of_fsdp2(call.args[0].value, ctx):
         return None
     if element is not None:
-        return _without(element, cst.ensure_type(ctx.parent(element), cst.Tuple), ctx)
+        return without_class(ctx, node)
     branch = ctx.parent(call)
     if isinstance(branch, cst.If) and branch.orelse is None and not isinstance(ctx.parent(branch), cst.If):
         return removal(ctx, branch)
@@ -103,12 +104,7 @@ def _element(element: cst.Element, ctx: Context) -> Edit | None:
     classes = ctx.parent(element)
     if not isinstance(classes, cst.Tuple) or not any(_is_module(each.value, ctx) for each in classes.elements):
         return None
-    return _without(element, classes, ctx)
-
-
-def _without(element: cst.Element, classes: cst.Tuple, ctx: Context) -> Edit:
-    kept = [ctx.quote(other.value) for other in classes.elements if other is not element]
-    return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
+    return without_class(ctx, element.value)
 
 
 def _case(pattern: cst.MatchClass, ctx: Context) -> Edit | None:

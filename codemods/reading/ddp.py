@@ -82,6 +82,11 @@ def _is_under(ctx: Context, node: cst.CSTNode, flag: str) -> bool:
 _NAMES = (cst.Name, cst.Attribute)
 
 
+def is_ddps_class(node: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether it is the class of a model that is not sharded, torch's or another library's of the same name."""
+    return (ctx.dotted(node) or "").rpartition(".")[2] in {"DistributedDataParallel", "DataParallel"}
+
+
 def is_in_ddp(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether a place is in a function or class that is called so: `class DistributedDataParallel`, `test_ddp`."""
     around = (node, *ctx.ancestors(node))

@@ -72,24 +72,29 @@ def _of_look_up(ctx: Context, use: cst.Name) -> Calls | None:
 
 def _of_parameter(ctx: Context, argument: cst.Arg) -> Calls | None:
     """Handed to functions of the program."""
+    given = parameters_given(ctx, argument)
+    return _all(_all(calls_of(where, use) for use in where.uses(each)) for where, each in given) if given else None
+
+
+def parameters_given(ctx: Context, argument: cst.Arg) -> Sequence[tuple[Context, cst.Param]]:
+    """The parameters of the program's functions that an argument can be for; none where one of them is not seen."""
     call = ctx.parent(argument)
     if not isinstance(call, cst.Call) or argument.star:
-        return None
-    found = [_uses_of_parameter(where, function, call, argument) for where, function in ctx.runs(call)]
-    return _all(found) if found else None
+        return ()
+    found = [(where, _parameter_of(where, function, call, argument)) for where, function in ctx.runs(call)]
+    seen = [(where, parameter) for where, parameter in found if parameter is not None]
+    return seen if len(seen) == len(found) else ()
 
 
-def _uses_of_parameter(ctx: Context, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg) -> Calls | None:
+def _parameter_of(ctx: Context, function: cst.FunctionDef, call: cst.Call, argument: cst.Arg) -> cst.Param | None:
     parameters = function.params
     if argument.keyword is not None:
         named = (*parameters.params, *parameters.kwonly_params)
-        parameter = next((p for p in named if p.name.value == argument.keyword.value), None)
-    else:
-        positional = (*parameters.posonly_params, *parameters.params)
-        bound = isinstance(ctx.scope(function), cst.ClassDef)
-        index = list(call.args).index(argument) + bound
-        parameter = positional[index] if index < len(positional) else None
-    return _all(calls_of(ctx, use) for use in ctx.uses(parameter)) if parameter is not None else None
+        return next((p for p in named if p.name.value == argument.keyword.value), None)
+    positional = (*parameters.posonly_params, *parameters.params)
+    bound = isinstance(ctx.scope(function), cst.ClassDef)
+    index = list(call.args).index(argument) + bound
+    return positional[index] if index < len(positional) else None
 
 
 def _all(found: Iterable[Calls | None]) -> Calls | None:

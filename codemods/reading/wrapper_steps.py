@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
+from codemods.tables.names import WRAPPER
 
+from .asked_classes import classes_of, tests_of
+from .ddp import is_ddps_class
 from .enclosing import contains, enclosing
 from .words import last_name
 
@@ -57,6 +60,72 @@ def recursion_under(test: cst.Call, ctx: Context) -> Step | None:
     steps = (step_at(node, ctx) for node in inner)
     of_test = (step for step in steps if step is not None and step.statement is choice and step.classes is not None)
     return next((step for step in of_test if step.recursion is not None), None)
+
+
+def is_only_unwrapped(found: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a class goes from a tuple: wherever that is asked for, all that follows goes on with `m.module`."""
+    tests = tests_of(ctx, found) if isinstance(ctx.parent(found), cst.Element) else None
+    return bool(tests) and all(
+        isinstance(test, cst.Call)
+        and _only_goes_inside(test, where)
+        and any(each is found for _, each in classes_of(where, test.args[1].value))
+        for where, test in tests or ()
+    )
+
+
+def _only_goes_inside(test: cst.Call, ctx: Context) -> bool:
+    """Whether what is done to `m.module` where it holds is done to `m` where it does not, and is not to call it.
+
+    Which calls there are to rewrite is asked of the branch that FSDP1's model came to.
+    """
+    statement, name = ctx.parent(test), ctx.code(test.args[0].value)
+    if not isinstance(statement, (cst.While, cst.If, cst.IfExp)) or statement.test is not test:
+        return False
+    if recursion_under(test, ctx) is not None:
+        return True
+    inside = _text(statement.body, ctx)
+    without = inside.replace(f"{name}.module", name)
+    if isinstance(statement, cst.While) or without == f"{name} = {name}":
+        return without == f"{name} = {name}" != inside
+    if without == inside or any(isinstance(each, cst.Call) for each in ctx.inside(statement.body)):
+        return False
+    return without == _text(_otherwise(statement, ctx), ctx)
+
+
+def _otherwise(statement: cst.If | cst.IfExp, ctx: Context) -> cst.CSTNode | None:
+    """What runs in place of its body: the `else`, or the next statement."""
+    if isinstance(statement, cst.IfExp):
+        return statement.orelse
+    if statement.orelse is not None:
+        return statement.orelse.body if isinstance(statement.orelse, cst.Else) else None
+    block = ctx.parent(statement)
+    following = list(block.body) if isinstance(block, (cst.IndentedBlock, cst.Module)) else []
+    at = following.index(statement) + 1 if statement in following else len(following)
+    return following[at] if at < len(following) else None
+
+
+def _text(node: cst.CSTNode | None, ctx: Context) -> str:
+    lines = node.body if isinstance(node, (cst.IndentedBlock, cst.SimpleStatementSuite)) else [node]
+    return " ".join(ctx.code(each).strip() for each in lines if each is not None)
+
+
+def is_of_others(node: cst.Attribute, ctx: Context) -> bool:
+    """Whether `m.module` stands where `m` is of a class that is DDP's, or another wrapper's: none of FSDP is left."""
+    inner: cst.CSTNode = node
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and outer.body is inner:
+            asked = _asked(outer.test, ctx.code(node.value), ctx)
+            if asked is not None:
+                classes = list(classes_of(ctx, asked))
+                own = [each for each in classes if each[0].fsdp1(each[1]) == WRAPPER]
+                is_ddps = any(is_ddps_class(each, where) for where, each in classes)
+                return (is_ddps or len(own) == len(classes)) and all(
+                    is_only_unwrapped(each, where) for where, each in own
+                )
+        if isinstance(outer, cst.FunctionDef):
+            return False
+        inner = outer
+    return False
 
 
 def _asks_for_attribute(test: cst.BaseExpression) -> bool:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from codemods.api import ModelKind, Origin
+from codemods.api import Context, ModelKind, Origin
+from codemods.reading.asked_classes import Asking, classes_of
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
@@ -22,36 +23,80 @@ if TYPE_CHECKING:
     from .program_model import FileContext
 
 
-def class_test(file: FileContext, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
-    """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one."""
-    for test, met in _seen_through(file, node):
+def class_test(file: FileContext, node: cst.BaseExpression, names: int = 2) -> frozenset[ModelKind] | None:
+    """What `if isinstance(model, FSDP):` around a use of `model` says about it; None without one.
+
+    What is said of another name of the same model is said of it: `self.model = model` above, or in that branch.
+    """
+    said = _said_around(file, node, node)
+    same = _other_name(file, node) if said is None and names else None
+    if same is None:
+        return said
+    said = _said_around(file, node, same)
+    return said if said is not None else class_test(file, same, names - 1)
+
+
+def _said_around(file: FileContext, place: cst.CSTNode, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
+    """The same of what `node` holds, by the tests around a place where that has not been bound anew."""
+    for test, met in _seen_through(file, place, node):
         asked = _asked_for(file, test, node)
+        is_of_fsdp = asked is not None and ModelKind.FSDP in asked
+        if asked is not None and not _is_same(file, test, node):
+            # `if isinstance(model, FSDP): model = model.module`: FSDP2's is the same model
+            if not (met and is_of_fsdp and place is node):
+                continue
         if asked is not None and met:
             return asked
-        if (asked is not None and ModelKind.FSDP in asked) or (not met and _asks_for_model(file, test, node)):
+        if is_of_fsdp or (not met and _asks_for_model(file, test, node)):
             return frozenset()
         if not met and isinstance(test, cst.BaseExpression) and _asks_for_torch(file, test):
             return frozenset()
     return None
 
 
-def _seen_through(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, bool]]:
+def _other_name(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`model`, of `self.model = model` further up in the same function, on every way to here."""
+    value = _bound_here(file, node) if isinstance(node, cst.Name) else _set_above(file, node)
+    return value if isinstance(value, (cst.Name, cst.Attribute)) else None
+
+
+def _bound_here(file: FileContext, name: cst.Name) -> cst.BaseExpression | None:
+    """What the one binding of a name gives it that reaches a place, and stands in the same function."""
+    bound = file.bound(name) or ()
+    made = [value for where, value in bound if where.path == file.path and file.scope(value) is file.scope(name)]
+    return made[0] if len(made) == len(bound) == 1 else None
+
+
+def _set_above(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The same of the last line above that sets an attribute, in a block that the place stands in as well."""
+    tree = file.tree
+    above = [each for each in _stores(file, node) if tree.order[each] < tree.order[node]]
+    statement = file.parent(above[-1]) if above else None
+    block = file.parent(file.parent(statement) or statement) if isinstance(statement, cst.Assign) else None
+    if not isinstance(statement, cst.Assign) or block is None or tree.contains(statement, node):
+        return None
+    is_here = tree.contains(block, node) and not _is_set_between(file, node, tree.order[above[-1]])
+    return statement.value if is_here else None
+
+
+def _stores(file: FileContext, node: cst.BaseExpression) -> Iterator[cst.AssignTarget]:
+    """Where the function sets what `node` reads."""
+    text, scope = file.code(node), file.scope(node)
+    return (n for n in file.tree.nodes(cst.AssignTarget) if file.scope(n) is scope and file.code(n.target) == text)
+
+
+def _seen_through(
+    file: FileContext, place: cst.CSTNode, node: cst.BaseExpression
+) -> Iterator[tuple[cst.CSTNode, bool]]:
     """The same tests, and what those are that have a name: `is_fsdp = FSDP is not None and isinstance(model, FSDP)`."""
-    for test, met in _tests_around(file, node):
-        said = _named_test(file, test) if isinstance(test, cst.Name) else test
+    for test, met in _tests_around(file, place, node):
+        said = (_bound_here(file, test) or test) if isinstance(test, cst.Name) else test
         for part, holds in _parts(said, met) if isinstance(said, cst.BaseExpression) else [(said, met)]:
             asked = _without_availability(file, part)
             if said is test or _is_same(file, asked, node):
                 yield asked, holds
             else:
                 yield test, met
-
-
-def _named_test(file: FileContext, name: cst.Name) -> cst.BaseExpression:
-    """What the one binding of a name in the same function says that reaches a place."""
-    bound = file.bound(name) or ()
-    made = [value for where, value in bound if where.path == file.path and file.scope(value) is file.scope(name)]
-    return made[0] if len(made) == len(bound) == 1 else name
 
 
 def _without_availability(file: FileContext, test: cst.CSTNode) -> cst.CSTNode:
@@ -120,14 +165,18 @@ def is_given_to_wrapper(file: FileContext, node: cst.BaseExpression) -> bool:
     return any(file.scope(other) is file.scope(node) and _is_same(file, other, node) for other in given)
 
 
-def _tests_around(file: FileContext, node: cst.BaseExpression) -> Iterator[tuple[cst.CSTNode, bool]]:
-    """The conditions and the cases that hold, or do not hold, where `node` stands; the nearest first."""
-    inner: cst.CSTNode = node
-    for outer in file.tree.ancestors(node):
+def _tests_around(
+    file: FileContext, place: cst.CSTNode, node: cst.BaseExpression
+) -> Iterator[tuple[cst.CSTNode, bool]]:
+    """The conditions and the cases that hold, or do not hold, at a place, and may be of `node`; the nearest first."""
+    inner = place
+    for outer in file.tree.ancestors(place):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) or _binds(file, outer, node):
             return
         if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
             yield from _parts(outer.test, inner is outer.body)
+        elif isinstance(outer, cst.While) and inner is outer.body:
+            yield from ((test, met) for test, met in _parts(outer.test, met=True) if _is_same(file, test, node))
         elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
             yield from _parts(outer.left, isinstance(outer.operator, cst.And))
         elif isinstance(outer, cst.Match) and isinstance(inner, cst.MatchCase):
@@ -165,10 +214,23 @@ def _is_same(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> 
     """Whether the model has not been bound anew between a test of it and its use."""
     text = file.code(node)
     if not isinstance(node, cst.Name):
-        targets = (n for n in file.tree.nodes(cst.AssignTarget) if file.scope(n) is file.scope(node))
-        return text not in (file.code(target.target) for target in targets)
+        return not _is_set_between(file, node, file.tree.order[test])
     asked = [n for n in file.inside(test) if isinstance(n, cst.Name) and n.value == text]
     return all(reaching(file.tree, n, text) == reaching(file.tree, node, text) for n in asked)
+
+
+def _is_set_between(file: FileContext, node: cst.BaseExpression, at: int) -> bool:
+    """Whether the function sets an attribute between two places, or calls a function that does."""
+    order = file.tree.order
+    first, last = sorted((at, order[node]))
+    between = (file.parent(each) or each for each in _stores(file, node) if first < order[each] < last)
+    if not all(file.tree.contains(each, node) for each in between):
+        return True
+    name = node.attr.value if isinstance(node, cst.Attribute) else ""
+    calls = (call for call in file.calls(file.scope(node)) if first < order[call] < last)
+    inside = (each for call in calls for where, function in file.runs(call) for each in where.inside(function))
+    targets = (each.target for each in inside if isinstance(each, cst.AssignTarget))
+    return any(isinstance(each, cst.Attribute) and each.attr.value == name for each in targets)
 
 
 def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> frozenset[ModelKind] | None:
@@ -188,14 +250,13 @@ def _asked_for(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -
         return frozenset({ModelKind.FSDP, ModelKind.UNKNOWN}) if is_wider else None
     if len(test.args) != 2 or file.code(test.func) != "isinstance":
         return None
-    classes = test.args[1].value
-    asked = [e.value for e in classes.elements] if isinstance(classes, cst.Tuple) else [classes]
-    return frozenset({ModelKind.OTHER}) if is_asked_for_another(file, node, asked) else _said_by(file, asked)
+    asked = list(classes_of(file, test.args[1].value))
+    return frozenset({ModelKind.OTHER}) if is_asked_for_another(file, node, asked) else _said_by(asked)
 
 
-def _said_by(file: FileContext, asked: Sequence[cst.BaseExpression]) -> frozenset[ModelKind] | None:
+def _said_by(asked: Sequence[Asking]) -> frozenset[ModelKind] | None:
     """What an object of one of these classes is; None where they say nothing of models."""
-    kinds = frozenset(_kind_of_class(file, one) for one in asked)
+    kinds = frozenset(_kind_of_class(file, one) for file, one in asked)
     return kinds if ModelKind.FSDP in kinds or kinds == {ModelKind.DDP} else None
 
 
@@ -207,10 +268,10 @@ def _matched(file: FileContext, case: cst.MatchCase, node: cst.BaseExpression) -
     classes = [one.cls for one in asked if isinstance(one, cst.MatchClass)]
     if file.code(subject) != file.code(node) or case.guard is not None or len(classes) < len(asked):
         return None
-    return _said_by(file, classes)
+    return _said_by([(file, each) for each in classes])
 
 
-def _kind_of_class(file: FileContext, asked: cst.BaseExpression) -> ModelKind:
+def _kind_of_class(file: Context, asked: cst.BaseExpression) -> ModelKind:
     """By its name where it is an attribute of something that is not followed: `types.DistributedDataParallel`."""
     if file.fsdp1(asked) == WRAPPER:
         return ModelKind.FSDP

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from codemods.api import ModelKind, Origin
+from codemods.reading.asked_classes import Asking
 from codemods.reading.wrapped import wrapped_module
 
 from .model_kinds import kind_of
@@ -38,9 +39,9 @@ def _classes(made: Origin) -> Sequence[Origin | None]:
     return [each if isinstance(each.node, cst.ClassDef) else None for each in made.file.origins(made.node.func)]
 
 
-def is_asked_for_another(file: FileContext, node: cst.BaseExpression, asked: Sequence[cst.BaseExpression]) -> bool:
+def is_asked_for_another(file: FileContext, node: cst.BaseExpression, asked: Sequence[Asking]) -> bool:
     """Whether classes that a model is tested for leave out what is wrapped: another branch makes one of those."""
-    owners = [origin for each in asked for origin in file.origins(each)]
+    owners = [origin for where, each in asked for origin in where.origins(each)]
     if not owners or not all(isinstance(each.node, cst.ClassDef) for each in owners):
         return False
     origins = file.origins(node)

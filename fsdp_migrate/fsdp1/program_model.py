@@ -417,12 +417,15 @@ class FileContext(ParsedSource):
                     yield node, construct
 
     def references_to(self, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[tuple[FileContext, Reference]]:
-        names = sorted(self._program.known_as(definition.name.value))
+        return self.reading(definition.name.value, definition)
+
+    def reading(self, name: str, value: cst.CSTNode) -> Iterator[tuple[FileContext, Reference]]:
+        names = sorted(self._program.known_as(name))
         for tree in self._program.mentioning(*names):
             file = self._file(tree)
             for node in tree.named(*names):
                 if is_whole(tree, node):
-                    if any(origin.node is definition for origin in self._facts.values.origins(tree, node)):
+                    if any(origin.node is value for origin in self._facts.values.origins(tree, node)):
                         yield file, node
 
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:

@@ -113,6 +113,19 @@ CASES = [
     ),
     pytest.param("def f(m, n):\n    if isinstance(n, FSDP):\n        ask(m)\n", {"UNKNOWN"}, id="test of another name"),
     pytest.param(
+        "def f(m):\n    if not isinstance(m, FSDP):\n        m = FSDP(m)\n        ask(m)\nf(net)\n",
+        {"FSDP"},
+        id="wrapped where it was not yet",
+    ),
+    pytest.param(
+        "def f(m):\n    while isinstance(m, DDP):\n        m = m.module\n        ask(m)\nf(DDP(FSDP(net)))\n",
+        {"UNKNOWN"},
+        id="inside, and set below the test of a loop",
+    ),
+    pytest.param(
+        "def f(m):\n    while isinstance(m, DDP):\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"DDP"}, id="loop"
+    ),
+    pytest.param(
         "class B:\n    def f(self):\n        ask(self.m)\n"
         "class C(B):\n    def __init__(self):\n        self.m = FSDP(net)\n"
         "class D(B):\n    def __init__(self):\n        self.m = DDP(net)\n    def f(self):\n        pass\n",
@@ -120,6 +133,40 @@ CASES = [
         id="overridden method",
     ),
 ]
+
+
+OTHER_NAMES = [
+    pytest.param(
+        "    if isinstance(m, FSDP):\n        pass\n    else:\n        n = m\n        ask(n)\n", {"DDP"}, id="name"
+    ),
+    pytest.param("    n = m\n    if not isinstance(m, FSDP):\n        ask(n)\n", {"DDP"}, id="set above the test"),
+    pytest.param("    n = m\n    if isinstance(m, FSDP):\n        return\n    ask(n)\n", {"DDP"}, id="left above"),
+    pytest.param(
+        "    if isinstance(m, FSDP):\n        x.m = m\n    else:\n        x.m = m\n        ask(x.m)\n",
+        {"DDP"},
+        id="attribute",
+    ),
+    pytest.param(
+        "    n = m\n    m = net\n    if not isinstance(m, FSDP):\n        ask(n)\n", {"FSDP", "DDP"}, id="another"
+    ),
+    pytest.param(
+        "    if not isinstance(m, FSDP):\n        x.m = m\n"
+        "        if x:\n            x.m = FSDP(m)\n        ask(x.m)\n",
+        {"FSDP", "DDP"},
+        id="set again",
+    ),
+    pytest.param(
+        "    if not isinstance(m, FSDP):\n        x.m = m\n        shard(x)\n        ask(x.m)\n",
+        {"FSDP", "DDP"},
+        id="set by a call",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), OTHER_NAMES)
+def test_what_is_said_of_a_model_is_said_under_its_other_names(text: str, found: set[str]) -> None:
+    shard = "class X:\n    pass\nx = X()\ndef shard(x):\n    x.m = FSDP(x.m)\n"
+    assert held(f"{HEAD}{shard}def f(m):\n{text}f(FSDP(net))\nf(DDP(net))\n") == found
 
 
 FOLLOWED = [

@@ -2003,3 +2003,26 @@ def test_another_test_for_the_units_stays_its_own() -> None:
     text = rewrite(POLICY + HEAD + BLOCK + code(UNITS_UNLESS.replace('name == "no"', "not name"))).text
     assert 'if args.mode == "no":' in text
     assert "    if args.mode:\n        for module in " in text
+
+
+def test_a_choice_between_a_value_and_none_is_the_value() -> None:
+    """`policy = policy if policy is not None else None` was written for each."""
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def wrap(net, policy=None, mesh=None):
+            return FSDP(
+                net,
+                auto_wrap_policy=policy if policy is not None else None,
+                device_mesh=mesh if mesh is not None else None,
+            )
+
+
+        def main(net, kinds, make):
+            return wrap(net, make(kinds) if kinds else ModuleWrapPolicy(kinds), None)
+        """
+    after = rewrite(code(text)).text
+    assert "else None" not in after
+    assert "    if policy is not None:\n        for module in " in after

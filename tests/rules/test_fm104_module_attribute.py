@@ -468,7 +468,17 @@ def test_function_that_asks_for_ddp_s_class() -> None:
 
 
 STEPS = [
-    ("while isinstance(m, (DDP, FSDP)):\n        m = m.module", "while isinstance(m, DDP):\n        m = unwrap(m)"),
+    ("while isinstance(m, (DDP, FSDP)):\n        m = m.module", "while isinstance(m, DDP):\n        m = m.module"),
+    ("while isinstance(m, DDP):\n        m = m.module", "while isinstance(m, DDP):\n        m = m.module"),
+    (
+        "while isinstance(m, (int, str)):\n        m = m.module",
+        "while isinstance(m, (int, str)) and not isinstance(m, FSDPModule):\n        m = m.module",
+    ),
+    (
+        "while isinstance(m, (DDP, FSDP)):\n        print(m)\n        m = m.module",
+        "while isinstance(m, (DDP, FSDPModule)):\n        print(m)\n        if isinstance(m, FSDPModule):\n"
+        "            break\n        m = m.module",
+    ),
     ("while isinstance(m, FSDP):\n        m = m.module", ""),
     (
         "if isinstance(m, (DDP, FSDP)):\n        return strip(m.module)",
@@ -532,3 +542,9 @@ def test_a_recursion_that_does_more_is_left_to_a_person() -> None:
     body = "if isinstance(m, FSDP):\n        print(m)\n        return strip(m.module)"
     found = rewrite(STRIPS.format(body)).findings
     assert ("FM105", Level.MANUAL) in {(finding.rule, finding.level) for finding in found}
+
+
+@pytest.mark.parametrize("line", ["model.forward = model.module.forward", "model = model.module  # the inner one"])
+def test_nothing_is_set_to_itself(line: str) -> None:
+    text = HEAD + f"    print(model)\n    {line}\n    return model\n"
+    assert rewrite(text).text.endswith("    print(model)\n    return model\n")

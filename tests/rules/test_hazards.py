@@ -55,6 +55,19 @@ RIGHT = {
             probe = nn.Linear(4, 1)
             return FSDP(net), torch.optim.LBFGS(probe.parameters())
         """,
+    "an optimizer of Megatron's groups": """
+        from apex.optimizers import FusedAdam
+        from megatron.optimizer import get_param_groups
+
+
+        def build(model):
+            groups = get_param_groups(model, None, None, 1.0)
+            return FusedAdam(groups, lr=0.1)
+
+
+        def main(net):
+            return FSDP(net)
+        """,
     "an optimizer on the way of DDP": """
         class Trainer:
             def __init__(self, net, how):
@@ -466,6 +479,10 @@ WRONG = {
             pass
 
 
+        def make():
+            return nn.Linear(2, 2)
+
+
         def main(net):
             model = FSDP(net)
             {statement}
@@ -477,6 +494,13 @@ WRONG = {
             "model.layers.append(nn.Linear(2, 2))",
             "model.layers.insert(0, Head())",
             "model.head = Head()",
+            "model.head = make()",
+            "model.head = nn.Linear(2, 2).cuda()",
+            "head = Head(); model.head = head",
+            "net.layers[0] = Head()",
+            "model.layers[0] = nn.Linear(2, 2)",
+            "model.layers.extend([nn.ReLU(), nn.Linear(2, 2)])",
+            'model.register_parameter("scale", nn.Parameter(torch.ones(2)))',
             "model.scale = nn.Parameter(torch.ones(2))",
             "model.head.weight = model.embed.weight",
         )
@@ -952,6 +976,23 @@ def test_a_state_dict_that_an_object_hands_on(made: str, own: str, is_found: boo
     """`get_model_state_dict` takes modules alone, and the object's own state dict was of shards, silently."""
     rules = {finding.rule for finding in rewrite(HEAD + code(HANDED_ON.format(made=made, own=own))).findings}
     assert ("FM445" in rules) is is_found
+
+
+@pytest.mark.parametrize("line", ["model.head = nn.Linear(2, 2)", "model.module.head = nn.Linear(2, 2)"])
+def test_what_is_put_in_can_be_sharded_too(line: str) -> None:
+    """Measured: `clip_grad_norm_` raises over plain tensors and DTensors, and runs once the new module is sharded."""
+    (told,) = [
+        each.hint
+        for each in rewrite(HEAD + f"def main(net):\n    model = FSDP(net)\n    {line}\n    return model\n").findings
+        if each.rule == "FM416"
+    ]
+    assert "fully_shard(model.head)" in told
+
+
+@pytest.mark.parametrize("value", ["FSDP(nn.Linear(2, 2))", "nn.ReLU()", "other.head", "other"])
+def test_what_is_put_in_and_needs_no_unit(value: str) -> None:
+    text = HEAD + f"def main(net, other):\n    model = FSDP(net)\n    model.head = {value}\n    return model\n"
+    assert "FM416" not in {finding.rule for finding in rewrite(text).findings}
 
 
 INITIALISED = {

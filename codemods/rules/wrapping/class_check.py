@@ -48,13 +48,14 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.asked_classes import tests_of, without_class
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
 from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
 from codemods.reading.negation import conjuncts
-from codemods.reading.wrapper_steps import Step, recursion_under
+from codemods.reading.wrapper_steps import Step, is_only_unwrapped, recursion_under
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM105"
@@ -91,10 +92,9 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
     recursion = _recursion(found, ctx)
     if recursion is not None:
         return _without_recursion(found, recursion, ctx)
-    others = _other_wrappers(found, ctx)
-    if others is not None:
+    if is_only_unwrapped(found, ctx):
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
-        return Fix([others], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+        return Fix([without_class(ctx, found)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
     if _is_module_annotation(found, ctx):
         message = "annotation becomes nn.Module: fully_shard works in place"
         findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
@@ -175,8 +175,7 @@ def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:
     told = [finding(CODE, Level.REWRITTEN, ctx, found, "an FSDP2 model has no wrapper to take off")]
     choice, classes = step.statement, step.classes
     if isinstance(classes, cst.Tuple):
-        kept = [ctx.quote(each.value) for each in classes.elements if each.value is not found]
-        return Fix([Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")], told)
+        return Fix([without_class(ctx, found)], told)
     if isinstance(choice, cst.IfExp) and choice.body is step.recursion:
         return Fix([Edit(*ctx.bare_span(choice), ctx.quote(choice.orelse))], told)
     lines = choice.body.body if isinstance(choice, cst.If) else ()
@@ -187,40 +186,6 @@ def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:
     message = "a recursion from wrapper to wrapper: an FSDP2 model has none, and it would not end"
     hint = "take the test away, with what it does for each wrapper"
     return Fix((), [finding(CODE, Level.MANUAL, ctx, found, message, hint)])
-
-
-def _other_wrappers(node: Reference, ctx: Context) -> Edit | None:
-    """For `while isinstance(m, (DDP, FSDP)): m = m.module`: the tuple without FSDP."""
-    element = ctx.parent(node)
-    classes = ctx.parent(element) if isinstance(element, cst.Element) else None
-    argument = ctx.parent(classes) if isinstance(classes, cst.Tuple) else None
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    statement = ctx.parent(call) if isinstance(call, cst.Call) else None
-    if not isinstance(classes, cst.Tuple) or not isinstance(call, cst.Call):
-        return None
-    if not isinstance(statement, (cst.While, cst.If)) or statement.test is not call:
-        return None
-    if not _only_looks_inside(statement, call.args[0].value, ctx):
-        return None
-    kept = [ctx.quote(other.value) for other in classes.elements if other is not element]
-    return Edit(*ctx.span(classes), kept[0] if len(kept) == 1 else f"({', '.join(kept)})")
-
-
-def _only_looks_inside(statement: cst.If | cst.While, model: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether all that is done is to go on with `m.module`, where without a wrapper it is `m` itself."""
-    name = ctx.code(model)
-    inside = " ".join(ctx.code(each).strip() for each in statement.body.body)
-    if f"{name}.module" not in inside:
-        return False
-    without = inside.replace(f"{name}.module", name)
-    if without == f"{name} = {name}" or isinstance(statement, cst.While):
-        return True
-    if isinstance(statement.orelse, cst.Else):
-        return without == " ".join(ctx.code(each).strip() for each in statement.orelse.body.body)
-    block = ctx.parent(statement)
-    following = block.body if isinstance(block, (cst.IndentedBlock, cst.Module)) else ()
-    at = list(following).index(statement) + 1 if statement in following else len(following)
-    return statement.orelse is None and at < len(following) and without == ctx.code(following[at]).strip()
 
 
 def _exclusion(node: Reference, ctx: Context) -> Edit | None:
@@ -303,17 +268,11 @@ def _counterpart(node: Reference, ctx: PlannedContext) -> str | None:
 
 
 def _is_class_test(node: cst.BaseExpression, ctx: Context) -> bool:
-    """The second argument of `isinstance` or `issubclass`, alone or in a tuple."""
-    holder = ctx.parent(node)
-    if isinstance(holder, cst.MatchClass):
+    """The second argument of `isinstance` or `issubclass`, alone or in a tuple, which a variable may hold."""
+    if isinstance(ctx.parent(node), cst.MatchClass):
         return True
-    while isinstance(holder, (cst.Element, cst.Tuple, cst.BinaryOperation)):
-        holder = ctx.parent(holder)
-    if isinstance(holder, cst.Assign):
-        # `KINDS = (FSDP, DDP)`, for a test further down.
-        return holder.value is not node
-    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    return isinstance(call, cst.Call) and ctx.code(call.func) in {"isinstance", "issubclass"}
+    tests = tests_of(ctx, node)
+    return bool(tests) or (tests is not None and isinstance(ctx.parent(node), cst.Element))
 
 
 def _is_annotation(node: cst.BaseExpression, ctx: Context) -> bool:

@@ -54,12 +54,12 @@ from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
-from codemods.reading.layout import insertion
+from codemods.reading.layout import insertion, removal
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
 from codemods.reading.words import last_name, words
-from codemods.reading.wrapper_steps import Step, step_at
+from codemods.reading.wrapper_steps import Step, is_of_others, step_at
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM104"
@@ -92,7 +92,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
         return None
     elif is_asked_for(node, ctx):
         return Match(node, ctx.kinds(node.value)) if choice_of_inner(node, ctx) is not None else None
-    elif node.attr.value == "module" and (_is_on_other_way(node, ctx) or is_ddps_alone(node, ctx)):
+    elif node.attr.value == "module" and _is_another_wrappers(node, ctx):
         return None
     if is_another_engines(node, ctx):
         return None
@@ -129,6 +129,10 @@ def _is_own(node: cst.Attribute, ctx: Context) -> bool:
     """`self.module` is a model's own: under FSDP1 its methods ran on the model inside of the wrapper."""
     owner = enclosing(ctx, node, cst.ClassDef) if node.attr.value == "module" and is_self(node.value, ctx) else None
     return owner is not None and not any(ctx.fsdp1(base.value) == WRAPPER for base in owner.bases)
+
+
+def _is_another_wrappers(node: cst.Attribute, ctx: Context) -> bool:
+    return _is_on_other_way(node, ctx) or is_ddps_alone(node, ctx) or is_of_others(node, ctx)
 
 
 def _is_on_other_way(node: cst.Attribute, ctx: Context) -> bool:
@@ -198,10 +202,25 @@ def edit(found: Match, ctx: Context) -> Fix:
             findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap, a support function")],
             imports=[item],
         )
+    statement = _set_to_itself(node, ctx)
     return Fix(
-        edits=[Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
+        edits=[removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
         findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
     )
+
+
+def _set_to_itself(node: cst.Attribute, ctx: Context) -> cst.CSTNode | None:
+    """`m.forward = m.module.forward`, alone on its line, and not what a loop steps on by."""
+    line = enclosing(ctx, node, cst.SimpleStatementLine)
+    small = line.body[0] if line is not None and len(line.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+        return None
+    block = enclosing(ctx, small, cst.IndentedBlock)
+    if block is not None and isinstance(ctx.parent(block), cst.While):
+        return None
+    start, end = (ctx.span(each)[1] for each in (node.value, node))
+    value = ctx.text[ctx.span(small.value)[0] : start] + ctx.text[end : ctx.span(small.value)[1]]
+    return line if value == ctx.code(small.targets[0].target) else None
 
 
 def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
@@ -211,15 +230,28 @@ def _step(step: Step, node: cst.Attribute, ctx: Context) -> Fix:
     if _is_told_apart(step, ctx):
         return Fix(findings=found)
     item, test = ctx.named(Import(PACKAGE, "FSDPModule"), node), step.statement.test
-    asked = f"({ctx.quote(test)})" if _is_either(test) else ctx.quote(test)
-    guarded = f"{asked} and not isinstance({step.model}, {item.local})"
-    return Fix([Edit(*ctx.bare_span(test), guarded)], found, [item])
+    asked = f"isinstance({step.model}, {item.local})"
+    if _is_last_of_several(step, node, ctx):
+        line = ctx.parent(ctx.parent(node) or node) or node
+        return Fix([insertion(ctx, line, [f"if {asked}:", f"{ctx.indent}break"])], found, [item])
+    held = f"({ctx.quote(test)})" if _is_either(test) else ctx.quote(test)
+    return Fix([Edit(*ctx.bare_span(test), f"{held} and not {asked}")], found, [item])
+
+
+def _is_last_of_several(step: Step, node: cst.Attribute, ctx: Context) -> bool:
+    """Whether more is done for each wrapper, and then the step is made: for an FSDP2 model that is done once."""
+    loop, line = step.statement, ctx.parent(ctx.parent(node) or node)
+    if not isinstance(loop, cst.While) or loop.orelse is not None or len(loop.body.body) < 2:
+        return False
+    return isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 and loop.body.body[-1] is line
 
 
 def _is_told_apart(step: Step, ctx: Context) -> bool:
-    """Whether the classes stand in the test, so that FSDP1's goes from it."""
+    """Whether FSDP1's class stands in the test, alone or for a recursion, and goes from it."""
     classes = step.classes
-    return isinstance(classes, cst.Tuple) or (classes is not None and ctx.fsdp1(classes) == WRAPPER)
+    if isinstance(classes, cst.Tuple):
+        return step.recursion is not None and any(ctx.fsdp1(each.value) == WRAPPER for each in classes.elements)
+    return classes is not None and ctx.fsdp1(classes) == WRAPPER
 
 
 def _is_either(test: cst.BaseExpression) -> bool:

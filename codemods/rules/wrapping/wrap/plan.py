@@ -25,6 +25,7 @@ from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
+    is_name,
     offload_of_entry,
     switch_offload,
     switch_sync,
@@ -290,11 +291,19 @@ def read_arguments(ctx: Context, call: cst.Call) -> Spread:
         elif argument.star:
             raise NotStatic(f"arguments come from `{argument.star}{ctx.code(argument.value)}`")
         elif argument.keyword is not None:
-            found.values[argument.keyword.value] = argument.value
+            found.values[argument.keyword.value] = _itself(argument.value, ctx)
         elif index < len(POSITIONS):
             found.values[POSITIONS[index]] = argument.value
     _check_names(found.values)
     return found
+
+
+def _itself(value: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
+    """`x` of `x if x is not None else None`."""
+    if not isinstance(value, cst.IfExp) or not isinstance(value.body, (cst.Name, cst.Attribute)):
+        return value
+    text = ctx.code(value.body)
+    return value.body if is_name(value.orelse, "None") and ctx.code(value.test) == f"{text} is not None" else value
 
 
 def _binds(node: cst.CSTNode) -> bool:

@@ -1,0 +1,128 @@
+"""The classes that a test asks for, and who asks for a class, be it over a variable: `KINDS = (DDP, FSDP)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import libcst as cst
+
+from codemods.api import Context, Edit, Origin
+from codemods.reading.passed_on import parameters_given
+
+Asking = tuple[Context, cst.BaseExpression]
+_DISPLAYS = (cst.Tuple, cst.List, cst.Set)
+_STATEMENTS = (cst.Assign, cst.AnnAssign, cst.AugAssign)
+_DEEPEST = 4
+"""Variables that hold what other variables hold."""
+
+
+def classes_of(ctx: Context, asked: cst.BaseExpression, depth: int = _DEEPEST) -> Iterator[Asking]:
+    """Each class of `(A, B)`, `KINDS`, `KINDS + (A,)`, `tuple(KINDS)`; what is not seen through, as it stands."""
+    if isinstance(asked, _DISPLAYS):
+        for element in asked.elements:
+            yield from classes_of(ctx, element.value, depth)
+    elif isinstance(asked, cst.BinaryOperation):  # `KINDS + (A,)`, and `A | B`
+        yield from classes_of(ctx, asked.left, depth)
+        yield from classes_of(ctx, asked.right, depth)
+    elif isinstance(asked, cst.Call) and _makes_tuple(ctx, asked):
+        yield from classes_of(ctx, asked.args[0].value, depth)
+    else:
+        held = _held(ctx, asked) if depth and ctx.dotted(asked) is None else None
+        if held is None or not isinstance(held.node, cst.BaseExpression):
+            yield ctx, asked
+        else:
+            yield from classes_of(held.file, held.node, depth - 1)
+
+
+def _held(ctx: Context, variable: cst.BaseExpression) -> Origin | None:
+    """The one tuple, or list to which nothing is added, that a variable holds."""
+    made = ctx.origins(variable)
+    held = made[0].node if len(made) == 1 else None
+    if isinstance(held, cst.List):
+        put_in = [each for each in ctx.elements(variable) if each.node is not None]
+        return made[0] if len(put_in) == len(held.elements) else None
+    is_tuple = isinstance(held, cst.Call) and _makes_tuple(made[0].file, held)
+    return made[0] if is_tuple or isinstance(held, (cst.Tuple, cst.BinaryOperation)) else None
+
+
+def _makes_tuple(ctx: Context, call: cst.Call) -> bool:
+    return ctx.code(call.func) == "tuple" and len(call.args) == 1
+
+
+def tests_of(ctx: Context, value: cst.BaseExpression) -> Sequence[Asking] | None:
+    """The calls that ask for a class; None where it is used in any other way.
+
+    Where others than those that are seen may ask, something that is no call is among them.
+    """
+    holder = ctx.parent(value)
+    if isinstance(holder, (cst.Element, cst.StarredElement)):
+        holder = ctx.parent(holder)
+    if isinstance(holder, (*_DISPLAYS, cst.BinaryOperation)):
+        return tests_of(ctx, holder)
+    if isinstance(holder, cst.IfExp) and holder.test is not value:
+        return tests_of(ctx, holder)
+    if isinstance(holder, cst.Arg):
+        return _of_argument(ctx, holder)
+    if isinstance(holder, cst.FormattedStringExpression):
+        return [(ctx, value)]  # `f"one of {KINDS}"`
+    if isinstance(holder, _STATEMENTS):
+        return _of_variable(ctx, holder, value)
+    if isinstance(holder, (cst.Param, cst.CompFor, cst.For)):
+        return _all(tests_of(ctx, use) for use in ctx.uses(holder))
+    return None
+
+
+def _of_argument(ctx: Context, argument: cst.Arg) -> Sequence[Asking] | None:
+    call = ctx.parent(argument)
+    if not isinstance(call, cst.Call):
+        return None
+    if _asks(ctx, call):
+        return [(ctx, call)]
+    if _makes_tuple(ctx, call):
+        return tests_of(ctx, call)
+    given = parameters_given(ctx, argument)
+    return _all(tests_of(where, use) for where, each in given for use in where.uses(each)) if given else None
+
+
+def _asks(ctx: Context, call: cst.CSTNode | None) -> bool:
+    return isinstance(call, cst.Call) and ctx.code(call.func) in {"isinstance", "issubclass"}
+
+
+def _of_variable(
+    ctx: Context, statement: cst.Assign | cst.AnnAssign | cst.AugAssign, value: cst.BaseExpression
+) -> Sequence[Asking] | None:
+    targets = [each.target for each in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
+    target, made = targets[0], {origin.node for origin in ctx.origins(value) if origin.node is not None}
+    if len(targets) > 1 or not isinstance(target, (cst.Name, cst.Attribute)):
+        return None
+    if isinstance(target, cst.Name) and isinstance(ctx.scope(statement), cst.FunctionDef):
+        return _all(tests_of(ctx, use) for use in ctx.uses(statement))
+    name = target.value if isinstance(target, cst.Name) else target.attr.value
+    uses = [use for each in made for use in ctx.reading(name, each)]
+    found = {node for _, node in uses}
+    others = (each for each in ctx.attributes(name) if each[1] not in found and each[1] is not target)
+    lost = [each for each in others if any(origin.node is None for origin in each[0].origins(each[1]))]
+    return _all([lost[:1], *(tests_of(where, use) for where, use in uses)])
+
+
+def _all(found: Iterable[Sequence[Asking] | None]) -> Sequence[Asking] | None:
+    """All together; None when one of them is used otherwise."""
+    ways = list(found)
+    if any(way is None for way in ways):
+        return None
+    return [each for way in ways if way is not None for each in way]
+
+
+def without_class(ctx: Context, found: cst.BaseExpression) -> Edit:
+    """Takes a class out of the tuple, or the list, that it is an element of."""
+    display = ctx.parent(ctx.parent(found) or found)
+    assert isinstance(display, (cst.Tuple, cst.List))
+    kept = [each for each in display.elements if each.value is not found]
+    texts = [("*" if isinstance(each, cst.StarredElement) else "") + ctx.quote(each.value) for each in kept]
+    holder = ctx.parent(display)
+    is_of_test = isinstance(holder, cst.Arg) and _asks(ctx, ctx.parent(holder))
+    if is_of_test and len(kept) == 1 and isinstance(kept[0], cst.Element):
+        return Edit(*ctx.span(display), texts[0])
+    if isinstance(display, cst.List):
+        return Edit(*ctx.span(display), f"[{', '.join(texts)}]")
+    return Edit(*ctx.span(display), f"({', '.join(texts)}{',' if len(texts) == 1 else ''})")
