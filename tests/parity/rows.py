@@ -1880,6 +1880,90 @@ program(
         return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}))
     """,
 )
+# One of several classes, which a condition decides about
+
+NOTHING = """
+class NullDDP(nn.Module):
+    def __init__(self, module, *args, **kwargs):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
+"""
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    program(
+        f"FSDP or nothing by a test at the call, {strategy}",
+        NOTHING
+        + f"""
+
+def build():
+    model = Plain()
+    wrapped: FSDP = (FSDP if dist.is_initialized() else NullDDP)(
+        model,
+        {BLOCKS},
+        {HERE},
+        sharding_strategy=ShardingStrategy.{strategy},
+        use_orig_params=True,
+    )
+    return wrapped
+""",
+        world=4,
+    )
+    program(
+        f"FSDP or nothing by a test above, with a dict for both, {strategy}",
+        NOTHING
+        + f"""
+
+def build():
+    wrapper = NullDDP if os.environ.get("LOCAL_RUN") else FSDP
+    kwargs = dict(
+        {HERE},
+        {BLOCKS},
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        sharding_strategy=ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")],
+    )
+    return wrapper(Plain(), **kwargs)
+""",
+        world=4,
+    )
+for chosen in ("FSDP", "the other class"):
+    test = f'os.environ.get("CLASS", "{chosen}") == "FSDP"'
+    program(
+        f"a class that looks at what it is given, {chosen}",
+        f"""
+        class Other(nn.Module):
+            def __init__(self, module, mixed_precision=None, **kwargs):
+                super().__init__()
+                self.module = module.to(mixed_precision.param_dtype)
+                self.blocks = [each for each in module.modules() if kwargs["auto_wrap_policy"](each, False, 0)]
+
+            def forward(self, x):
+                return self.module(x.bfloat16()) / len(self.blocks)
+
+
+        def build():
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            precision = MixedPrecision(param_dtype=torch.bfloat16)
+            return (FSDP if {test} else Other)(Plain(), auto_wrap_policy=policy, mixed_precision=precision)
+        """,
+    )
+    program(
+        f"FSDP, DDP or neither over a group, {chosen}",
+        f"""
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def build():
+            kind = "FSDP" if {test} else "ddp"
+            group = dist.new_group([0, 1])
+            model = Plain().cuda()
+            model = (FSDP if kind == "FSDP" else DDP if kind == "ddp" else lambda module, **_: module)(
+                model, process_group=group
+            )
+            return model
+        """,
+    )
 program(
     "arguments from a dict",
     """

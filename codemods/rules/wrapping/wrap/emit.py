@@ -19,6 +19,7 @@ from codemods.tables.names import PACKAGE, WRAPPER
 
 from .draft import Draft, UnitSelector
 from .one_test import other_side
+from .other_classes import in_branches
 
 _WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
@@ -81,8 +82,14 @@ def is_repeatable(module: cst.BaseExpression) -> bool:
 def edits(made: Draft, place: Place) -> list[Edit]:
     """Replace the statement by the loop over the units and the call for the root."""
     indent = line_indent(made, place.line)
-    lines = _lines(made, place, indent)
     start, end = made.file.span(place.line.body[0])
+    if made.chosen is None:
+        lines = _lines(made, place, indent)
+    else:
+        first, last = made.file.span(made.call)
+        head = f"{place.target} = " if place.annotated else made.file.quote_text(start, first)
+        tail = made.file.quote_text(last, end)
+        lines = in_branches(head, tail, _lines(made, place, indent + "    "), made)
     return [Edit(start, end, joined_lines(lines, indent, made.file))]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import libcst as cst
 
 from codemods.api import Context, Level, NotStatic
+from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.without_forward import lacks_forward
@@ -23,6 +24,7 @@ from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
 from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
+from .other_classes import leave_to_others
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
     offload_of_entry,
@@ -123,19 +125,23 @@ def _drafted(
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
-    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked, left=left, goes_on=goes_on)
+    chosen = chosen_class(ctx, call)
+    made = Draft(ctx, call, module, model or ctx.quote(module), chosen, asked=asked, left=left, goes_on=goes_on)
     _take(given, made)
     put_defaults(arguments, made)
     _translate(arguments, made)
     _hand_on(given.rest, made)
     gather_arguments(made)
+    if chosen is not None:
+        leave_to_others(chosen, made)
     return made
 
 
 def _take(given: Spread, made: Draft) -> None:
     made.dead += given.dead
     made.inlined |= given.made
-    made.spread = given.entries
+    if made.chosen is None or all(takes_alone(made.file, each) for each in made.call.args[1:]):
+        made.spread = given.entries
     made.freed |= given.freed
     made.keeps |= given.keeps
 
