@@ -1197,6 +1197,69 @@ program(
         )
     """,
 )
+HELD = {
+    "handed in": ("precision", "ModuleWrapPolicy({Block})"),
+    "of a setting": (
+        'getattr(config, "precision", None)',
+        "lambda module, recurse, **_: recurse or isinstance(module, Block)",
+    ),
+    "under a condition": ("precision if config.low else None", "config.policy"),
+    "in a variable": ("own", "ModuleWrapPolicy({Block})"),
+}
+GIVEN = {
+    "with classes": ("Plain", f"MixedPrecision({BF16}, _module_classes_to_ignore=[nn.LayerNorm])"),
+    "without classes": ("BatchNormed", f"MixedPrecision({BF16})"),
+    "None": ("Plain", "None"),
+}
+for how, (held, policy) in HELD.items():
+    for which, (model, given) in GIVEN.items():
+        program(
+            f"a precision {how} that may name classes kept in float32, {which}",
+            f"""
+            class Config:
+                def __init__(self, **values):
+                    for name, value in values.items():
+                        setattr(self, name, value)
+
+
+            def wrap(model, precision, config):
+                own = {given}
+                return FSDP(model, auto_wrap_policy={policy}, mixed_precision={held}, {HERE})
+
+
+            def build():
+                given = {given}
+                if os.environ.get("OTHER"):
+                    given = MixedPrecision({BF16}, _module_classes_to_ignore=[Block])
+                config = Config(low=True, precision=given, policy=ModuleWrapPolicy([Block]))
+                return wrap({model}(), given, config)
+            """,
+        )
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    program(
+        f"classes kept in float32 that a keyword of a function may bring, {strategy}",
+        f"""
+        def wrap(model, auto_wrap_policy, **kwargs):
+            def policy(module, recurse, **kwargs):
+                return auto_wrap_policy(module, recurse, **kwargs) or module is model.out
+
+            return FSDP(model, auto_wrap_policy=policy, {HERE}, **kwargs)
+
+
+        def teacher(policy):
+            return wrap(Plain(), auto_wrap_policy=policy, sharding_strategy=ShardingStrategy.{strategy})
+
+
+        def build():
+            policy = lambda module, recurse, **_: recurse or isinstance(module, (Block, nn.LayerNorm))
+            precision = None
+            if not os.environ.get("PRECISE"):
+                precision = MixedPrecision({BF16}, _module_classes_to_ignore=(nn.LayerNorm,))
+            strategy = ShardingStrategy.{strategy}
+            return wrap(Plain(), auto_wrap_policy=policy, mixed_precision=precision, sharding_strategy=strategy)
+        """,
+        world=4,
+    )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(

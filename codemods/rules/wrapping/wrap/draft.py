@@ -162,6 +162,8 @@ class Draft:
     """The test of whether there is, in that case; for the statements behind the root's `mp_policy`."""
     names_float32: bool = False
     """Whether the `MixedPrecision` names those classes itself."""
+    precision: str = ""
+    """The `MixedPrecision` of run time, or None, where those classes are read from it."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of those units."""
     carries_attributes: bool | None = False

@@ -195,7 +195,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     arguments = translate_meta(arguments, made)
     undo_channels_last(made)
     made.may_lack_precision = may_be_none(given.get("mixed_precision"), made.file)
-    find_batch_norm(arguments.get("mixed_precision"), made)
+    find_batch_norm(given.get("mixed_precision"), made)
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
             translate_strategy(strategy, made)

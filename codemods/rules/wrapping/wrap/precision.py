@@ -17,6 +17,7 @@ from codemods.reading.choices import lookup, written
 from codemods.reading.manual import arguments
 from codemods.reading.parts import root_around, wraps_parts
 from codemods.reading.precision import (
+    CLASSES,
     KEPT,
     SAVED_BUFFERS,
     Fields,
@@ -46,6 +47,9 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
+    if draft.precision:
+        precision_at_run_time(draft.precision, draft, not draft.may_lack_precision)
+        return
     state = draft.state()
     try:
         _as_seen(value, origins, made, draft)
@@ -53,14 +57,20 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         draft.restore(state)
         if value is origins[0].node and not isinstance(value, cst.Subscript):
             raise unseen from None  # written in the call: what it says has no counterpart
-        draft.keeps.update(origin.node for origin in origins if origin.node is not None)
-        text = draft.file.quote(value)
+        precision_at_run_time(hold(value, draft), draft)
+
+
+def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
+    """The `MixedPrecision` as it is, in a variable where it is more than a name."""
+    text = value.text if isinstance(value, Entry) else draft.file.quote(value)
+    if not isinstance(value, Entry):
+        draft.keeps.update(origin.node for origin in draft.file.origins(value) if origin.node is not None)
         is_short = isinstance(value, cst.Name) or len(draft.file.code(value)) <= _SHORT
-        if not is_short or not isinstance(value, (cst.Name, cst.Attribute)):
-            name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
-            draft.before.append(f"{name} = {text}")
-            text = name
-        precision_at_run_time(text, draft)
+        if is_short and isinstance(value, (cst.Name, cst.Attribute)):
+            return text
+    name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
+    draft.before.append(f"{name} = {text}")
+    return name
 
 
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
@@ -84,13 +94,13 @@ def precision_of_entry(value: Entry, draft: Draft) -> None:
     """`mixed_precision` that comes out of a dict."""
     state = draft.state()
     try:
-        _of_entry(value, draft)
-        return
+        if not draft.precision:
+            _of_entry(value, draft)
+            return
     except NotStatic:
         draft.restore(state)
-    name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
-    draft.before.append(f"{name} = {value.text}")
-    precision_at_run_time(name, draft, not value.may_lack and _are_given(value.values))
+    is_given = not value.may_lack and _are_given(value.values)
+    precision_at_run_time(draft.precision or hold(value, draft), draft, is_given)
 
 
 def _of_entry(value: Entry, draft: Draft) -> None:
@@ -139,8 +149,8 @@ def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> No
 
 def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
-    if draft.file.mentions("_module_classes_to_ignore"):
-        raise NotStatic("mixed_precision with _module_classes_to_ignore")
+    if draft.file.mentions(CLASSES) and not draft.precision and draft.selector is not None:
+        raise NotStatic(f"mixed_precision with {CLASSES}")
     if draft.selector is None and _is_part(draft):
         raise NotStatic("mixed_precision that only run time knows: this call wraps a part of a model")
     draft.reads_precision = True
