@@ -406,6 +406,37 @@ program(
     """,
 )
 program(
+    "by hand in bf16, through a partial",
+    """
+    wrapper = partial(FSDP, mixed_precision=MixedPrecision(torch.bfloat16, torch.float32), use_orig_params=True)
+
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 8)
+            self.register_buffer("table", torch.linspace(0.1, 0.7, 8))
+
+        def forward(self, x):
+            return self.lin((x.float() * self.table).to(self.lin.weight.dtype))
+
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Scaled()
+
+        def forward(self, x):
+            return self.inner(x * 1.001)
+
+
+    def build():
+        model = Around()
+        model.inner = wrapper(model.inner)
+        return wrapper(model)
+    """,
+)
+program(
     "by hand in bf16, where only the root casts its inputs",
     """
     def build():
@@ -1260,6 +1291,57 @@ for strategy in ("SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
         """,
         world=4,
     )
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    mesh = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))' if "HYBRID" in strategy else "None"
+    for whole in ("and the model around them", "alone"):
+        program(
+            f"by a function that is handed on in bf16, parts {whole}, {strategy}",
+            f"""
+            class Scaled(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lin = nn.Linear(8, 8)
+                    self.register_buffer("table", torch.linspace(0.1, 0.7, 8))
+
+                def forward(self, x):
+                    return torch.tanh(self.lin((x * self.table).to(self.lin.weight.dtype)))
+
+
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.scaled = nn.ModuleList(Scaled() for _ in range(2))
+
+                def forward(self, x):
+                    for scaled in self.scaled:
+                        x = scaled(x.float() * 1.001)
+                    return x
+
+
+            def shard(model, apply, dtype):
+                bf16 = MixedPrecision(dtype, torch.float32) if dtype is not None else None
+                strategy = ShardingStrategy.{strategy}
+                mesh = {mesh}
+
+                def wrap(module):
+                    return FSDP(
+                        module, device_mesh=mesh, mixed_precision=bf16, sharding_strategy=strategy, {HERE}
+                    )
+
+                return apply(model, wrap)
+
+
+            def apply(model, wrapper):
+                for index, child in enumerate(model.scaled):
+                    model.scaled[index] = wrapper(child)
+                return model if os.environ.get("PARTS", "{whole}") == "alone" else wrapper(model)
+
+
+            def build():
+                return shard(Net(), apply, torch.bfloat16)
+            """,
+            world=4,
+        )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(

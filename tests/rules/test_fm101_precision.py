@@ -665,7 +665,7 @@ def test_what_the_callers_hand_in_is_a_part() -> None:
             net.head = shard(net.head)
             return shard(net)
     """)
-    assert "shard_model" in rewrite(text).support
+    assert rewrite(text).support == {"cast_at_root"}
     assert not rewrite(text.replace("    net.head = shard(net.head)\n", "")).support
 
 
@@ -684,7 +684,7 @@ def test_what_a_script_is_started_with_wraps_once() -> None:
             fire.Fire(main)
     """)
     assert rewrite(text).support == set()
-    assert "shard_model" in rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support
+    assert rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support == {"cast_at_root"}
 
 
 OWN_MODEL = """

@@ -264,8 +264,6 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     given = read_arguments(ctx, call)
     _take(given, made)
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
-    if made.selector is None and "mp_policy" in made.common_kwargs:
-        raise NotStatic("mixed_precision without a policy: the function may be called for a part of a model")
     gather_arguments(made)
     return made
 

@@ -151,7 +151,8 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
     if draft.file.mentions(CLASSES) and not draft.precision and draft.selector is not None:
         raise NotStatic(f"mixed_precision with {CLASSES}")
-    if draft.selector is None and _is_part(draft):
+    may_cast = _may_say(draft.file, ("cast_forward_inputs",), 4)
+    if draft.selector is None and (_is_part(draft) or (may_cast and draft.after)):
         raise NotStatic("mixed_precision that only run time knows: this call wraps a part of a model")
     draft.reads_precision = True
     draft.casts = f"{text} is not None" if draft.may_lack_precision else ""
@@ -183,7 +184,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     comment = "# Inputs are cast at the root only.\n"
     if is_in_place:
         casts = "False"
-        if _may_say(draft.file, ("cast_forward_inputs",), 4):  # without a MixedPrecision there is nothing to cast to
+        if may_cast:  # without a MixedPrecision there is nothing to cast to
             casts = f"{text}.cast_forward_inputs" if is_given else f"{text} is None or {text}.cast_forward_inputs"
             comment = "# Inputs are cast at the root only, unless it is told to.\n"
         replaced = draft.imported("dataclasses", "replace")
@@ -344,14 +345,19 @@ def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) 
 def _is_part(draft: Draft) -> bool:
     """Whether the call wraps a part of a model, of which FSDP1 cast no inputs: it did so for a root alone.
 
-    Raises NotStatic where it looks like that, and no call is seen to wrap the whole.
+    Where it wraps parts, and then the model around them, that is seen at run time. Raises NotStatic where it looks like
+    a part, and no call is seen to wrap the whole.
     """
     ctx = draft.file
-    if wraps_parts(ctx, draft.call):
-        if root_around(ctx, draft.call) is None:
+    is_alone = not ctx.wrapping.is_several(ctx.path)
+    if draft.is_function or wraps_parts(ctx, draft.call):
+        if not draft.is_function and root_around(ctx, draft.call) is not None:
+            return True
+        if not is_alone:
             raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
-        return True
-    if not ctx.wrapping.is_several(ctx.path):
+        draft.after.append(f"{draft.imported(SUPPORT, 'cast_at_root')}({draft.model})")
+        return False
+    if is_alone:
         return False
     beside = [(where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call]
     parts = {other: root_around(where, other) for where, other in beside if wraps_parts(where, other)}
