@@ -27,7 +27,15 @@ _SHORT = 30
 
 _BESIDE_THE_WRAP = frozenset(
     {
-        *("broadcast_unit", "initialize_unit", "policy_units", "post_order", "reset_unit", "units_by_size"),
+        *(
+            "broadcast_unit",
+            "cast_at_root",
+            "initialize_unit",
+            "policy_units",
+            "post_order",
+            "reset_unit",
+            "units_by_size",
+        ),
         *("group_mesh", "hsdp_mesh_from_groups", "mesh_of_group", "mesh_over_group", "node_mesh", "replicate_mesh"),
         *("first_dimension", "kwargs_over_group", "sharding_mesh", "strategy_kwargs", "strategy_mesh"),
     }

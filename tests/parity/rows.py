@@ -406,6 +406,37 @@ program(
     """,
 )
 program(
+    "by hand in bf16, through a partial",
+    """
+    wrapper = partial(FSDP, mixed_precision=MixedPrecision(torch.bfloat16, torch.float32), use_orig_params=True)
+
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 8)
+            self.register_buffer("table", torch.linspace(0.1, 0.7, 8))
+
+        def forward(self, x):
+            return self.lin((x.float() * self.table).to(self.lin.weight.dtype))
+
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Scaled()
+
+        def forward(self, x):
+            return self.inner(x * 1.001)
+
+
+    def build():
+        model = Around()
+        model.inner = wrapper(model.inner)
+        return wrapper(model)
+    """,
+)
+program(
     "by hand in bf16, where only the root casts its inputs",
     """
     def build():
@@ -1197,6 +1228,120 @@ program(
         )
     """,
 )
+HELD = {
+    "handed in": ("precision", "ModuleWrapPolicy({Block})"),
+    "of a setting": (
+        'getattr(config, "precision", None)',
+        "lambda module, recurse, **_: recurse or isinstance(module, Block)",
+    ),
+    "under a condition": ("precision if config.low else None", "config.policy"),
+    "in a variable": ("own", "ModuleWrapPolicy({Block})"),
+}
+GIVEN = {
+    "with classes": ("Plain", f"MixedPrecision({BF16}, _module_classes_to_ignore=[nn.LayerNorm])"),
+    "without classes": ("BatchNormed", f"MixedPrecision({BF16})"),
+    "None": ("Plain", "None"),
+}
+for how, (held, policy) in HELD.items():
+    for which, (model, given) in GIVEN.items():
+        program(
+            f"a precision {how} that may name classes kept in float32, {which}",
+            f"""
+            class Config:
+                def __init__(self, **values):
+                    for name, value in values.items():
+                        setattr(self, name, value)
+
+
+            def wrap(model, precision, config):
+                own = {given}
+                return FSDP(model, auto_wrap_policy={policy}, mixed_precision={held}, {HERE})
+
+
+            def build():
+                given = {given}
+                if os.environ.get("OTHER"):
+                    given = MixedPrecision({BF16}, _module_classes_to_ignore=[Block])
+                config = Config(low=True, precision=given, policy=ModuleWrapPolicy([Block]))
+                return wrap({model}(), given, config)
+            """,
+        )
+for strategy in ("SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    program(
+        f"classes kept in float32 that a keyword of a function may bring, {strategy}",
+        f"""
+        def wrap(model, auto_wrap_policy, **kwargs):
+            def policy(module, recurse, **kwargs):
+                return auto_wrap_policy(module, recurse, **kwargs) or module is model.out
+
+            return FSDP(model, auto_wrap_policy=policy, {HERE}, **kwargs)
+
+
+        def teacher(policy):
+            return wrap(Plain(), auto_wrap_policy=policy, sharding_strategy=ShardingStrategy.{strategy})
+
+
+        def build():
+            policy = lambda module, recurse, **_: recurse or isinstance(module, (Block, nn.LayerNorm))
+            precision = None
+            if not os.environ.get("PRECISE"):
+                precision = MixedPrecision({BF16}, _module_classes_to_ignore=(nn.LayerNorm,))
+            strategy = ShardingStrategy.{strategy}
+            return wrap(Plain(), auto_wrap_policy=policy, mixed_precision=precision, sharding_strategy=strategy)
+        """,
+        world=4,
+    )
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    mesh = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))' if "HYBRID" in strategy else "None"
+    for whole in ("and the model around them", "alone"):
+        program(
+            f"by a function that is handed on in bf16, parts {whole}, {strategy}",
+            f"""
+            class Scaled(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lin = nn.Linear(8, 8)
+                    self.register_buffer("table", torch.linspace(0.1, 0.7, 8))
+
+                def forward(self, x):
+                    return torch.tanh(self.lin((x * self.table).to(self.lin.weight.dtype)))
+
+
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.scaled = nn.ModuleList(Scaled() for _ in range(2))
+
+                def forward(self, x):
+                    for scaled in self.scaled:
+                        x = scaled(x.float() * 1.001)
+                    return x
+
+
+            def shard(model, apply, dtype):
+                bf16 = MixedPrecision(dtype, torch.float32) if dtype is not None else None
+                strategy = ShardingStrategy.{strategy}
+                mesh = {mesh}
+
+                def wrap(module):
+                    return FSDP(
+                        module, device_mesh=mesh, mixed_precision=bf16, sharding_strategy=strategy, {HERE}
+                    )
+
+                return apply(model, wrap)
+
+
+            def apply(model, wrapper):
+                for index, child in enumerate(model.scaled):
+                    model.scaled[index] = wrapper(child)
+                return model if os.environ.get("PARTS", "{whole}") == "alone" else wrapper(model)
+
+
+            def build():
+                return shard(Net(), apply, torch.bfloat16)
+            """,
+            world=4,
+        )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(
@@ -1880,6 +2025,90 @@ program(
         return FSDP(Plain(), auto_wrap_policy=ModuleWrapPolicy({Block}))
     """,
 )
+# One of several classes, which a condition decides about
+
+NOTHING = """
+class NullDDP(nn.Module):
+    def __init__(self, module, *args, **kwargs):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
+"""
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    program(
+        f"FSDP or nothing by a test at the call, {strategy}",
+        NOTHING
+        + f"""
+
+def build():
+    model = Plain()
+    wrapped: FSDP = (FSDP if dist.is_initialized() else NullDDP)(
+        model,
+        {BLOCKS},
+        {HERE},
+        sharding_strategy=ShardingStrategy.{strategy},
+        use_orig_params=True,
+    )
+    return wrapped
+""",
+        world=4,
+    )
+    program(
+        f"FSDP or nothing by a test above, with a dict for both, {strategy}",
+        NOTHING
+        + f"""
+
+def build():
+    wrapper = NullDDP if os.environ.get("LOCAL_RUN") else FSDP
+    kwargs = dict(
+        {HERE},
+        {BLOCKS},
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+        sharding_strategy=ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")],
+    )
+    return wrapper(Plain(), **kwargs)
+""",
+        world=4,
+    )
+for chosen in ("FSDP", "the other class"):
+    test = f'os.environ.get("CLASS", "{chosen}") == "FSDP"'
+    program(
+        f"a class that looks at what it is given, {chosen}",
+        f"""
+        class Other(nn.Module):
+            def __init__(self, module, mixed_precision=None, **kwargs):
+                super().__init__()
+                self.module = module.to(mixed_precision.param_dtype)
+                self.blocks = [each for each in module.modules() if kwargs["auto_wrap_policy"](each, False, 0)]
+
+            def forward(self, x):
+                return self.module(x.bfloat16()) / len(self.blocks)
+
+
+        def build():
+            policy = partial(transformer_auto_wrap_policy, transformer_layer_cls={{Block}})
+            precision = MixedPrecision(param_dtype=torch.bfloat16)
+            return (FSDP if {test} else Other)(Plain(), auto_wrap_policy=policy, mixed_precision=precision)
+        """,
+    )
+    program(
+        f"FSDP, DDP or neither over a group, {chosen}",
+        f"""
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+        def build():
+            kind = "FSDP" if {test} else "ddp"
+            group = dist.new_group([0, 1])
+            model = Plain().cuda()
+            model = (FSDP if kind == "FSDP" else DDP if kind == "ddp" else lambda module, **_: module)(
+                model, process_group=group
+            )
+            return model
+        """,
+    )
 program(
     "arguments from a dict",
     """

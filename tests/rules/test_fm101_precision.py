@@ -665,7 +665,7 @@ def test_what_the_callers_hand_in_is_a_part() -> None:
             net.head = shard(net.head)
             return shard(net)
     """)
-    assert "shard_model" in rewrite(text).support
+    assert rewrite(text).support == {"cast_at_root"}
     assert not rewrite(text.replace("    net.head = shard(net.head)\n", "")).support
 
 
@@ -684,7 +684,7 @@ def test_what_a_script_is_started_with_wraps_once() -> None:
             fire.Fire(main)
     """)
     assert rewrite(text).support == set()
-    assert "shard_model" in rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support
+    assert rewrite(text.replace('if __name__ == "__main__":', "for _ in range(2):")).support == {"cast_at_root"}
 
 
 OWN_MODEL = """
@@ -788,6 +788,52 @@ def test_classes_that_a_precision_names_stay_in_float32() -> None:
         """
     result = rewrite(HEAD + code(text))
     assert textwrap.indent(code(after), "    ").strip() in result.text
+
+
+READ = {
+    "handed in": ("precision", "precision", " if precision is not None else ()"),
+    "of a setting": ("cfg.mp", "cfg.mp", " if cfg.mp is not None else ()"),
+    "in a variable": ("ours", "ours", ""),
+}
+
+
+@pytest.mark.parametrize(("given", "name", "rest"), READ.values(), ids=READ)
+def test_classes_that_a_precision_of_run_time_names_are_read(given: str, name: str, rest: str) -> None:
+    text = f"""
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def wrap(model, cfg, precision=None):
+            ours = MixedPrecision(torch.bfloat16, _module_classes_to_ignore=cfg.classes)
+            return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({{Block}}), mixed_precision={given})
+        """
+    result = rewrite(HEAD + code(text))
+    assert f"    float32_classes = tuple({name}._module_classes_to_ignore){rest}\n" in flat(result.text)
+    assert "        if isinstance(module, float32_classes):\n" in result.text
+    assert "MixedPrecision(torch.bfloat16, _module_classes_to_ignore=cfg.classes)" in result.text
+    assert not result.support
+
+
+def test_precisions_none_of_which_names_classes_are_written_anew() -> None:
+    text = """
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+        def wrap(model, policy):
+            ours = MixedPrecision(torch.bfloat16)
+            return FSDP(model, auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=ours)
+
+
+        def wrap_other(model, policy, classes):
+            return FSDP(model, mixed_precision=MixedPrecision(torch.bfloat16, _module_classes_to_ignore=classes))
+        """
+    assert "    ours = MixedPrecisionPolicy(torch.bfloat16)\n" in rewrite(HEAD + code(text)).text
+
+
+def test_batch_norm_of_an_ignored_module_is_no_unit() -> None:
+    arguments = "ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16), ignored_modules=[model.stem]"
+    text = wrapped("nn.BatchNorm2d(3)", f"auto_wrap_policy={arguments}")
+    assert "        if module not in ignored and isinstance(module, nn.BatchNorm2d):\n" in text
 
 
 def test_classes_that_stay_in_float32_are_looked_for_inside_of_the_units() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 from ..helpers import check_transformed, code, rewrite
@@ -244,7 +246,6 @@ def wrap(args, model):
 WHOLE = {
     "below, in the same block": ("return FSDP(model, mixed_precision=bf16)", True),
     "by another precision": ("return FSDP(model, mixed_precision=MixedPrecision(reduce_dtype=torch.bfloat16))", True),
-    "not at all": ("return model", False),
     "by arguments that only run time knows": ("return FSDP(model, mixed_precision=bf16, **args.more)", False),
     "under a condition": ("if args.whole:\n        model = FSDP(model, mixed_precision=bf16)\n    return model", False),
     "where the function may have returned": (
@@ -260,3 +261,16 @@ def test_the_parts_of_a_model_cast_no_inputs_where_the_whole_is_seen_to_be_wrapp
     after = rewrite(HEAD + BY_HAND.format(whole)).text
     part = "model.blocks[i] = fully_shard(block, mp_policy=replace(bf16, cast_forward_inputs=False))"
     assert (part in after, "shard_model" in after) == (is_native, not is_native)
+
+
+def test_the_one_call_of_a_program_may_wrap_parts_and_the_model_around_them() -> None:
+    after = rewrite(HEAD + BY_HAND.format("return model"))
+    written = """
+        for i, block in enumerate(model.blocks):
+            fully_shard(block, mp_policy=bf16)
+            cast_at_root(block)
+            model.blocks[i] = block
+        return model
+        """
+    assert textwrap.indent(code(written), "    ") in after.text
+    assert after.own == {"cast_at_root"}

@@ -29,7 +29,7 @@ from torch.distributed.fsdp.wrap import enable_wrap, wrap
 
 
 def test_wraps_in_sight_become_fully_shard() -> None:
-    check_transformed(
+    result = check_transformed(
         HEAD
         + code(
             """
@@ -57,6 +57,7 @@ def test_wraps_in_sight_become_fully_shard() -> None:
                 self.head = nn.Linear(8, 2)
         """,
     )
+    assert [rule for rule, _, _ in result.summary] == ["FM106", "FM101", "FM101"]
 
 
 def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:

@@ -33,6 +33,7 @@ def wrap_model(net, kind, **kwargs):
 
 ## Fix safety
 
+A class that a condition chooses for one call (`(FSDP if sharded else DDP)(net)`) is written out by FM101, with an `if`.
 Each way that the value takes is followed to its calls. One that is not (a class test, a base class, an attribute, a
 file that imports the table) is reported, and the value stays.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy
+from torch.distributed.fsdp import FSDPModule, MixedPrecision, MixedPrecisionPolicy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
@@ -28,6 +29,14 @@ def unit_mp_policy(
     if is_root:
         casts = casts or mixed_precision.cast_root_forward_inputs
     return MixedPrecisionPolicy(mixed_precision.param_dtype, mixed_precision.reduce_dtype, output_dtype, casts)
+
+
+def cast_at_root(model: nn.Module) -> None:
+    """FSDP1 cast the inputs of the root alone, which a unit is not any more once the model around it is sharded."""
+    for unit in model.modules():
+        if unit is not model and isinstance(unit, FSDPModule):
+            state = unit._get_fsdp_state()
+            state._mp_policy = replace(state._mp_policy, cast_forward_inputs=False)
 
 
 def float32_mp_policy(mixed_precision: MixedPrecision) -> MixedPrecisionPolicy:

@@ -71,8 +71,9 @@ from codemods.api import (
     finding,
 )
 from codemods.plan import PlannedContext
+from codemods.reading.chosen_class import chosen_class
 from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
+from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
 from codemods.reading.nested import same_unit_inside
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
@@ -153,7 +154,8 @@ def propose(
     try:
         made = _draft(ctx, call, asked, left)
     except NotFSDP1 as unknown:
-        return Proposal(Emission.SKIP, str(unknown), reads)
+        way = Emission.SKIP if chosen_class(ctx, call) is None else Emission.SUPPORT  # another class may take it
+        return Proposal(way, str(unknown), reads, relocations=moved)
     except NotStatic as undecided:
         return Proposal(Emission.SUPPORT, str(undecided), reads, relocations=moved)
     is_kept = not {"reshard_after_forward", "**"} & {*made.common_kwargs, *made.root_kwargs}
@@ -174,7 +176,10 @@ def is_left(ctx: Context, call: cst.Call) -> bool:
 
 
 def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or is_factory(ctx, node)):
+    if not isinstance(node, cst.Call):
+        return None
+    is_one_of_several = ctx.plan.is_native(node) and class_given(ctx, node) is None
+    if not (is_constructor(ctx, node) or is_factory(ctx, node) or is_one_of_several):
         return None
     followed = context_of(ctx, node) is not None and ctx.plan.emission(node) is Emission.SUPPORT
     return None if followed and same_unit_inside(ctx, node) is None else node
@@ -262,7 +267,7 @@ def _draft(ctx: Context, call: cst.Call, asked: frozenset[cst.CSTNode], left: fr
     """Raises NotStatic when the call cannot be written idiomatically where it stands."""
     if is_factory(ctx, call):
         return draft_factory(ctx, call)
-    if not is_constructor(ctx, call):
+    if not is_constructor(ctx, call) and chosen_class(ctx, call) is None:
         raise NotStatic("the constructor is passed on as a value")
     context = context_of(ctx, call)
     if context is not None:
@@ -311,7 +316,7 @@ def _has_statements(made: Draft) -> bool:
 
 def _needs_place(made: Draft, ctx: Context, call: cst.Call) -> bool:
     """Whether anything stands before the root's `fully_shard`; if not, the call is replaced where it is."""
-    if _has_statements(made):
+    if made.chosen is not None or _has_statements(made):
         return True
     assignment = ctx.parent(call)
     if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context
-from codemods.reading.precision import CLASSES
+from codemods.api import Context, Origin
+from codemods.reading.precision import CLASSES, POSITIONS
 from codemods.tables.names import PACKAGE
 
-from .draft import Draft, Note
+from .draft import Draft, Entry, Note, Value
+from .precision import hold
 
 _CLASSES = frozenset(
     f"torch.nn.{name}" for dim in ("1d", "2d", "3d") for name in (f"BatchNorm{dim}", f"LazyBatchNorm{dim}")
@@ -25,14 +26,14 @@ _LIBRARIES = (
 """Libraries whose models are made of it."""
 
 
-def find_batch_norm(precision: cst.BaseExpression | None, draft: Draft) -> None:
+def find_batch_norm(precision: Value | None, draft: Draft) -> None:
     """Set `draft.float32_class` where the model is seen to hold BatchNorm, and FSDP1 made units of it.
 
-    `MixedPrecision(_module_classes_to_ignore=…)` names other classes in its place.
+    `MixedPrecision(_module_classes_to_ignore=…)` names other classes in its place, and is read where it may.
     """
     if not {"mixed_precision", "auto_wrap_policy"} <= draft.present:
         return
-    named = _named(precision, draft)
+    named = _named(precision, draft) or _read(precision, draft)
     if named is not None:
         draft.names_float32 = True
         draft.float32_class = draft.fresh("float32_classes")
@@ -53,7 +54,28 @@ def find_batch_norm(precision: cst.BaseExpression | None, draft: Draft) -> None:
         )
 
 
-def _named(precision: cst.BaseExpression | None, draft: Draft) -> str | None:
+def _read(precision: Value | None, draft: Draft) -> str | None:
+    """The classes, read at run time, where a `MixedPrecision` that is not in the call may name some."""
+    if not draft.file.mentions(CLASSES) or not isinstance(precision, (cst.BaseExpression, Entry)):
+        return None
+    origins = precision.values if isinstance(precision, Entry) else draft.file.origins(precision)
+    if not any(map(_may_name, origins)):
+        return None
+    draft.precision = hold(precision, draft)
+    classes = f"tuple({draft.precision}.{CLASSES})"
+    return f"{classes} if {draft.precision} is not None else ()" if draft.may_lack_precision else classes
+
+
+def _may_name(origin: Origin) -> bool:
+    """Whether it is not seen to be a `MixedPrecision` without them, or None."""
+    made = origin.node
+    if not isinstance(made, cst.Call) or origin.file.fsdp1(made.func) != "MixedPrecision":
+        return not origin.is_none
+    named = (argument.keyword.value for argument in made.args if argument.keyword is not None)
+    return CLASSES in named or len(made.args) == len(POSITIONS) or any(argument.star for argument in made.args)
+
+
+def _named(precision: Value | None, draft: Draft) -> str | None:
     """The classes that a `MixedPrecision(…)` in the call itself names."""
     if not isinstance(precision, cst.Call) or draft.file.fsdp1(precision.func) != "MixedPrecision":
         return None
@@ -80,7 +102,7 @@ def keep_in_float32(draft: Draft) -> None:
     which = which if draft.names_float32 else "BatchNorm stays in float32, in units of its own"
     which += ", where there is mixed precision." if draft.casts else "."
     classes = ""
-    if draft.casts:
+    if draft.casts and not draft.precision:
         classes = draft.fresh("float32_classes")
         line = f"{classes} = {draft.float32_class} if {draft.casts} else ()"
         draft.float32_class, classes = classes, f"{line}\n"

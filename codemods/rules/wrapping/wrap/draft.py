@@ -11,6 +11,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Import, Level, Origin
 from codemods.reading.choices import Place
+from codemods.reading.chosen_class import ChosenClass
 from codemods.reading.enclosing import names_around
 from codemods.reading.makeup import Makeup
 from codemods.tables.names import WRAPPER
@@ -104,6 +105,8 @@ class Draft:
     """What the constructor wraps, as the user wrote it."""
     model: str
     """The text that names the model once `before` has run."""
+    chosen: ChosenClass | None = None
+    """The other classes that the call may be of, each of which is called in a branch beside."""
     is_function: bool = False
     """Whether all of it becomes a function of the model, in the place of `partial(FSDP, …)`."""
     built: Makeup = field(default_factory=Makeup)
@@ -159,6 +162,8 @@ class Draft:
     """The test of whether there is, in that case; for the statements behind the root's `mp_policy`."""
     names_float32: bool = False
     """Whether the `MixedPrecision` names those classes itself."""
+    precision: str = ""
+    """The `MixedPrecision` of run time, or None, where those classes are read from it."""
     float32_kwargs: dict[str, str] = field(default_factory=dict)
     """Keyword arguments of those units."""
     carries_attributes: bool | None = False
@@ -258,7 +263,7 @@ class Draft:
         """Whether a line is short enough at the place of the call."""
         start = self.file.whole_lines(self.call)[0]
         indent = len(self.file.text[start:]) - len(self.file.text[start:].lstrip(" \t"))
-        indent += 4 * self.is_function
+        indent += 4 * (self.is_function or self.chosen is not None)
         return indent + len(self.file.plain(line)) <= self.file.width
 
     def imported(self, module: str, name: str = "", alias: str = "") -> str:

@@ -19,6 +19,7 @@ from codemods.tables.names import PACKAGE, WRAPPER
 
 from .draft import Draft, UnitSelector
 from .one_test import other_side
+from .other_classes import in_branches
 
 _WRITTEN_AS = {"sharding_strategy": {"reshard_after_forward", "mesh", "**"}, "cpu_offload": {"offload_policy"}}
 """What some arguments become, where they become anything."""
@@ -81,8 +82,14 @@ def is_repeatable(module: cst.BaseExpression) -> bool:
 def edits(made: Draft, place: Place) -> list[Edit]:
     """Replace the statement by the loop over the units and the call for the root."""
     indent = line_indent(made, place.line)
-    lines = _lines(made, place, indent)
     start, end = made.file.span(place.line.body[0])
+    if made.chosen is None:
+        lines = _lines(made, place, indent)
+    else:
+        first, last = made.file.span(made.call)
+        head = f"{place.target} = " if place.annotated else made.file.quote_text(start, first)
+        tail = made.file.quote_text(last, end)
+        lines = in_branches(head, tail, _lines(made, place, indent + "    "), made)
     return [Edit(start, end, joined_lines(lines, indent, made.file))]
 
 
@@ -211,7 +218,7 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
     """The loop that shards the units, children first."""
     module = made.fresh(selector.item, "fsdp_unit") if selector.units else made.fresh("module", "submodule", "layer")
     own = {**{name: kwargs.get(name, text) for name, text in made.common_kwargs.items()}, **made.float32_kwargs}
-    in_float32 = [f"    if isinstance({module}, {made.float32_class}):", *_shard(made, module, own, 2, width)]
+    in_float32 = [*_if("if", _float32_test(made, selector, module), made, width), *_shard(made, module, own, 2, width)]
     if selector.units:
         lines = [f"for {module} in {selector.units}:", *_shard(made, module, kwargs, 1, width)]
         if made.float32_class:
@@ -252,6 +259,13 @@ def _shard(made: Draft, unit: str, kwargs: dict[str, str], depth: int, width: in
 def _steps(made: Draft, module: str, prefix: str) -> list[str]:
     """What is done to a unit before it is sharded."""
     return [prefix + line for step in made.unit_steps for line in step.format(module=module).split("\n")]
+
+
+def _float32_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:
+    """What the loop asks of a module that mixed precision may have left in float32."""
+    own = replace(targets, test="", may_be_root=False, may_be_container=False)
+    asked = [] if targets.units else _unit_test(made, own, module)
+    return [*asked, f"isinstance({module}, {made.float32_class})"]
 
 
 def _unit_test(made: Draft, targets: UnitSelector, module: str) -> list[str]:

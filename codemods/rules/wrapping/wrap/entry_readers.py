@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.choices import Place, readers
-from codemods.reading.manual import is_constructor, is_factory
+from codemods.reading.chosen_class import takes_alone
 
 
 def keys_read(
@@ -57,9 +57,7 @@ def _taken(where: Context, use: cst.BaseExpression) -> set[str] | None:
     if isinstance(holder, (cst.AssignTarget, cst.AnnAssign)):
         return set()
     if isinstance(holder, cst.Arg):
-        call = where.parent(holder)
-        is_given = isinstance(call, cst.Call) and (is_constructor(where, call) or is_factory(where, call))
-        return set() if is_given and holder.star == "**" else None
+        return set() if holder.star == "**" and takes_alone(where, holder) else None
     if isinstance(holder, cst.Subscript) and holder.value is use:
         index = holder.slice[0].slice
         key = index.value if isinstance(index, cst.Index) else None

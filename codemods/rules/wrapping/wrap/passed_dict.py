@@ -148,7 +148,8 @@ def _may_be_emptied(draft: Draft, whole: str, taken: Collection[Entry]) -> bool:
     if len(assigned) != 1:
         return False
     uses = [use for use in ctx.uses(assigned[0]) if use.value == name.value]
-    calls = sorted((call for call in ctx.calls(scope) if is_constructor(ctx, call)), key=lambda call: ctx.span(call))
+    wraps = (call for call in ctx.calls(scope) if call is draft.call or is_constructor(ctx, call))
+    calls = sorted(wraps, key=lambda call: ctx.span(call))
     mine = [call for call in calls if any(argument.value in uses for argument in call.args if argument.star == "**")]
     first = mine[0]
     if calls[calls.index(first) : calls.index(first) + len(mine)] != mine:

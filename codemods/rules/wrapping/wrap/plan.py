@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import libcst as cst
 
 from codemods.api import Context, Level, NotStatic
+from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
 from codemods.reading.without_forward import lacks_forward
@@ -23,6 +24,7 @@ from .mesh import given_ranks, translate_mesh
 from .meta import translate_meta
 from .moved_elsewhere import find_parameters
 from .one_dict import gather_arguments
+from .other_classes import leave_to_others
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
     is_name,
@@ -124,19 +126,23 @@ def _drafted(
     module = arguments.pop("module", None)
     if not isinstance(module, cst.BaseExpression):
         raise NotStatic("the wrapped module is not among the arguments")
-    made = Draft(ctx, call, module, model or ctx.quote(module), asked=asked, left=left, goes_on=goes_on)
+    chosen = chosen_class(ctx, call)
+    made = Draft(ctx, call, module, model or ctx.quote(module), chosen, asked=asked, left=left, goes_on=goes_on)
     _take(given, made)
     put_defaults(arguments, made)
     _translate(arguments, made)
     _hand_on(given.rest, made)
     gather_arguments(made)
+    if chosen is not None:
+        leave_to_others(chosen, made)
     return made
 
 
 def _take(given: Spread, made: Draft) -> None:
     made.dead += given.dead
     made.inlined |= given.made
-    made.spread = given.entries
+    if made.chosen is None or all(takes_alone(made.file, each) for each in made.call.args[1:]):
+        made.spread = given.entries
     made.freed |= given.freed
     made.keeps |= given.keeps
 
@@ -190,7 +196,7 @@ def _translate(given: Mapping[str, Value], made: Draft) -> None:
     arguments = translate_meta(arguments, made)
     undo_channels_last(made)
     made.may_lack_precision = may_be_none(given.get("mixed_precision"), made.file)
-    find_batch_norm(arguments.get("mixed_precision"), made)
+    find_batch_norm(given.get("mixed_precision"), made)
     for name, translate in TRANSLATORS.items():
         if name == "cpu_offload":
             translate_strategy(strategy, made)
@@ -259,8 +265,6 @@ def draft_factory(ctx: Context, call: cst.Call) -> Draft:
     given = read_arguments(ctx, call)
     _take(given, made)
     _translate({name: value for name, value in given.values.items() if name != "module"}, made)
-    if made.selector is None and "mp_policy" in made.common_kwargs:
-        raise NotStatic("mixed_precision without a policy: the function may be called for a part of a model")
     gather_arguments(made)
     return made
 

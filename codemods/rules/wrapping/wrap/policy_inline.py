@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
+from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.layout import lost_comments
 from codemods.reading.policies import (
@@ -182,7 +183,9 @@ def is_policy_argument(draft: Draft, use: cst.Name) -> bool:
         return True
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or ctx.fsdp1(call.func) != WRAPPER:
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call):
+        return False
+    if ctx.fsdp1(call.func) != WRAPPER and not (call is draft.call and takes_alone(ctx, argument)):
         return False
     if argument.keyword is not None:
         return argument.keyword.value == "auto_wrap_policy"

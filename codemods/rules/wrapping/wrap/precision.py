@@ -17,6 +17,7 @@ from codemods.reading.choices import lookup, written
 from codemods.reading.manual import arguments
 from codemods.reading.parts import root_around, wraps_parts
 from codemods.reading.precision import (
+    CLASSES,
     KEPT,
     SAVED_BUFFERS,
     Fields,
@@ -46,6 +47,9 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
     made = [origin for origin in origins if not origin.is_none]
     if not made:
         return
+    if draft.precision:
+        precision_at_run_time(draft.precision, draft, not draft.may_lack_precision)
+        return
     state = draft.state()
     try:
         _as_seen(value, origins, made, draft)
@@ -53,14 +57,20 @@ def translate_precision(value: cst.BaseExpression, draft: Draft) -> None:
         draft.restore(state)
         if value is origins[0].node and not isinstance(value, cst.Subscript):
             raise unseen from None  # written in the call: what it says has no counterpart
-        draft.keeps.update(origin.node for origin in origins if origin.node is not None)
-        text = draft.file.quote(value)
+        precision_at_run_time(hold(value, draft), draft)
+
+
+def hold(value: cst.BaseExpression | Entry, draft: Draft) -> str:
+    """The `MixedPrecision` as it is, in a variable where it is more than a name."""
+    text = value.text if isinstance(value, Entry) else draft.file.quote(value)
+    if not isinstance(value, Entry):
+        draft.keeps.update(origin.node for origin in draft.file.origins(value) if origin.node is not None)
         is_short = isinstance(value, cst.Name) or len(draft.file.code(value)) <= _SHORT
-        if not is_short or not isinstance(value, (cst.Name, cst.Attribute)):
-            name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
-            draft.before.append(f"{name} = {text}")
-            text = name
-        precision_at_run_time(text, draft)
+        if is_short and isinstance(value, (cst.Name, cst.Attribute)):
+            return text
+    name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
+    draft.before.append(f"{name} = {text}")
+    return name
 
 
 def _as_seen(value: cst.BaseExpression, origins: Sequence[Origin], made: list[Origin], draft: Draft) -> None:
@@ -84,13 +94,13 @@ def precision_of_entry(value: Entry, draft: Draft) -> None:
     """`mixed_precision` that comes out of a dict."""
     state = draft.state()
     try:
-        _of_entry(value, draft)
-        return
+        if not draft.precision:
+            _of_entry(value, draft)
+            return
     except NotStatic:
         draft.restore(state)
-    name = draft.fresh("mixed_precision", "fsdp_mixed_precision")
-    draft.before.append(f"{name} = {value.text}")
-    precision_at_run_time(name, draft, not value.may_lack and _are_given(value.values))
+    is_given = not value.may_lack and _are_given(value.values)
+    precision_at_run_time(draft.precision or hold(value, draft), draft, is_given)
 
 
 def _of_entry(value: Entry, draft: Draft) -> None:
@@ -139,9 +149,10 @@ def _ask_whether_cast(policy: str, fields: Sequence[Fields], draft: Draft) -> No
 
 def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> None:
     """A `MixedPrecision`, or None where it may not be given, that only run time knows: its fields are read."""
-    if draft.file.mentions("_module_classes_to_ignore"):
-        raise NotStatic("mixed_precision with _module_classes_to_ignore")
-    if draft.selector is None and _is_part(draft):
+    if draft.file.mentions(CLASSES) and not draft.precision and draft.selector is not None:
+        raise NotStatic(f"mixed_precision with {CLASSES}")
+    may_cast = _may_say(draft.file, ("cast_forward_inputs",), 4)
+    if draft.selector is None and (_is_part(draft) or (may_cast and draft.after)):
         raise NotStatic("mixed_precision that only run time knows: this call wraps a part of a model")
     draft.reads_precision = True
     draft.casts = f"{text} is not None" if draft.may_lack_precision else ""
@@ -173,7 +184,7 @@ def precision_at_run_time(text: str, draft: Draft, is_given: bool = False) -> No
     comment = "# Inputs are cast at the root only.\n"
     if is_in_place:
         casts = "False"
-        if _may_say(draft.file, ("cast_forward_inputs",), 4):  # without a MixedPrecision there is nothing to cast to
+        if may_cast:  # without a MixedPrecision there is nothing to cast to
             casts = f"{text}.cast_forward_inputs" if is_given else f"{text} is None or {text}.cast_forward_inputs"
             comment = "# Inputs are cast at the root only, unless it is told to.\n"
         replaced = draft.imported("dataclasses", "replace")
@@ -334,14 +345,19 @@ def _or_policy(value: cst.BaseExpression, text: str, policy: str, draft: Draft) 
 def _is_part(draft: Draft) -> bool:
     """Whether the call wraps a part of a model, of which FSDP1 cast no inputs: it did so for a root alone.
 
-    Raises NotStatic where it looks like that, and no call is seen to wrap the whole.
+    Where it wraps parts, and then the model around them, that is seen at run time. Raises NotStatic where it looks like
+    a part, and no call is seen to wrap the whole.
     """
     ctx = draft.file
-    if wraps_parts(ctx, draft.call):
-        if root_around(ctx, draft.call) is None:
+    is_alone = not ctx.wrapping.is_several(ctx.path)
+    if draft.is_function or wraps_parts(ctx, draft.call):
+        if not draft.is_function and root_around(ctx, draft.call) is not None:
+            return True
+        if not is_alone:
             raise NotStatic("mixed_precision without a policy: this call may wrap a part of another's model")
-        return True
-    if not ctx.wrapping.is_several(ctx.path):
+        draft.after.append(f"{draft.imported(SUPPORT, 'cast_at_root')}({draft.model})")
+        return False
+    if is_alone:
         return False
     beside = [(where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call]
     parts = {other: root_around(where, other) for where, other in beside if wraps_parts(where, other)}

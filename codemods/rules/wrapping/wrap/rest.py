@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Origin
-from codemods.reading.manual import is_constructor
+from codemods.reading.chosen_class import takes_alone
 
 from .draft import Entry
 from .spread import Spread, unseen
@@ -51,8 +51,7 @@ def _is_handed_to_wrapper(ctx: Context, name: cst.Name, function: cst.FunctionDe
     own = (scope.params.star_kwarg, *scope.params.params) if isinstance(scope, cst.FunctionDef) else ()
     if isinstance(argument, cst.Param) or (scope is not function and any(_is(each, name) for each in own)):
         return True  # the parameter of a function inside, or what that does with it
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) and argument.star == "**" else None
-    return isinstance(call, cst.Call) and is_constructor(ctx, call)
+    return isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument)
 
 
 def _is(parameter: cst.Param | None, name: cst.Name) -> bool:

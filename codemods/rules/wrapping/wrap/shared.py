@@ -36,7 +36,7 @@ class _Block:
 def share(drafts: Iterable[Draft]) -> None:
     """Drop statements that the draft of an earlier call has as well, where nothing in between changes what they say."""
     by_function: dict[cst.CSTNode, list[Draft]] = {}
-    drafts = list(drafts)
+    drafts = [draft for draft in drafts if draft.chosen is None]  # what those say holds in one branch alone
     put_beside_maker(drafts)
     for draft in drafts:
         if draft.helper:

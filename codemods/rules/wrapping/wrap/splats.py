@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
 from codemods.reading.enclosing import contains
-from codemods.reading.manual import is_constructor, is_factory
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Switch, Value
@@ -94,7 +94,8 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
     loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
     only_for_calls = True
     for use in ctx.uses(statement):
-        if _is_splat(ctx, use):
+        argument = ctx.parent(use)
+        if isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument):
             continue
         store = _store(ctx, call, use)
         if store is None:
@@ -116,15 +117,6 @@ def _of_variable(ctx: Context, call: cst.Call, name: cst.Name) -> Spread:
         found.freed = {target.value} if isinstance(target, cst.Name) else set()
         found.dead = _whole_branches(ctx, [line, *(store.statement for store in stores)])
     return found
-
-
-def _is_splat(ctx: Context, use: cst.Name) -> bool:
-    """Whether it is `**kwargs` of a constructor call."""
-    argument = ctx.parent(use)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or argument.star != "**":
-        return False
-    return is_constructor(ctx, call) or is_factory(ctx, call)
 
 
 def _is_read(ctx: Context, use: cst.Name) -> bool:

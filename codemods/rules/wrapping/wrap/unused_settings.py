@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.plan import Plan
+from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
 from codemods.tables.names import WRAPPER
 
@@ -61,4 +62,6 @@ def _goes_too(use: cst.Name, made: Draft, plan: Plan) -> bool:
         return True
     argument = ctx.parent(use)
     call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and call.func is not use and plan.is_native(call)
+    if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or not plan.is_native(call):
+        return False
+    return takes_alone(ctx, argument)
