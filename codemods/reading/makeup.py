@@ -21,6 +21,9 @@ _KNOWN = ("torch.", "builtins.", "collections.", "functools.", "itertools.", "ma
 """Libraries whose classes hold no modules but those that are named."""
 
 
+_BY_NAME = frozenset({"hydra.utils.instantiate", "importlib.import_module"})
+
+
 @dataclass
 class Makeup:
     """The classes of one model, as far as the program shows them."""
@@ -32,6 +35,11 @@ class Makeup:
     """What it takes from libraries: `torch.nn.BatchNorm2d`, `timm.create_model`."""
     is_whole: bool = True
     """Whether all its classes are seen."""
+
+    @property
+    def is_by_name(self) -> bool:
+        """Whether a part may be of a class that run time finds by its name."""
+        return not self.from_libraries.isdisjoint(_BY_NAME)
 
     def is_from(self, *libraries: str) -> bool:
         """Whether something in it comes from one of these libraries."""

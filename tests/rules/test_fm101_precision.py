@@ -521,6 +521,19 @@ def test_what_is_assumed_of_a_model_that_is_not_seen_is_said() -> None:
     assert found.hint == "check proves it"
 
 
+@pytest.mark.parametrize(
+    "part", ['getattr(importlib.import_module(path), "Net")()', "hydra.utils.instantiate(path)", "build(path)"]
+)
+def test_a_part_that_is_found_by_its_name_may_hold_some(part: str) -> None:
+    arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
+    head = "import importlib\nimport hydra\n" + HEAD.replace("torch.nn.BatchNorm2d", "torch.nn.LayerNorm")
+    build = "def build(path):\n    return importlib.import_module(path).Net()\n\n\n"
+    net = f"class Net(torch.nn.Module):\n    def __init__(self, path):\n        self.part = {part}\n\n\n"
+    text = f"{head}{build}{net}def wrap(path):\n    return FSDP(Net(path), {arguments})\n"
+    (found,) = [found for found in rewrite(text).findings if found.rule == "FM101"]
+    assert "is taken to hold no BatchNorm" in found.message
+
+
 def test_the_same_hint_of_two_arguments_is_said_once() -> None:
     arguments = "auto_wrap_policy=ModuleWrapPolicy({Block}), mixed_precision=MixedPrecision(torch.float16)"
     teacher = "def teacher():\n    with torch.device('meta'):\n        return torch.nn.Linear(2, 2)\n\n\n"
