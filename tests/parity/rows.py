@@ -1132,6 +1132,42 @@ support(
     GROUPS,
     world=4,
 )
+_PAIRS = 'mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("pp", "dp"))'
+for which, given, made in (
+    ("a mesh of all", "mesh", 'mesh = init_device_mesh("cuda", (4,))'),
+    ("a slice of a mesh", 'mesh["pp"]', _PAIRS),
+    ("the first of two dimensions", "mesh", _PAIRS),
+):
+    row(
+        f"NO_SHARD over {which}",
+        "Plain",
+        f"{BLOCKS}, device_mesh={given}, sync_module_states=True, sharding_strategy=ShardingStrategy.NO_SHARD",
+        made,
+        world=4,
+        seed_by_rank=True,
+    )
+for which, given in (("is handed in", '"one"'), ("may be None", '"none"')):
+    program(
+        f"NO_SHARD over a mesh that {which}",
+        f"""
+        def wrap(model, mesh):
+            return FSDP(
+                model,
+                auto_wrap_policy=ModuleWrapPolicy({{Block}}),
+                device_mesh=mesh,
+                sharding_strategy=ShardingStrategy.NO_SHARD,
+                sync_module_states=True,
+                device_id=torch.cuda.current_device(),
+            )
+
+
+        def build():
+            made = init_device_mesh("cuda", (2, 2), mesh_dim_names=("pp", "dp"))
+            return wrap(Plain(), {{"one": made["dp"], "none": None}}["".join({given})])
+        """,
+        world=4,
+        seed_by_rank=True,
+    )
 row("mesh of one dimension", "Plain", f"{BLOCKS}, device_mesh=mesh", 'mesh = init_device_mesh("cuda", (4,))', world=4)
 row(
     "slice of a mesh",

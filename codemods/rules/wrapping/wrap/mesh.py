@@ -22,7 +22,7 @@ from .mesh_of_branch import put_into_dict
 from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
 from .placement import distributed
-from .ranks import Ranks, another_type, device_type, ranks_of
+from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
 from .strategy_names import Strategy
 
 
@@ -85,6 +85,8 @@ def _by_key(strategy: Strategy, draft: Draft) -> None:
 
 def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     """A mesh that is seen to have one dimension, or two with names; of others, what run time says is asked."""
+    if strategy.known == "NO_SHARD" and ranks.instead is None:
+        return _of_replicas(ranks, draft)
     origins = [origin for origin in ranks.origins if not origin.is_none]
     seen = {_dimensions(origin) for origin in origins}
     names = seen.pop() if len(seen) == 1 else ()
@@ -121,6 +123,22 @@ def _from_mesh(ranks: Ranks, strategy: Strategy, draft: Draft) -> str:
     if sliced or len(names) == 2:
         draft.group = f"{text}.get_group()"
     return text
+
+
+def _of_replicas(ranks: Ranks, draft: Draft) -> str:
+    """The first dimension of any mesh, over which NO_SHARD held replicas; all ranks where it is None."""
+    mesh = ranks.text
+    if ranks.is_made:
+        mesh = draft.fresh("device_mesh", "fsdp_device_mesh")
+        draft.before.append(f"{mesh} = {ranks.text}")
+    device, draft.group = f"{mesh}.device_type", f"{mesh}.get_group(0)"
+    if ranks.may_be_none:
+        group = draft.fresh("group", "fsdp_group")
+        draft.before.append(f"{group} = {draft.group} if {mesh} is not None else None")
+        device, draft.group = another_type(draft) or CUDA, group
+    name, function = draft.fresh("mesh", "fsdp_mesh"), draft.imported(SUPPORT, "replicate_mesh")
+    draft.before.append(draft.assigned(name, function, [device, draft.group]))
+    return name
 
 
 def _name_dimensions(origins: Sequence[Origin], draft: Draft) -> None:
