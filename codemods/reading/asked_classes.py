@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Origin
+from codemods.reading.enclosing import enclosing, is_self
 from codemods.reading.passed_on import parameters_given
+from codemods.reading.words import last_name
 
 Asking = tuple[Context, cst.BaseExpression]
 _DISPLAYS = (cst.Tuple, cst.List, cst.Set)
@@ -36,6 +38,10 @@ def classes_of(ctx: Context, asked: cst.BaseExpression, depth: int = _DEEPEST) -
 
 def _held(ctx: Context, variable: cst.BaseExpression) -> Origin | None:
     """The one tuple, or list to which nothing is added, that a variable holds."""
+    if isinstance(variable, cst.Attribute) and is_self(variable.value, ctx):
+        of_class = _of_class(ctx, variable)
+        if of_class is not None:
+            return Origin(ctx, of_class)
     made = ctx.origins(variable)
     held = made[0].node if len(made) == 1 else None
     if isinstance(held, cst.List):
@@ -43,6 +49,22 @@ def _held(ctx: Context, variable: cst.BaseExpression) -> Origin | None:
         return made[0] if len(put_in) == len(held.elements) else None
     is_tuple = isinstance(held, cst.Call) and _makes_tuple(made[0].file, held)
     return made[0] if is_tuple or isinstance(held, (cst.Tuple, cst.BinaryOperation)) else None
+
+
+def _of_class(ctx: Context, read: cst.Attribute) -> cst.Tuple | None:
+    """The tuple in the body of the class around, where nothing of the program sets another under this name."""
+    name = read.attr.value
+    set_to = [
+        (where, node)
+        for where in ctx.files(name)
+        for node in where.nodes(cst.Assign)
+        if any(last_name(target.target) == name for target in node.targets)
+    ]
+    if len(set_to) != 1 or set_to[0][0].path != ctx.path:
+        return None
+    statement = set_to[0][1]
+    is_own = ctx.scope(statement) is enclosing(ctx, read, cst.ClassDef)
+    return statement.value if is_own and isinstance(statement.value, cst.Tuple) else None
 
 
 def _makes_tuple(ctx: Context, call: cst.Call) -> bool:

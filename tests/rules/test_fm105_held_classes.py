@@ -153,6 +153,27 @@ def test_what_a_test_by_a_variable_says_of_a_model(line: str, asked: str) -> Non
     assert clipped(program) == [at + 2]
 
 
+OF_CLASS = """
+class Inner:
+    KINDS = (DDP, FSDP)
+
+    def clip(self, m):
+        if isinstance(m, self.KINDS):
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0, foreach=False)
+        else:
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+
+
+def inner(m):
+    Inner().clip(m)
+"""
+
+
+@pytest.mark.parametrize(("more", "found"), [("", 1), ("\n\nclass Other(Inner):\n    KINDS = (DDP,)\n", 2)])
+def test_what_a_test_by_a_variable_of_the_class_says(more: str, found: int) -> None:
+    assert len(clipped(OF_CLASS + more)) == found
+
+
 def test_a_list_that_grows_says_nothing() -> None:
     line = "\nKINDS = [FSDP]\n\n\ndef inner(m):\n    KINDS.append(m)\n"
     assert len(clipped(line + CLIP.format("tuple(KINDS)"))) == 2

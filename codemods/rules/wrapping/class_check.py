@@ -34,6 +34,8 @@ The same modules answer True. `isinstance(x, Block)` is now True for a sharded b
 hidden in a wrapper. So `isinstance(x, Block) and not isinstance(x, FSDP)`, and `not isinstance(x, FSDP)` in the
 `check_fn` of activation checkpointing, lose the second half: it kept the wrapper out, and would keep the layer out.
 So does `if isinstance(x, FSDP): return False` in the function that is passed as `check_fn`.
+The class goes from a tuple, also from one that a variable holds, where all tests by it go on with `x.module` alone:
+FSDP2 has no wrapper. A class that is called, or compared, is none that is tested for, and stays (FM109).
 Asked of a model that the program shards by `fully_shard` itself, and wraps nowhere, the answer stays False: a test for
 `FSDPModule` would let FSDP2's models into what was written for FSDP1's.
 
