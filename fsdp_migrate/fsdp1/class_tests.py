@@ -56,7 +56,10 @@ def _said_around(file: FileContext, place: cst.CSTNode, node: cst.BaseExpression
 
 def _other_name(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """`model`, of `self.model = model` further up in the same function, on every way to here."""
-    value = _bound_here(file, node) if isinstance(node, cst.Name) else _set_above(file, node)
+    if isinstance(node, cst.Name):
+        value = _bound_here(file, node)
+    else:
+        value = _set_above(file, node) if isinstance(node, cst.Attribute) else None
     return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
@@ -67,7 +70,7 @@ def _bound_here(file: FileContext, name: cst.Name) -> cst.BaseExpression | None:
     return made[0] if len(made) == len(bound) == 1 else None
 
 
-def _set_above(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def _set_above(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
     """The same of the last line above that sets an attribute, in a block that the place stands in as well."""
     tree = file.tree
     above = [each for each in _stores(file, node) if tree.order[each] < tree.order[node]]
@@ -81,8 +84,12 @@ def _set_above(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpressio
 
 def _stores(file: FileContext, node: cst.BaseExpression) -> Iterator[cst.AssignTarget]:
     """Where the function sets what `node` reads."""
+    name = node.attr.value if isinstance(node, cst.Attribute) else None
+    named = map(file.parent, file.tree.attributes(name)) if name is not None else file.tree.nodes(cst.AssignTarget)
     text, scope = file.code(node), file.scope(node)
-    return (n for n in file.tree.nodes(cst.AssignTarget) if file.scope(n) is scope and file.code(n.target) == text)
+    for each in named:
+        if isinstance(each, cst.AssignTarget) and file.scope(each) is scope and file.code(each.target) == text:
+            yield each
 
 
 def _seen_through(
