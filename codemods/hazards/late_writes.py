@@ -131,12 +131,16 @@ def _puts_in(ctx: Context, call: cst.Call) -> bool:
 
 
 def _is_module(ctx: Context, node: cst.BaseExpression) -> bool:
-    """Whether a module with parameters is made here, or a parameter: in this function, or in one that it calls."""
+    """Whether a module with parameters is made, or a parameter, and nothing else: here, or in what is called here."""
     if not isinstance(node, (cst.Call, cst.Name)):
         return False
-    called = [function for _, function in ctx.runs(node)] if isinstance(node, cst.Call) else []
-    makers = ((o.file, o.node) for o in ctx.origins(node) if isinstance(o.node, cst.Call))
-    return any(where.scope(call) in (ctx.scope(node), *called) and _makes_module(where, call) for where, call in makers)
+    called = ctx.runs(node) if isinstance(node, cst.Call) else ()
+    homes = [ctx.scope(node), *(function for _, function in called)]
+    made = [origin for origin in ctx.origins(node) if not origin.is_none]
+    return bool(made) and all(
+        isinstance(each.node, cst.Call) and each.file.scope(each.node) in homes and _makes_module(each.file, each.node)
+        for each in made
+    )
 
 
 def _makes_module(ctx: Context, node: cst.Call) -> bool:
