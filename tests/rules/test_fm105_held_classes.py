@@ -70,6 +70,12 @@ def test_a_class_that_is_passed_to_the_test_goes() -> None:
     assert "fully_shard(net), (DDP,))\n" in after
 
 
+def test_classes_that_a_recursion_hands_on() -> None:
+    body = "    if isinstance(m, kinds):\n        return inner(m.module, kinds)\n    return m\n"
+    after = rewrite(f"{HEAD}\n\ndef inner(m, kinds=(DDP, FSDP)):\n{body}{MAIN}").text
+    assert f"def inner(m, kinds=(DDP,)):\n{body}" in after
+
+
 UNWRAP_MODEL = """
     class Float16Module:
         def __init__(self, module):

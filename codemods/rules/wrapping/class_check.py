@@ -50,7 +50,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.asked_classes import tests_of, without_class
+from codemods.reading.asked_classes import asking_for, without_class
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
@@ -273,7 +273,7 @@ def _is_class_test(node: cst.BaseExpression, ctx: Context) -> bool:
     """The second argument of `isinstance` or `issubclass`, alone or in a tuple, which a variable may hold."""
     if isinstance(ctx.parent(node), cst.MatchClass):
         return True
-    tests = tests_of(ctx, node)
+    tests = asking_for(ctx, node)
     return bool(tests) or (tests is not None and isinstance(ctx.parent(node), cst.Element))
 
 
