@@ -10,6 +10,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.asked_classes import Asking, classes_of
+from codemods.reading.enclosing import is_self
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
@@ -59,7 +60,7 @@ def _other_name(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpressi
     if isinstance(node, cst.Name):
         value = _bound_here(file, node)
     else:
-        value = _set_above(file, node) if isinstance(node, cst.Attribute) else None
+        value = _set_above(file, node) or _given_to_base(file, node) if isinstance(node, cst.Attribute) else None
     return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
@@ -80,6 +81,27 @@ def _set_above(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | N
         return None
     is_here = tree.contains(block, node) and not _is_set_between(file, node, tree.order[above[-1]])
     return statement.value if is_here else None
+
+
+def _given_to_base(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
+    """`model` of `super().__init__(model)` above, where that sets `self.model = model`, and nothing else does below."""
+    tree, name = file.tree, node.attr.value
+    calls = [each for each in file.calls(file.scope(node)) if file.code(each.func) == "super().__init__"]
+    functions = file.runs(calls[0]) if len(calls) == 1 and is_self(node.value, file) else ()
+    if (
+        len(functions) != 1
+        or tree.order[calls[0]] > tree.order[node]
+        or _is_set_between(file, node, tree.order[calls[0]])
+    ):
+        return None
+    where, function = functions[0]
+    owner = first_parameter(function)
+    lines = (each for each in where.inside(function) if isinstance(each, cst.Assign))
+    made = [each.value for each in lines if [where.code(t.target) for t in each.targets] == [f"{owner}.{name}"]]
+    if len(made) != 1 or not isinstance(made[0], cst.Name) or _set(where, where.calls(function), name):
+        return None
+    given = where.passed_to(made[0], made[0].value)
+    return next((value for _, call, value in given if call is calls[0]), None)
 
 
 def _stores(file: FileContext, node: cst.BaseExpression) -> Iterator[cst.AssignTarget]:
@@ -233,8 +255,12 @@ def _is_set_between(file: FileContext, node: cst.BaseExpression, at: int) -> boo
     between = (file.parent(each) or each for each in _stores(file, node) if first < order[each] < last)
     if not all(file.tree.contains(each, node) for each in between):
         return True
-    name = node.attr.value if isinstance(node, cst.Attribute) else ""
-    calls = (call for call in file.calls(file.scope(node)) if first < order[call] < last)
+    calls = [call for call in file.calls(file.scope(node)) if first < order[call] < last]
+    return isinstance(node, cst.Attribute) and _set(file, calls, node.attr.value)
+
+
+def _set(file: Context, calls: Sequence[cst.Call], name: str) -> bool:
+    """Whether a function that one of these calls sets an attribute of this name."""
     inside = (each for call in calls for where, function in file.runs(call) for each in where.inside(function))
     targets = (each.target for each in inside if isinstance(each, cst.AssignTarget))
     return any(isinstance(each, cst.Attribute) and each.attr.value == name for each in targets)
