@@ -241,6 +241,8 @@ def _left_above(
 
 def _is_same(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> bool:
     """Whether the model has not been bound anew between a test of it and its use."""
+    if isinstance(test, cst.MatchCase):
+        test = cst.ensure_type(file.parent(test), cst.Match).subject
     text = file.code(node)
     if not isinstance(node, cst.Name):
         return not _is_set_between(file, node, file.tree.order[test])

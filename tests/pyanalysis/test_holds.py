@@ -123,6 +123,12 @@ CASES = [
         id="inside, and set below the test of a loop",
     ),
     pytest.param(
+        "def f(m):\n    match m:\n        case DDP():\n            ask(m)\n            m = m.module\n            m(1)\n"
+        "f(FSDP(net))\nf(DDP(net))\n",
+        {"DDP"},
+        id="case that sets it below",
+    ),
+    pytest.param(
         "def f(m):\n    while isinstance(m, DDP):\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"DDP"}, id="loop"
     ),
     pytest.param(
