@@ -122,21 +122,25 @@ def _shard_too(ctx: Context, target: cst.BaseExpression, value: cst.BaseExpressi
 def _puts_in(ctx: Context, call: cst.Call) -> bool:
     """`model.add_module("head", Head())`, `setattr(model, "head", Head())`, `model.layers.append(Head())`."""
     if isinstance(call.func, cst.Name) and call.func.value == "setattr" and len(call.args) == 3:
-        return _is_module(ctx, call.args[2].value) and _is_of_model(ctx, call.args[0].value)
+        return _is_module(ctx, call.args[2].value) and _is_in_model(ctx, call.args[0].value, call.args[2].value)
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _ADDS or not call.args:
         return False
     given = call.args[-1].value
     modules = [each.value for each in given.elements] if isinstance(given, cst.List) else [given]
-    return any(_is_module(ctx, each) for each in modules) and _is_of_model(ctx, call.func.value)
+    return any(_is_module(ctx, each) and _is_in_model(ctx, call.func.value, each) for each in modules)
 
 
 def _is_module(ctx: Context, node: cst.BaseExpression) -> bool:
-    """Whether a module with parameters is made here, or a parameter: in this function, or in one that it calls."""
+    """Whether a module with parameters is made, or a parameter, and nothing else: here, or in what is called here."""
     if not isinstance(node, (cst.Call, cst.Name)):
         return False
-    called = [function for _, function in ctx.runs(node)] if isinstance(node, cst.Call) else []
-    makers = ((o.file, o.node) for o in ctx.origins(node) if isinstance(o.node, cst.Call))
-    return any(where.scope(call) in (ctx.scope(node), *called) and _makes_module(where, call) for where, call in makers)
+    called = ctx.runs(node) if isinstance(node, cst.Call) else ()
+    homes = [ctx.scope(node), *(function for _, function in called)]
+    made = [origin for origin in ctx.origins(node) if not origin.is_none]
+    return bool(made) and all(
+        isinstance(each.node, cst.Call) and each.file.scope(each.node) in homes and _makes_module(each.file, each.node)
+        for each in made
+    )
 
 
 def _makes_module(ctx: Context, node: cst.Call) -> bool:
@@ -152,14 +156,15 @@ def _is_module_class(ctx: Context, node: cst.ClassDef) -> bool:
     return any(ctx.dotted(base.value) == "torch.nn.Module" for base in node.bases)
 
 
-def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
+def _is_of_model(ctx: Context, node: cst.BaseExpression, surely: bool = False) -> bool:
     """Whether something belongs to a sharded model, for those who hold it.
 
     In its own methods a model was not wrapped under FSDP1 either, and what they put into it belonged to no unit.
     """
     while not is_self(node, ctx):
-        if ModelKind.FSDP in ctx.kinds(node):
-            return True
+        held = ctx.kinds(node)
+        if ModelKind.FSDP in held:
+            return not surely or ModelKind.UNKNOWN not in held
         if not isinstance(node, (cst.Attribute, cst.Subscript)):
             return False
         node = node.value
@@ -167,12 +172,18 @@ def _is_of_model(ctx: Context, node: cst.BaseExpression) -> bool:
 
 
 def _is_in_model(ctx: Context, node: cst.BaseExpression, use: cst.BaseExpression) -> bool:
-    """The same, or of the module that was wrapped, which goes on under its own name."""
+    """The same, or of the module that was wrapped, which goes on under its own name.
+
+    Where `use`, which is put in, is not made in that line, it may be another object of that name that it is put into.
+    """
     root = node
     while isinstance(root, (cst.Attribute, cst.Subscript)):
         root = root.value
     is_inner = isinstance(root, cst.Name) and isinstance(use, cst.Call) and not is_self(root, ctx)
-    return _is_of_model(ctx, node) or (is_inner and may_be_inner_module(root, cst.ensure_type(use, cst.Call), ctx))
+    is_made = isinstance(use, cst.Call) and _makes_module(ctx, use)
+    return _is_of_model(ctx, node, surely=not is_made) or (
+        is_inner and may_be_inner_module(root, cst.ensure_type(use, cst.Call), ctx)
+    )
 
 
 CHECK = Check(

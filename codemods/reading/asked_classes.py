@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Edit, Origin
-from codemods.reading.passed_on import parameters_given
+from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.passed_on import Seen, parameters_given
+from codemods.reading.words import last_name
 
 Asking = tuple[Context, cst.BaseExpression]
 _DISPLAYS = (cst.Tuple, cst.List, cst.Set)
@@ -36,6 +38,10 @@ def classes_of(ctx: Context, asked: cst.BaseExpression, depth: int = _DEEPEST) -
 
 def _held(ctx: Context, variable: cst.BaseExpression) -> Origin | None:
     """The one tuple, or list to which nothing is added, that a variable holds."""
+    if isinstance(variable, cst.Attribute) and is_self(variable.value, ctx):
+        of_class = _of_class(ctx, variable)
+        if of_class is not None:
+            return Origin(ctx, of_class)
     made = ctx.origins(variable)
     held = made[0].node if len(made) == 1 else None
     if isinstance(held, cst.List):
@@ -45,43 +51,63 @@ def _held(ctx: Context, variable: cst.BaseExpression) -> Origin | None:
     return made[0] if is_tuple or isinstance(held, (cst.Tuple, cst.BinaryOperation)) else None
 
 
+def _of_class(ctx: Context, read: cst.Attribute) -> cst.Tuple | None:
+    """The tuple in the body of the class around, where nothing of the program sets another under this name."""
+    name = read.attr.value
+    set_to = [
+        (where, node)
+        for where in ctx.files(name)
+        for node in where.nodes(cst.Assign)
+        if any(last_name(target.target) == name for target in node.targets)
+    ]
+    if len(set_to) != 1 or set_to[0][0].path != ctx.path:
+        return None
+    statement = set_to[0][1]
+    is_own = ctx.scope(statement) is enclosing(ctx, read, cst.ClassDef)
+    return statement.value if is_own and isinstance(statement.value, cst.Tuple) else None
+
+
 def _makes_tuple(ctx: Context, call: cst.Call) -> bool:
     return ctx.code(call.func) == "tuple" and len(call.args) == 1
 
 
-def tests_of(ctx: Context, value: cst.BaseExpression) -> Sequence[Asking] | None:
+def asking_for(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()) -> Sequence[Asking] | None:
     """The calls that ask for a class; None where it is used in any other way.
 
     Where others than those that are seen may ask, something that is no call is among them.
     """
+    if value in seen:
+        return []  # handed on in a recursion
+    seen |= {value}
     holder = ctx.parent(value)
     if isinstance(holder, (cst.Element, cst.StarredElement)):
         holder = ctx.parent(holder)
     if isinstance(holder, (*_DISPLAYS, cst.BinaryOperation)):
-        return tests_of(ctx, holder)
+        return asking_for(ctx, holder, seen)
     if isinstance(holder, cst.IfExp) and holder.test is not value:
-        return tests_of(ctx, holder)
+        return asking_for(ctx, holder, seen)
     if isinstance(holder, cst.Arg):
-        return _of_argument(ctx, holder)
+        return _of_argument(ctx, holder, seen)
     if isinstance(holder, cst.FormattedStringExpression):
         return [(ctx, value)]  # `f"one of {KINDS}"`
     if isinstance(holder, _STATEMENTS):
-        return _of_variable(ctx, holder, value)
+        return _of_variable(ctx, holder, value, seen)
     if isinstance(holder, (cst.Param, cst.CompFor, cst.For)):
-        return _all(tests_of(ctx, use) for use in ctx.uses(holder))
+        return _all(asking_for(ctx, use, seen) for use in ctx.uses(holder))
     return None
 
 
-def _of_argument(ctx: Context, argument: cst.Arg) -> Sequence[Asking] | None:
+def _of_argument(ctx: Context, argument: cst.Arg, seen: Seen) -> Sequence[Asking] | None:
     call = ctx.parent(argument)
     if not isinstance(call, cst.Call):
         return None
     if _asks(ctx, call):
         return [(ctx, call)]
     if _makes_tuple(ctx, call):
-        return tests_of(ctx, call)
+        return asking_for(ctx, call, seen)
     given = parameters_given(ctx, argument)
-    return _all(tests_of(where, use) for where, each in given for use in where.uses(each)) if given else None
+    uses = [(where, use) for where, each in given for use in where.uses(each)]
+    return _all(asking_for(where, use, seen) for where, use in uses) if given else None
 
 
 def _asks(ctx: Context, call: cst.CSTNode | None) -> bool:
@@ -89,20 +115,20 @@ def _asks(ctx: Context, call: cst.CSTNode | None) -> bool:
 
 
 def _of_variable(
-    ctx: Context, statement: cst.Assign | cst.AnnAssign | cst.AugAssign, value: cst.BaseExpression
+    ctx: Context, statement: cst.Assign | cst.AnnAssign | cst.AugAssign, value: cst.BaseExpression, seen: Seen
 ) -> Sequence[Asking] | None:
     targets = [each.target for each in statement.targets] if isinstance(statement, cst.Assign) else [statement.target]
     target, made = targets[0], {origin.node for origin in ctx.origins(value) if origin.node is not None}
     if len(targets) > 1 or not isinstance(target, (cst.Name, cst.Attribute)):
         return None
     if isinstance(target, cst.Name) and isinstance(ctx.scope(statement), cst.FunctionDef):
-        return _all(tests_of(ctx, use) for use in ctx.uses(statement))
+        return _all(asking_for(ctx, use, seen) for use in ctx.uses(statement))
     name = target.value if isinstance(target, cst.Name) else target.attr.value
     uses = [use for each in made for use in ctx.reading(name, each)]
     found = {node for _, node in uses}
     others = (each for each in ctx.attributes(name) if each[1] not in found and each[1] is not target)
     lost = [each for each in others if any(origin.node is None for origin in each[0].origins(each[1]))]
-    return _all([lost[:1], *(tests_of(where, use) for where, use in uses)])
+    return _all([lost[:1], *(asking_for(where, use, seen) for where, use in uses)])
 
 
 def _all(found: Iterable[Sequence[Asking] | None]) -> Sequence[Asking] | None:

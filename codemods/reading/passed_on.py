@@ -12,23 +12,28 @@ import libcst as cst
 from codemods.api import Context
 
 Calls = list[tuple[Context, cst.Call]]
+Seen = frozenset[cst.BaseExpression]
+"""What led to a use: in a recursion, that comes again."""
 
 
-def calls_of(ctx: Context, value: cst.BaseExpression) -> Calls | None:
+def calls_of(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()) -> Calls | None:
     """The calls of a value, followed through the program; None where it is used in any other way, or lost."""
+    if value in seen:
+        return []
+    seen |= {value}
     holder = ctx.parent(value)
     if isinstance(holder, cst.Call) and holder.func is value:
         return [(ctx, holder)]
     if isinstance(holder, (cst.IfExp, cst.BooleanOperation)) and holder is not None and _is_result(holder, value):
-        return calls_of(ctx, holder)
+        return calls_of(ctx, holder, seen)
     if isinstance(holder, cst.Assign) and len(holder.targets) == 1 and isinstance(holder.targets[0].target, cst.Name):
-        return _of_uses(ctx, holder, holder.targets[0].target)
+        return _of_uses(ctx, holder, holder.targets[0].target, seen)
     if isinstance(holder, cst.Param):
-        return _all(calls_of(ctx, use) for use in ctx.uses(holder))
+        return _all(calls_of(ctx, use, seen) for use in ctx.uses(holder))
     if isinstance(holder, cst.DictElement) and holder.value is value:
-        return _of_table(ctx, holder)
+        return _of_table(ctx, holder, seen)
     if isinstance(holder, cst.Arg):
-        return _of_parameter(ctx, holder)
+        return _of_parameter(ctx, holder, seen)
     return None
 
 
@@ -36,13 +41,13 @@ def _is_result(holder: cst.IfExp | cst.BooleanOperation, value: cst.BaseExpressi
     return not (isinstance(holder, cst.IfExp) and holder.test is value)
 
 
-def _of_uses(ctx: Context, statement: cst.Assign, name: cst.Name) -> Calls | None:
+def _of_uses(ctx: Context, statement: cst.Assign, name: cst.Name, seen: Seen) -> Calls | None:
     if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
         return None
-    return _all(calls_of(ctx, use) for use in ctx.uses(statement))
+    return _all(calls_of(ctx, use, seen) for use in ctx.uses(statement))
 
 
-def _of_table(ctx: Context, entry: cst.DictElement) -> Calls | None:
+def _of_table(ctx: Context, entry: cst.DictElement, seen: Seen) -> Calls | None:
     """`WRAPPERS = {"fsdp": FSDP}`, used as `WRAPPERS[name](model)` or `WRAPPERS.get(name)(model)`."""
     table = ctx.parent(entry)
     statement = ctx.parent(table) if table is not None else None
@@ -53,13 +58,13 @@ def _of_table(ctx: Context, entry: cst.DictElement) -> Calls | None:
         return None
     if isinstance(ctx.scope(statement), cst.Module) and ctx.mentions_elsewhere(name.value):
         return None
-    return _all(_of_look_up(ctx, use) for use in ctx.uses(statement))
+    return _all(_of_look_up(ctx, use, seen) for use in ctx.uses(statement))
 
 
-def _of_look_up(ctx: Context, use: cst.Name) -> Calls | None:
+def _of_look_up(ctx: Context, use: cst.Name, seen: Seen) -> Calls | None:
     holder = ctx.parent(use)
     if isinstance(holder, cst.Subscript) and holder.value is use:
-        return calls_of(ctx, holder)
+        return calls_of(ctx, holder, seen)
     if isinstance(holder, cst.ComparisonTarget):
         return []  # `name in WRAPPERS`
     call = ctx.parent(holder) if isinstance(holder, cst.Attribute) else None
@@ -67,13 +72,14 @@ def _of_look_up(ctx: Context, use: cst.Name) -> Calls | None:
         return None
     if holder.attr.value == "keys":
         return []
-    return calls_of(ctx, call) if holder.attr.value == "get" else None
+    return calls_of(ctx, call, seen) if holder.attr.value == "get" else None
 
 
-def _of_parameter(ctx: Context, argument: cst.Arg) -> Calls | None:
+def _of_parameter(ctx: Context, argument: cst.Arg, seen: Seen) -> Calls | None:
     """Handed to functions of the program."""
     given = parameters_given(ctx, argument)
-    return _all(_all(calls_of(where, use) for use in where.uses(each)) for where, each in given) if given else None
+    ways = (_all(calls_of(where, use, seen) for use in where.uses(each)) for where, each in given)
+    return _all(ways) if given else None
 
 
 def parameters_given(ctx: Context, argument: cst.Arg) -> Sequence[tuple[Context, cst.Param]]:

@@ -9,7 +9,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.tables.names import WRAPPER
 
-from .asked_classes import classes_of, tests_of
+from .asked_classes import asking_for, classes_of
 from .ddp import is_ddps_class
 from .enclosing import contains, enclosing
 from .words import last_name
@@ -64,7 +64,7 @@ def recursion_under(test: cst.Call, ctx: Context) -> Step | None:
 
 def is_only_unwrapped(found: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a class goes from a tuple: wherever that is asked for, all that follows goes on with `m.module`."""
-    tests = tests_of(ctx, found) if isinstance(ctx.parent(found), cst.Element) else None
+    tests = asking_for(ctx, found) if isinstance(ctx.parent(found), cst.Element) else None
     return bool(tests) and all(
         isinstance(test, cst.Call)
         and _only_goes_inside(test, where)

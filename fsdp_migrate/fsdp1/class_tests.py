@@ -10,6 +10,7 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind, Origin
 from codemods.reading.asked_classes import Asking, classes_of
+from codemods.reading.enclosing import is_self
 from codemods.tables.leftovers import BY_NAME
 from codemods.tables.names import WRAPPER
 
@@ -56,7 +57,10 @@ def _said_around(file: FileContext, place: cst.CSTNode, node: cst.BaseExpression
 
 def _other_name(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """`model`, of `self.model = model` further up in the same function, on every way to here."""
-    value = _bound_here(file, node) if isinstance(node, cst.Name) else _set_above(file, node)
+    if isinstance(node, cst.Name):
+        value = _bound_here(file, node)
+    else:
+        value = _set_above(file, node) or _given_to_base(file, node) if isinstance(node, cst.Attribute) else None
     return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
@@ -67,7 +71,7 @@ def _bound_here(file: FileContext, name: cst.Name) -> cst.BaseExpression | None:
     return made[0] if len(made) == len(bound) == 1 else None
 
 
-def _set_above(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def _set_above(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
     """The same of the last line above that sets an attribute, in a block that the place stands in as well."""
     tree = file.tree
     above = [each for each in _stores(file, node) if tree.order[each] < tree.order[node]]
@@ -79,10 +83,35 @@ def _set_above(file: FileContext, node: cst.BaseExpression) -> cst.BaseExpressio
     return statement.value if is_here else None
 
 
+def _given_to_base(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
+    """`model` of `super().__init__(model)` above, where that sets `self.model = model`, and nothing else does below."""
+    tree, name = file.tree, node.attr.value
+    calls = [each for each in file.calls(file.scope(node)) if file.code(each.func) == "super().__init__"]
+    functions = file.runs(calls[0]) if len(calls) == 1 and is_self(node.value, file) else ()
+    if (
+        len(functions) != 1
+        or tree.order[calls[0]] > tree.order[node]
+        or _is_set_between(file, node, tree.order[calls[0]])
+    ):
+        return None
+    where, function = functions[0]
+    owner = first_parameter(function)
+    lines = (each for each in where.inside(function) if isinstance(each, cst.Assign))
+    made = [each.value for each in lines if [where.code(t.target) for t in each.targets] == [f"{owner}.{name}"]]
+    if len(made) != 1 or not isinstance(made[0], cst.Name) or _set(where, where.calls(function), name):
+        return None
+    given = where.passed_to(made[0], made[0].value)
+    return next((value for _, call, value in given if call is calls[0]), None)
+
+
 def _stores(file: FileContext, node: cst.BaseExpression) -> Iterator[cst.AssignTarget]:
     """Where the function sets what `node` reads."""
+    name = node.attr.value if isinstance(node, cst.Attribute) else None
+    named = map(file.parent, file.tree.attributes(name)) if name is not None else file.tree.nodes(cst.AssignTarget)
     text, scope = file.code(node), file.scope(node)
-    return (n for n in file.tree.nodes(cst.AssignTarget) if file.scope(n) is scope and file.code(n.target) == text)
+    for each in named:
+        if isinstance(each, cst.AssignTarget) and file.scope(each) is scope and file.code(each.target) == text:
+            yield each
 
 
 def _seen_through(
@@ -212,6 +241,8 @@ def _left_above(
 
 def _is_same(file: FileContext, test: cst.CSTNode, node: cst.BaseExpression) -> bool:
     """Whether the model has not been bound anew between a test of it and its use."""
+    if isinstance(test, cst.MatchCase):
+        test = cst.ensure_type(file.parent(test), cst.Match).subject
     text = file.code(node)
     if not isinstance(node, cst.Name):
         return not _is_set_between(file, node, file.tree.order[test])
@@ -226,8 +257,12 @@ def _is_set_between(file: FileContext, node: cst.BaseExpression, at: int) -> boo
     between = (file.parent(each) or each for each in _stores(file, node) if first < order[each] < last)
     if not all(file.tree.contains(each, node) for each in between):
         return True
-    name = node.attr.value if isinstance(node, cst.Attribute) else ""
-    calls = (call for call in file.calls(file.scope(node)) if first < order[call] < last)
+    calls = [call for call in file.calls(file.scope(node)) if first < order[call] < last]
+    return isinstance(node, cst.Attribute) and _set(file, calls, node.attr.value)
+
+
+def _set(file: Context, calls: Sequence[cst.Call], name: str) -> bool:
+    """Whether a function that one of these calls sets an attribute of this name."""
     inside = (each for call in calls for where, function in file.runs(call) for each in where.inside(function))
     targets = (each.target for each in inside if isinstance(each, cst.AssignTarget))
     return any(isinstance(each, cst.Attribute) and each.attr.value == name for each in targets)

@@ -161,7 +161,7 @@ def _resolve(importing: Path, module: str | None, level: int, roots: Sequence[Pa
         if root.name in INSTALLED and not _same_package(importing, root, parts[0]):
             continue
         found = _find(root, parts)
-        if found:
+        if found and not (in_package and found == importing):  # a file of a package is named after a library
             return found
     return None
 

@@ -185,6 +185,16 @@ def test_latin_1_files_are_followed(project: Path) -> None:
     assert program(project) == ["train.py", "model.py"]
 
 
+def test_a_file_of_a_package_is_not_the_library_of_its_name(tmp_path: Path) -> None:
+    """`from engine.optimizer import …` in utils/engine/optimizer.py, which is named after what it is for."""
+    utils = tmp_path / "utils"
+    own = utils / "engine" / "optimizer.py"
+    own.parent.mkdir(parents=True)
+    for each in (utils / "__init__.py", own.parent / "__init__.py", own, tmp_path / "engine.py"):
+        each.write_text("")
+    assert resolve_module(own, "engine.optimizer", 0, [own.parent, utils, tmp_path]) is None
+
+
 def test_resolve_module_finds_what_python_would(project: Path) -> None:
     write(project, pkg__init="", pkg__a="", train="")
     roots = roots_of(project / "train.py")

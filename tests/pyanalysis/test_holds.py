@@ -123,6 +123,12 @@ CASES = [
         id="inside, and set below the test of a loop",
     ),
     pytest.param(
+        "def f(m):\n    match m:\n        case DDP():\n            ask(m)\n            m = m.module\n            m(1)\n"
+        "f(FSDP(net))\nf(DDP(net))\n",
+        {"DDP"},
+        id="case that sets it below",
+    ),
+    pytest.param(
         "def f(m):\n    while isinstance(m, DDP):\n        ask(m)\nf(FSDP(net))\nf(DDP(net))\n", {"DDP"}, id="loop"
     ),
     pytest.param(
@@ -167,6 +173,35 @@ OTHER_NAMES = [
 def test_what_is_said_of_a_model_is_said_under_its_other_names(text: str, found: set[str]) -> None:
     shard = "class X:\n    pass\nx = X()\ndef shard(x):\n    x.m = FSDP(x.m)\n"
     assert held(f"{HEAD}{shard}def f(m):\n{text}f(FSDP(net))\nf(DDP(net))\n") == found
+
+
+BASE = """
+class A:
+    def __init__(self, net):
+        self.m = net
+    def shard(self):
+        self.m = FSDP(self.m)
+"""
+ABOVE = [
+    pytest.param("super().__init__(m)\n        if isinstance(m, FSDP):\n            return\n", {"DDP"}, id="base"),
+    pytest.param(
+        "super().__init__(m)\n        if isinstance(m, FSDP):\n            return\n        self.shard()\n",
+        {"FSDP", "DDP"},
+        id="set again by a method",
+    ),
+    pytest.param(
+        "super().__init__(o)\n        if isinstance(m, FSDP):\n            return\n", {"FSDP", "DDP"}, id="another"
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "found"), ABOVE)
+def test_what_is_said_of_a_model_is_said_of_what_a_base_makes_of_it(lines: str, found: set[str]) -> None:
+    heir = f"class B(A):\n    def __init__(self, m, o):\n        {lines}        ask(self.m)\n"
+    made = "".join(f"B({m}, {o})\n" for m, o in (("FSDP(net)", "DDP(net)"), ("DDP(net)", "FSDP(net)")))
+    assert held(HEAD + BASE + heir + made) == found
+    shards = BASE.replace("self.m = net\n", "self.m = net\n        self.shard()\n")
+    assert "FSDP" in held(HEAD + shards + heir + made)
 
 
 FOLLOWED = [

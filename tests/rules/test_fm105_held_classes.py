@@ -70,6 +70,12 @@ def test_a_class_that_is_passed_to_the_test_goes() -> None:
     assert "fully_shard(net), (DDP,))\n" in after
 
 
+def test_classes_that_a_recursion_hands_on() -> None:
+    body = "    if isinstance(m, kinds):\n        return inner(m.module, kinds)\n    return m\n"
+    after = rewrite(f"{HEAD}\n\ndef inner(m, kinds=(DDP, FSDP)):\n{body}{MAIN}").text
+    assert f"def inner(m, kinds=(DDP,)):\n{body}" in after
+
+
 UNWRAP_MODEL = """
     class Float16Module:
         def __init__(self, module):
@@ -151,6 +157,27 @@ def test_what_a_test_by_a_variable_says_of_a_model(line: str, asked: str) -> Non
     program = display(line, "DDP", "FSDP") + CLIP.format(asked)
     at = ("import torch\n" + HEAD + program).split("\n").index(f"    if isinstance(m, {asked}):")
     assert clipped(program) == [at + 2]
+
+
+OF_CLASS = """
+class Inner:
+    KINDS = (DDP, FSDP)
+
+    def clip(self, m):
+        if isinstance(m, self.KINDS):
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0, foreach=False)
+        else:
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+
+
+def inner(m):
+    Inner().clip(m)
+"""
+
+
+@pytest.mark.parametrize(("more", "found"), [("", 1), ("\n\nclass Other(Inner):\n    KINDS = (DDP,)\n", 2)])
+def test_what_a_test_by_a_variable_of_the_class_says(more: str, found: int) -> None:
+    assert len(clipped(OF_CLASS + more)) == found
 
 
 def test_a_list_that_grows_says_nothing() -> None:

@@ -175,3 +175,21 @@ def test_what_a_type_variable_stands_for() -> None:
     result = rewrite(f'{head}T = TypeVar("T", bound=FSDP)\n\n\ndef wrap(net):\n    return FSDP(net)\n')
     assert 'T = TypeVar("T", bound=FSDPModule)\n' in result.text
     assert {level for _, level, _ in result.summary} == {"rewritten"}
+
+
+def test_a_class_that_a_recursion_hands_on() -> None:
+    """The program ended the tool: its calls were looked for without end."""
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def wrap(net, kind=FSDP):
+            if net.small:
+                return wrap(net.part, kind)
+            return kind(net)
+
+
+        def main(net):
+            return FSDP(net), wrap(net)
+    """
+    assert "def wrap(net, kind=shard_model):\n" in rewrite(code(text)).text

@@ -989,10 +989,19 @@ def test_what_is_put_in_can_be_sharded_too(line: str) -> None:
     assert "fully_shard(model.head)" in told
 
 
-@pytest.mark.parametrize("value", ["FSDP(nn.Linear(2, 2))", "nn.ReLU()", "other.head", "other"])
+@pytest.mark.parametrize("value", ["FSDP(nn.Linear(2, 2))", "nn.ReLU()", "other.head", "other", "cast(other)"])
 def test_what_is_put_in_and_needs_no_unit(value: str) -> None:
-    text = HEAD + f"def main(net, other):\n    model = FSDP(net)\n    model.head = {value}\n    return model\n"
+    cast = "def cast(x):\n    return nn.Parameter(x) if isinstance(x, nn.Parameter) else x\n\n\n"
+    text = HEAD + cast + f"def main(net, other):\n    model = FSDP(net)\n    model.head = {value}\n    return model\n"
     assert "FM416" not in {finding.rule for finding in rewrite(text).findings}
+
+
+def test_what_is_put_into_what_may_be_another_object() -> None:
+    """A mock in a test, which has an attribute of the name of another file's model."""
+    text = "def main(net, state):\n    state.model = FSDP(net)\n\n\ndef check(state):\n    head = nn.Linear(2, 2)\n"
+    for line, found in (("state.model.head = head", False), ("state.model.head = nn.Linear(2, 2)", True)):
+        result = rewrite(f"{HEAD}{text}    {line}\n    return state\n")
+        assert ("FM416" in {finding.rule for finding in result.findings}) is found
 
 
 INITIALISED = {

@@ -34,6 +34,8 @@ The same modules answer True. `isinstance(x, Block)` is now True for a sharded b
 hidden in a wrapper. So `isinstance(x, Block) and not isinstance(x, FSDP)`, and `not isinstance(x, FSDP)` in the
 `check_fn` of activation checkpointing, lose the second half: it kept the wrapper out, and would keep the layer out.
 So does `if isinstance(x, FSDP): return False` in the function that is passed as `check_fn`.
+The class goes from a tuple, also from one that a variable holds, where all tests by it go on with `x.module` alone:
+FSDP2 has no wrapper. A class that is called, or compared, is none that is tested for, and stays (FM109).
 Asked of a model that the program shards by `fully_shard` itself, and wraps nowhere, the answer stays False: a test for
 `FSDPModule` would let FSDP2's models into what was written for FSDP1's.
 
@@ -48,7 +50,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.asked_classes import tests_of, without_class
+from codemods.reading.asked_classes import asking_for, without_class
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
 from codemods.reading.enclosing import enclosing
 from codemods.reading.layout import removal
@@ -271,7 +273,7 @@ def _is_class_test(node: cst.BaseExpression, ctx: Context) -> bool:
     """The second argument of `isinstance` or `issubclass`, alone or in a tuple, which a variable may hold."""
     if isinstance(ctx.parent(node), cst.MatchClass):
         return True
-    tests = tests_of(ctx, node)
+    tests = asking_for(ctx, node)
     return bool(tests) or (tests is not None and isinstance(ctx.parent(node), cst.Element))
 
 
