@@ -194,6 +194,12 @@ row(
     "BatchNormed",
     BY_SIZE.format("300") + ", mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
 )
+for asked in (
+    "isinstance(module, (Block, Outer))",
+    "module.__class__ is not nn.Linear and hasattr(module, 'children')",
+):
+    policy = f"lambda module, recurse, **_: recurse or {asked}"
+    row(f"a policy in the call that always looks inside: {asked}", "Nested", f"auto_wrap_policy={policy}")
 program(
     "policy of one's own",
     """
