@@ -104,6 +104,10 @@ class Plan:
         """Whether a call, whatever it calls, is a wrap site that becomes `fully_shard`."""
         return call in self.wraps and self.wraps[call].emission is Emission.NATIVE
 
+    def is_drafted(self, call: cst.Call) -> bool:
+        """Whether a call makes a model that becomes `fully_shard` calls: no `enable_wrap`, which goes."""
+        return self.is_native(call) and self.wraps[call].draft is not None
+
     def is_kept(self, path: Path) -> bool:
         """Whether nothing in a file is rewritten."""
         return path in self.skipped or path in self.foreign

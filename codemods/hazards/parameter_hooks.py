@@ -47,6 +47,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.plan import PlannedContext
 from codemods.reading.enclosing import enclosing
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS, readings
@@ -60,7 +61,7 @@ _ACCUMULATED = "register_post_accumulate_grad_hook"
 _HINT = "do it in the training loop, between backward and step, or with optimizer.register_step_pre_hook"
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each loop, or named parameter."""
     sharded = set()
     for reading in readings(ctx):
@@ -80,10 +81,12 @@ def find(ctx: Context) -> Iterator[Finding]:
             yield finding(CODE, Level.REVIEW, ctx, node, message, _HINT)
 
 
-def _before(ctx: Context) -> Iterator[cst.Call]:
+def _before(ctx: PlannedContext) -> Iterator[cst.Call]:
     """`for p in net.parameters(): p.register_hook(...)`, above the call that wraps `net`."""
     found: dict[cst.Call, None] = {}
-    for call in filter(lambda call: is_constructor(ctx, call), ctx.nodes(cst.Call)):
+    for call in ctx.nodes(cst.Call):
+        if not is_constructor(ctx, call) and not ctx.plan.is_drafted(call):
+            continue
         model = wrapped_place(ctx, call)
         for other in calls_above(ctx, call, model) if model is not None else ():
             if not isinstance(other.func, cst.Attribute) or other.func.attr.value not in READERS:

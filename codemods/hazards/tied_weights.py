@@ -46,6 +46,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
+from codemods.plan import PlannedContext
 from codemods.reading.class_layout import sharded_classes
 from codemods.reading.manual import is_constructor
 
@@ -54,11 +55,11 @@ CODE = "FM409"
 _PICKS = ("Embedding", "Linear", "size_based_auto_wrap_policy", "always_wrap_policy")
 
 
-def find(ctx: Context) -> Iterator[Finding]:
+def find(ctx: PlannedContext) -> Iterator[Finding]:
     """One finding for each constructor call."""
     own = _ties_anything(ctx, ctx.top)
     for call in ctx.nodes(cst.Call):
-        if not is_constructor(ctx, call):
+        if not is_constructor(ctx, call) and not ctx.plan.is_drafted(call):
             continue
         given = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "auto_wrap_policy"]
         texts = [o.file.code(o.node) for value in given for o in ctx.origins(value) if o.node is not None]

@@ -14,6 +14,7 @@ from codemods.api import Context, Origin
 from codemods.tables.names import WRAPPER
 
 from .enclosing import enclosing
+from .layout import comments_in
 from .manual import class_given, is_constructor, is_factory
 from .only_asks import only_asks
 
@@ -32,31 +33,25 @@ class ChosenClass:
     """All of them, of which exactly one is FSDP1's."""
 
     branches: tuple[Branch, ...]
-    statement: cst.SimpleStatementLine | None
-    """`wrapper = FSDP if sharded else DDP`, where that stands above and for this call alone."""
+    statement: cst.SimpleStatementLine | cst.If | None
+    """`wrapper = FSDP if sharded else DDP`, or an `if` that does so, where it stands above and for this call alone."""
 
 
 def chosen_class(ctx: Context, call: cst.Call) -> ChosenClass | None:
     """The choice by which a call is FSDP's constructor, where it can be made at the call."""
     if is_constructor(ctx, call):
         return None
-    statement = None
-    choice: cst.BaseExpression = call.func
-    if isinstance(choice, cst.Name):
-        bound = ctx.bound(choice)
-        if bound is None or len(bound) != 1 or bound[0][0] is not ctx:
-            return None
-        choice = bound[0][1]
-        statement = _made_for(ctx, choice, call)
-        if statement is None:
-            return None
-    branches = tuple(_branches(choice))
-    ours = [branch for branch in branches if _is_wrapper(ctx, branch.called)]
-    return ChosenClass(branches, statement) if len(branches) > 1 and len(ours) == 1 else None
+    found = _above(ctx, call.func, call) if isinstance(call.func, cst.Name) else None
+    if isinstance(call.func, cst.IfExp):
+        found = ChosenClass(tuple(_branches(call.func)), None)
+    if found is None or sum(is_fsdps(ctx, branch) for branch in found.branches) != 1:
+        return None
+    return found
 
 
 def is_fsdps(ctx: Context, branch: Branch) -> bool:
-    return _is_wrapper(ctx, branch.called)
+    """Whether its class is FSDP1's."""
+    return isinstance(branch.called, (cst.Name, cst.Attribute)) and ctx.fsdp1(branch.called) == WRAPPER
 
 
 def takes_alone(ctx: Context, argument: cst.Arg) -> bool:
@@ -85,29 +80,61 @@ def _branches(choice: cst.BaseExpression) -> Iterator[Branch]:
     yield Branch(None, choice)
 
 
-def _is_wrapper(ctx: Context, called: cst.BaseExpression) -> bool:
-    return isinstance(called, (cst.Name, cst.Attribute)) and ctx.fsdp1(called) == WRAPPER
+def _above(ctx: Context, name: cst.Name, call: cst.Call) -> ChosenClass | None:
+    """The choice that a name holds, where it can as well be made at the call, which alone reads it."""
+    bound = ctx.bound(name) or ()
+    values = sorted((value for where, value in bound if where is ctx), key=ctx.span)
+    if not 0 < len(values) == len(bound) < 3:
+        return None
+    lines = [_line(ctx, value, name) for value in values]
+    line, branches = lines[0], tuple(_branches(values[0]))
+    if line is None:
+        return None
+    statement: cst.SimpleStatementLine | cst.If = line
+    if len(values) == 2:
+        choice = enclosing(ctx, line, cst.If)
+        if choice is None or not _is_all_of(ctx, choice, lines):
+            return None
+        statement, branches = choice, (Branch(choice.test, values[0]), Branch(None, values[1]))
+    is_choice = len(branches) > 1 and _can_wait(ctx, statement, branches, call)
+    return ChosenClass(branches, statement) if is_choice else None
 
 
-def _made_for(ctx: Context, choice: cst.BaseExpression, call: cst.Call) -> cst.SimpleStatementLine | None:
-    """The statement that binds the choice, where it can as well be made at the call, which alone reads it."""
-    assignment = ctx.parent(choice)
+def _line(ctx: Context, value: cst.BaseExpression, name: cst.Name) -> cst.SimpleStatementLine | None:
+    """`wrapper = …`, which nothing reads but the call."""
+    assignment = ctx.parent(value)
     line = ctx.parent(assignment) if isinstance(assignment, cst.Assign) else None
-    below = enclosing(ctx, call, cst.SimpleStatementLine)
-    if not isinstance(choice, cst.IfExp) or not isinstance(line, cst.SimpleStatementLine) or below is None:
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return None
-    block = ctx.parent(line)
-    is_local = isinstance(ctx.scope(line), cst.FunctionDef) and block is ctx.parent(below) and len(line.body) == 1
-    if not is_local or list(ctx.uses(line.body[0])) != [call.func] or not isinstance(block, cst.IndentedBlock):
-        return None
-    tests = [branch.test for branch in _branches(choice) if branch.test is not None]
-    if not all(ctx.same_meaning(each.test or each.called, call) for each in _branches(choice)):
-        return None
+    return line if list(ctx.uses(line.body[0])) == [name] else None
+
+
+def _is_all_of(ctx: Context, choice: cst.If, lines: list[cst.SimpleStatementLine | None]) -> bool:
+    """Whether an `if` does no more than to choose between these lines, and says nothing of it."""
+    other = choice.orelse.body if isinstance(choice.orelse, cst.Else) else None
+    is_plain = not isinstance(ctx.parent(choice), cst.If) and not comments_in(ctx.text[slice(*ctx.whole_lines(choice))])
+    return is_plain and other is not None and [*choice.body.body, *other.body] == lines
+
+
+def _can_wait(
+    ctx: Context, statement: cst.SimpleStatementLine | cst.If, branches: tuple[Branch, ...], call: cst.Call
+) -> bool:
+    """Whether a choice comes to the same where the call stands, below in the same block."""
+    below, block = enclosing(ctx, call, cst.SimpleStatementLine), ctx.parent(statement)
+    if below is None or not isinstance(block, cst.IndentedBlock) or block is not ctx.parent(below):
+        return False
+    tests = [branch.test for branch in branches if branch.test is not None]
+    if not all(ctx.same_meaning(each, call) for each in (*tests, *(branch.called for branch in branches))):
+        return False
     statements = list(block.body)
-    between = statements[statements.index(line) + 1 : statements.index(below)]
-    if not any(isinstance(node, cst.Call) for test in tests for node in ctx.inside(test)):
-        return line
-    return line if all(only_asks(ctx, node) for node in (*tests, *between)) else None
+    between = statements[statements.index(statement) + 1 : statements.index(below)]
+    asked = [node for test in tests for node in ctx.inside(test)]
+    if any(isinstance(node, cst.Call) for node in asked):
+        return all(only_asks(ctx, node) for node in (*tests, *between))
+    named = {node.attr.value for node in asked if isinstance(node, cst.Attribute)}
+    inside = [node for each in between for node in ctx.inside(each)]
+    stored = [node.target for node in inside if isinstance(node, cst.AssignTarget)]
+    return not any(isinstance(target, cst.Attribute) and target.attr.value in named for target in stored)
 
 
 def _passes_over(origin: Origin, call: cst.Call, argument: cst.Arg) -> bool:

@@ -205,17 +205,32 @@ def _binds(node: cst.CSTNode, name: str) -> bool:
     return isinstance(node, cst.AsName) and isinstance(node.name, cst.Name) and node.name.value == name
 
 
-def substituted(ctx: Context, function: cst.Lambda) -> str:
-    """The body of a one-parameter lambda with the parameter written `{module}`."""
-    parameter = function.params.params[0]
-    start, end = ctx.span(function.body)
+def asked_of_module(origin: Origin) -> cst.BaseExpression | None:
+    """`isinstance(module, Block)` of `lambda module, recurse, **_: recurse or isinstance(module, Block)`."""
+    function, ctx = origin.node, origin.file
+    body = function.body if isinstance(function, cst.Lambda) else None
+    if not isinstance(function, cst.Lambda) or not isinstance(body, cst.BooleanOperation):
+        return None
+    first, recurse = [*function.params.params, None, None][:2]
+    if first is None or recurse is None or (first.name.value, recurse.name.value) != ("module", "recurse"):
+        return None
+    read = {node.value for node in ctx.inside(body.right) if isinstance(node, cst.Name)}
+    others = (*function.params.params[1:], *function.params.kwonly_params, function.params.star_kwarg)
+    is_left = isinstance(body.left, cst.Name) and body.left.value == "recurse" and isinstance(body.operator, cst.Or)
+    return body.right if is_left and not any(each is not None and each.name.value in read for each in others) else None
+
+
+def substituted(ctx: Context, function: cst.Lambda, part: cst.BaseExpression | None = None) -> str:
+    """The body of a lambda, or a part of it, with the first parameter written `{module}`."""
+    parameter, part = function.params.params[0], part or function.body
+    start, end = ctx.span(part)
     pieces, position = [], start
     for use in ctx.uses(parameter):
         at = ctx.span(use)[0]
+        if not start <= at < end:
+            continue
         pieces += [ctx.quote_text(position, at), "{module}"]
         position = at + len(use.value)
     body = "".join([*pieces, ctx.quote_text(position, end)])
-    binds_loosely = (
-        isinstance(function.body, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not function.body.lpar
-    )
+    binds_loosely = isinstance(part, (cst.BooleanOperation, cst.IfExp, cst.NamedExpr)) and not part.lpar
     return f"({body})" if "\n" in ctx.plain(body) or binds_loosely else body

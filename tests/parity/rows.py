@@ -194,6 +194,12 @@ row(
     "BatchNormed",
     BY_SIZE.format("300") + ", mixed_precision=MixedPrecision(torch.bfloat16, torch.float32)",
 )
+for asked in (
+    "isinstance(module, (Block, Outer))",
+    "module.__class__ is not nn.Linear and hasattr(module, 'children')",
+):
+    policy = f"lambda module, recurse, **_: recurse or {asked}"
+    row(f"a policy in the call that always looks inside: {asked}", "Nested", f"auto_wrap_policy={policy}")
 program(
     "policy of one's own",
     """
@@ -1378,6 +1384,51 @@ for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
             """,
             world=4,
         )
+for strategy in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD"):
+    program(
+        f"wrap in a context that is given the keywords of a function, {strategy}",
+        f"""
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+        def shard(model, **kwargs):
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                for index, block in enumerate(model.blocks):
+                    model.blocks[index] = wrap(block)
+                model.out = wrap(model.out, cpu_offload=None)
+                model = wrap(model)
+            return model
+
+
+        def build():
+            mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))
+            if os.environ.get("PLAIN"):
+                return shard(Plain(), device_mesh=mesh)
+            strategy = ShardingStrategy[os.environ.get("STRATEGY", "{strategy}")]
+            return shard(Plain(), device_mesh=mesh, sharding_strategy=strategy)
+        """,
+        world=4,
+    )
+    mesh = 'init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard"))' if "HYBRID" in strategy else "None"
+    program(
+        f"wrap in a context that is given a dict, {strategy}",
+        f"""
+        from torch.distributed.fsdp.wrap import enable_wrap, wrap
+
+
+        def build():
+            model = Plain()
+            mesh = {mesh}
+            kwargs = dict(device_mesh=mesh, sharding_strategy=ShardingStrategy.{strategy}, {HERE})
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                for index, block in enumerate(model.blocks):
+                    model.blocks[index] = wrap(block)
+                model.out = wrap(model.out)
+                model = wrap(model)
+            return model
+        """,
+        world=4,
+    )
 precise("no cast of any input", "Plain", f"{BF16}, cast_root_forward_inputs=False", "support", bf16_input=True)
 row("bf16 without a policy", "Plain", f"mixed_precision=MixedPrecision({BF16}, buffer_dtype=torch.bfloat16)")
 row(

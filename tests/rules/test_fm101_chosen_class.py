@@ -144,6 +144,25 @@ WRITTEN = {
             return model
         """,
     ),
+    "in the branches of an if above the call": (
+        """
+        def wrap(model, args):
+            if args.ddp:
+                wrapper = DDP
+            else:
+                wrapper = FSDP
+            args.log("wrapping")
+            return wrapper(model)
+        """,
+        """
+        def wrap(model, args):
+            args.log("wrapping")
+            if args.ddp:
+                return DDP(model)
+            else:
+                return fully_shard(model)
+        """,
+    ),
     "a dict for a class that takes no notice": (
         """
         def is_distributed():
@@ -229,6 +248,21 @@ AT_RUN_TIME = {
         def wrap(args):
             wrapper = FSDP if dist.is_initialized() else DDP
             model = args.build()
+            return wrapper(model)
+        """,
+    "what is asked is set in between": """
+        def wrap(model, args):
+            wrapper = FSDP if args.fsdp else DDP
+            args.fsdp = False
+            return wrapper(model)
+        """,
+    "an if with a comment": """
+        def wrap(model, args):
+            if args.fsdp:
+                # everything
+                wrapper = FSDP
+            else:
+                wrapper = DDP
             return wrapper(model)
         """,
     "the dict of a class that takes no notice does more than to ask": """

@@ -914,6 +914,25 @@ def test_own_policy_function(body: str) -> None:
     assert policy in result.text
 
 
+OWN_LAMBDAS = {
+    "lambda module, recurse, **_: recurse or isinstance(module, Block)": "isinstance(submodule, Block)",
+    "lambda module, recurse, nonwrapped_numel: recurse or (module is head or isinstance(module, Block))": (
+        "(submodule is head or isinstance(submodule, Block))"
+    ),
+    "lambda module, recurse, nonwrapped_numel: recurse or nonwrapped_numel > 100": "",
+    "lambda module, recurse, **more: recurse or is_unit(module, **more)": "",
+    "lambda module, recurse, **_: isinstance(module, Block) or recurse": "",
+    "lambda module, recurse, **_: recurse and isinstance(module, Block)": "",
+}
+
+
+@pytest.mark.parametrize("policy", OWN_LAMBDAS)
+def test_lambda_that_always_looks_inside_is_its_test(policy: str) -> None:
+    wrap = f"def wrap(model, head):\n    policy = {policy}\n    return FSDP(model, auto_wrap_policy=policy)\n"
+    text = rewrite(f"{IMPORTS}\n\n{wrap}").text
+    assert (f"and {OWN_LAMBDAS[policy]}:\n" in text and policy not in text) == bool(OWN_LAMBDAS[policy])
+
+
 def test_mixed_precision_looks_inside_of_everything() -> None:
     text = "from torch.distributed.fsdp import MixedPrecision\n" + IMPORTS + "\n\ndef wrap(model):\n"
     policy = "partial(size_based_auto_wrap_policy, force_leaf_modules={Block})"

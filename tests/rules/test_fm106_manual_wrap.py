@@ -60,6 +60,59 @@ def test_wraps_in_sight_become_fully_shard() -> None:
     assert [rule for rule, _, _ in result.summary] == ["FM106", "FM101", "FM101"]
 
 
+def test_keywords_of_the_function_around_are_read_once_for_all_wraps() -> None:
+    before = """
+        def wrap_parts(net, **kwargs):
+            with enable_wrap(wrapper_cls=FSDP, **kwargs):
+                net.one = wrap(net.one)
+                net.two = wrap(net.two)
+            return net
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one, self.two = nn.Linear(2, 2), nn.Linear(2, 2)
+
+
+        def main(args):
+            torch.cuda.manual_seed(0)
+            wrap_parts(Net(), sharding_strategy=args.strategy, device_id=args.rank)
+            wrap_parts(Net(), device_id=args.rank)
+        """
+    after = """
+        def wrap_parts(net, **kwargs):
+            torch.cuda.set_device(kwargs["device_id"])
+            strategy = kwargs.get("sharding_strategy")
+            fsdp_kwargs = strategy_kwargs(strategy.name if strategy else "FULL_SHARD")
+            fully_shard(net.one, **fsdp_kwargs)
+            fully_shard(net.two, **fsdp_kwargs)
+            return net
+        """
+    assert code(after) in rewrite("import torch\n" + HEAD + code(before)).text
+
+
+def test_device_that_may_be_another_in_between_is_set_again() -> None:
+    before = """
+        def wrap_parts(net, args):
+            with enable_wrap(wrapper_cls=FSDP, device_id=args.rank):
+                net.one = wrap(net.one)
+                net.two = wrap(net.two)
+                args.prepare()
+                net.three = wrap(net.three)
+        """
+    after = """
+        def wrap_parts(net, args):
+            torch.cuda.set_device(args.rank)
+            fully_shard(net.one)
+            fully_shard(net.two)
+            args.prepare()
+            torch.cuda.set_device(args.rank)
+            fully_shard(net.three)
+        """
+    assert code(after) in rewrite(HEAD + code(before)).text
+
+
 def test_units_and_what_stands_before_them_go_out_with_the_block() -> None:
     check_transformed(
         """

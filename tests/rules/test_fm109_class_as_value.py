@@ -74,12 +74,13 @@ PASSED = {
             kind = FSDP if sharded else DDP
             return kind(net, **kwargs)
         """,
-    "branches": """\
+    "branches that do more": """\
         def build(net, sharded):
             if sharded:
                 kind = FSDP
             else:
                 kind = DDP
+                print("replicated")
             return kind(net)
         """,
     "a table, asked in two ways": """\

@@ -69,7 +69,7 @@ _KEPT = "fully_shard cannot change the class of an object whose first base comes
 
 def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     """The classes that a constructor call shards, and that have to change for it."""
-    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or ctx.plan.is_native(node)):
+    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or ctx.plan.is_drafted(node)):
         return None
     if ctx.plan.emission(node) is Emission.SKIP:
         return None

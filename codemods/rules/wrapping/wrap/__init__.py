@@ -73,7 +73,7 @@ from codemods.api import (
 from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
 from codemods.reading.layout import removal
-from codemods.reading.manual import block_of, class_given, context_of, is_constructor, is_factory
+from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
 from codemods.reading.nested import same_unit_inside
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
@@ -178,8 +178,7 @@ def is_left(ctx: Context, call: cst.Call) -> bool:
 def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
     if not isinstance(node, cst.Call):
         return None
-    is_one_of_several = ctx.plan.is_native(node) and class_given(ctx, node) is None
-    if not (is_constructor(ctx, node) or is_factory(ctx, node) or is_one_of_several):
+    if not (is_constructor(ctx, node) or is_factory(ctx, node) or ctx.plan.is_drafted(node)):
         return None
     followed = context_of(ctx, node) is not None and ctx.plan.emission(node) is Emission.SUPPORT
     return None if followed and same_unit_inside(ctx, node) is None else node

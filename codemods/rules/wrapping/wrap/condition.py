@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
-from codemods.reading.predicates import substituted
+from codemods.reading.predicates import asked_of_module, substituted
 
 from .draft import Draft, UnitSelector
 
@@ -26,6 +26,16 @@ def function_targets(
         container = not _definition_excludes_containers(origin.file, function)
         return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
     raise NotStatic(f"auto_wrap_policy: {origin.text}")
+
+
+def policy_targets(origin: Origin) -> UnitSelector | None:
+    """The units of a policy that always looks inside, and asks no more than the module."""
+    asked, function = asked_of_module(origin), origin.node
+    if asked is None or not isinstance(function, cst.Lambda):
+        return None
+    container = not _excludes_containers(origin.file, asked, "module")
+    test = substituted(origin.file, function, asked)
+    return UnitSelector(test, nested=True, may_be_root=True, may_be_container=container)
 
 
 def own_list(ctx: Context, function: cst.Lambda, model: str) -> cst.BaseExpression | None:

@@ -23,7 +23,7 @@ from codemods.reading.unit_lists import list_of_units
 from codemods.tables.arguments import POSITIONS
 from codemods.tables.names import WRAPPER
 
-from .condition import function_targets, is_yes_or_no
+from .condition import function_targets, is_yes_or_no, policy_targets
 from .draft import Draft, UnitSelector
 from .unit_classes import can_be_container, can_be_root, can_nest
 
@@ -34,6 +34,9 @@ _ATTENTION = ("torch.nn.MultiheadAttention", "torch.nn.Transformer")
 def units_of(origin: Origin, draft: Draft, *, as_test: bool = False) -> UnitSelector:
     """The units of a policy that is made in the same function, or at the top of the same file."""
     draft.quoted.update(_words(origin))
+    own = policy_targets(origin)
+    if own is not None:
+        return own
     made, arguments = policy_call(origin)
     if made == "always_wrap_policy":
         return UnitSelector("", nested=True, may_be_root=True, may_be_container=True)

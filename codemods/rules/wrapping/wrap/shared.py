@@ -16,6 +16,8 @@ from .draft import Draft
 
 _LOOPS = (cst.For, cst.While, cst.BaseComp, cst.Lambda)
 _ROOTS = frozenset({"dist", "torch"})
+_DEVICE = "set_device"
+"""What a statement that sets the current device binds: a name that other such statements hold too."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def _has(
     later = [*blocks[there][place + 1 :], *(each for between in written[there + 1 : here] for each in between)]
     if any(other.binds & block.names and other.text != block.text for other in later):
         return False
-    return not block.names & set(_names_between(drafts[there], drafts[here], drafts))
+    between = list(_between(drafts[there], drafts[here], drafts))
+    if _DEVICE in block.binds and any(isinstance(node, cst.Call) for node in between):
+        return False  # it may set another one
+    return block.names.isdisjoint(node.value for node in between if isinstance(node, cst.Name))
 
 
 def _is_below(first: Draft, second: Draft) -> bool:
@@ -90,17 +95,16 @@ def _is_below(first: Draft, second: Draft) -> bool:
     return not any(isinstance(node, _LOOPS) for node in inner)
 
 
-def _names_between(first: Draft, second: Draft, drafts: Sequence[Draft]) -> Iterator[str]:
-    """The names between two calls, but for those in calls that are rewritten, which change nothing."""
+def _between(first: Draft, second: Draft, drafts: Sequence[Draft]) -> Iterator[cst.CSTNode]:
+    """What stands between two calls, but for calls that are rewritten, which change nothing."""
     ctx = first.file
     lines = [enclosing(ctx, each.call, cst.SimpleStatementLine) for each in (first, second)]
     start, end = ctx.span(lines[0] or first.call)[0], ctx.span(lines[1] or second.call)[0]
     calls = [ctx.span(each.call) for each in drafts]
     for node in ctx.inside(ctx.scope(first.call)):
-        if isinstance(node, cst.Name):
-            at = ctx.span(node)[0]
-            if start <= at < end and not any(low <= at < high for low, high in calls):
-                yield node.value
+        at = ctx.span(node)[0] if isinstance(node, (cst.Name, cst.Call)) else end
+        if start <= at < end and not any(low <= at < high for low, high in calls):
+            yield node
 
 
 def _block(text: str, draft: Draft) -> _Block:
@@ -111,6 +115,7 @@ def _block(text: str, draft: Draft) -> _Block:
         return _Block(plain, frozenset(), frozenset(), False)
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     binds = frozenset(node.id for node in names if isinstance(node.ctx, ast.Store))
+    binds |= {_DEVICE for statement in tree.body if _sets_device(statement)}
     reads = frozenset(node.id for node in names if isinstance(node.ctx, ast.Load))
     imported = {item.local for item in draft.imports}
     known = frozenset(imported | {name.partition(".")[0] for name in imported} | _ROOTS)
@@ -121,6 +126,8 @@ def _block(text: str, draft: Draft) -> _Block:
 
 
 def _only_binds(statement: ast.stmt) -> bool:
+    if _sets_device(statement):
+        return True
     if isinstance(statement, ast.If):
         return all(_only_binds(each) for each in (*statement.body, *statement.orelse))
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
@@ -130,9 +137,22 @@ def _only_binds(statement: ast.stmt) -> bool:
     return isinstance(target.value if isinstance(target, ast.Subscript) else target, ast.Name)
 
 
+def _sets_device(statement: ast.stmt) -> bool:
+    function = (
+        statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    )
+    return isinstance(function, ast.Attribute) and function.attr == _DEVICE
+
+
 def _takes_out(call: ast.Call) -> bool:
-    """`kwargs.pop("policy")`: what an earlier call took out of the dict is not there any more."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "pop" and isinstance(call.func.value, ast.Name)
+    """`kwargs.pop("policy")`: what an earlier call took out of the dict is not there any more. A look-up, too."""
+    if not isinstance(call.func, ast.Attribute) or not isinstance(call.func.value, ast.Name):
+        return False
+    return call.func.attr == "pop" or (call.func.attr == "get" and _is_text(call.args))
+
+
+def _is_text(arguments: Sequence[ast.expr]) -> bool:
+    return bool(arguments) and isinstance(arguments[0], ast.Constant) and isinstance(arguments[0].value, str)
 
 
 def _root(function: ast.expr) -> str:
