@@ -38,8 +38,7 @@ def reset_unit(unit: nn.Module, device: int | str | torch.device) -> None:
 def broadcast_unit(unit: nn.Module, device: int | str | torch.device, group: dist.ProcessGroup | None = None) -> None:
     """Give every rank the first one's values. Collective."""
     for module in unit.modules():
-        own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        if any(tensor.is_meta for tensor in own):
+        if any(t.is_meta for t in (*module.parameters(recurse=False), *module.buffers(recurse=False))):
             module.to_empty(device=device, recurse=False)
     for tensor in (*unit.parameters(), *unit.buffers()):
         if not isinstance(tensor, DTensor):  # a nested unit's are broadcast already
