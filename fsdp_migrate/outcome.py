@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
+import libcst as cst
+
 from codemods import leftover
 from codemods.api import Finding, KeepReason, Level
 from codemods.plan import Plan
@@ -13,6 +15,7 @@ from .edit.changes import Written
 from .findings import FileError, Report
 from .fix import Fixes
 from .pyanalysis.program import Program
+from .pyanalysis.symbols import dotted_name
 
 _MEND = "mend the constructor call that is left as it is, then run again"
 _WAITS = "FSDP1 stays as it is here, as long as no constructor call of the program can be rewritten"
@@ -40,10 +43,21 @@ def obstacle(program: Program, plan: Plan) -> str | None:
         )
         if program.mentions("fully_shard"):
             elsewhere = "the model is FSDP2 already: write by hand what is left of FSDP1 here"
-        return next((cure for names, cure in _WRAPS.items() if all(map(program.mentions, names))), elsewhere)
+        return next((cure for names, cure in _WRAPS.items() if _takes(program, *names)), elsewhere)
     if not plan.migrates:
         return _MEND
     return None
+
+
+def _takes(program: Program, library: str, *names: str) -> bool:
+    """Whether a file imports a library, and the program has these names."""
+    if not all(map(program.mentions, names)):
+        return False
+    trees = program.mentioning(library)
+    plain = (alias.evaluated_name for tree in trees for node in tree.nodes(cst.Import) for alias in node.names)
+    modules = (node.module for tree in trees for node in tree.nodes(cst.ImportFrom) if not node.relative)
+    taken = (*plain, *(dotted_name(module) for module in modules if module is not None))
+    return any(name.split(".")[0] == library for name in taken)
 
 
 def make_report(program: Program, plan: Plan, fixes: Fixes, written: Written, lint: Set[Finding]) -> Report:

@@ -239,6 +239,7 @@ LIBRARIES = {
     "accelerate": ("from accelerate import Accelerator\n", "model = Accelerator().prepare(net)\n", "fsdp_version: 2"),
     "lightning": ("from lightning.fabric.strategies import FSDPStrategy\n", "model = run(FSDPStrategy())\n", "fully_"),
     "elsewhere": ("", "model = net\n", "name the script that wraps the model"),
+    "a word": ('"""As lightning does."""\n', "model = net\n", "name the script that wraps the model"),
 }
 
 
