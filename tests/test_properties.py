@@ -149,6 +149,8 @@ WORDS = [
 @settings(max_examples=100)
 @given(st.one_of(st.text(), st.lists(st.sampled_from(WORDS), max_size=25).map("".join)))
 @example("FullyShardedDataParallel(")
+@example("\r\rFullyShardedDataParallel")
+@example("\rfrom torch.distributed.fsdp import FullyShardedDataParallel\rmodel = FullyShardedDataParallel(net)\r")
 @example("from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nmodel = FSDP(\n")
 @example("from torch.distributed.fsdp import *\nFullyShardedDataParallel()\n")
 @example("from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nFSDP()\nFSDP(*a)\nFSDP(**a)\nFSDP.x.y\n")
