@@ -7,8 +7,6 @@ behind arguments and the comments above the first statement are there.
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from fsdp_migrate.pyanalysis.depth import parse_safely
@@ -19,17 +17,15 @@ from .unknown import Unknown
 
 __all__ = ["Places", "parse"]
 
-_LONE_RETURN = re.compile(r"\r(?!\n)")
-
 
 def parse(text: str) -> tuple[cst.Module, Places]:
     """The nodes of a text, and where they stand. Raises `libcst.ParserSyntaxError` and `TooDeep`.
 
-    What `ast` does not know, because it is of another Python, LibCST parses itself; `match` too, and lines that end
-    in a return alone, which `ast` counts and the places of its nodes here do not.
+    What `ast` does not know, because it is of another Python, LibCST parses itself; `match` too, and a text with
+    lines that end in a return alone.
     """
     known = parse_safely(text)
-    if known is not None and _LONE_RETURN.search(text) is None:
+    if known is not None:
         try:
             statements = Statements(text)
             return statements.module(known), Known(statements)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -107,6 +108,7 @@ _OPERATORS: dict[type, cst.CSTNode] = {
 ASYNCHRONOUS = cst.Asynchronous()
 
 Span = tuple[int, int]
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 
 
 class Expressions:
@@ -123,6 +125,8 @@ class Expressions:
         self.brackets = Brackets(text)
         self._owned: set[int] = set()
         """Parentheses that belong to a call, a class or a statement."""
+        if _LONE_RETURN.search(text) is not None:
+            raise Unknown  # `ast` counts a line there
         self._starts = [0]
         for line in text.split("\n"):
             self._starts.append(self._starts[-1] + len(line) + 1)
