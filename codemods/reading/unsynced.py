@@ -142,6 +142,8 @@ def _behind(call: cst.Call, text: str, ctx: Context) -> Edit:
 def _is_for(owner: cst.BaseExpression, models: tuple[str, frozenset[str]], ctx: Context) -> bool:
     """Whether what is zeroed is seen to belong to other models that accumulate."""
     model, accumulating = models
+    if not accumulating:
+        return False
     made = [(ctx, owner), *((o.file, o.node) for o in ctx.origins(owner) if o.node is not None)]
     named = {text for where, node in made for text in _named(node, where)}
     return bool(named & accumulating) and model not in named

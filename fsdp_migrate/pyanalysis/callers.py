@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import libcst as cst
 
-from .aliases import Aliases, Named, Place, uses_of_definition
+from .aliases import Aliases, Named, Place, Steps, uses_of_definition
 from .calls import Run, argument_for, parameters, runs
 from .containers import Part
 from .definitions import (
@@ -64,8 +64,9 @@ class Callers:
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._aliases: dict[Function | cst.ClassDef, Aliases] = {}
-        self._named = Named(values.program)
-        self._lookups = Lookups(values, self._named)
+        named = Named(values.program)
+        self._steps = Steps(named, self._targets, self._registering, values.solver.is_whole)
+        self._lookups = Lookups(values, named)
         self._decorating: dict[str, Sequence[tuple[Tree, cst.Decorator]]] = {}
         self._sole: dict[str, list[tuple[Tree, cst.FunctionDef]]] = {}
 
@@ -254,9 +255,10 @@ class Callers:
     ) -> Aliases:
         """By names alone, so that what calls run is only looked at from near."""
         if function not in self._aliases:
-            found = Aliases(self._named, self._targets, self._registering)
             places = self._as_values(tree, function, owner, names)
-            _, is_whole = self._values.solver.is_whole(lambda: self._values.plainly(lambda: found.follow(places)))
+            found, is_whole = self._values.solver.is_whole(
+                lambda: self._values.plainly(lambda: Aliases(self._steps, places))
+            )
             if not is_whole:
                 return found
             self._aliases[function] = found

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
-from .aliases import Aliases, Named, Place
+from .aliases import Aliases, Named, Place, Steps
 from .calls import Run, parameters, runs
 from .containers import constant
 from .definitions import last_name, takes_object
@@ -48,7 +49,8 @@ class Lookup(NamedTuple):
         return self.module is None and not self.is_method and not isinstance(self.name, str)
 
 
-class DynamicCall(NamedTuple):
+@dataclass(frozen=True)
+class DynamicCall:
     """A call whose callee is known by a name alone."""
 
     tree: Tree
@@ -56,13 +58,45 @@ class DynamicCall(NamedTuple):
     run: Run
     lookup: Lookup
 
+    @cached_property
+    def given(self) -> Sequence[str | None]:
+        """The last names of what is given by position."""
+        return [last_name(each.value) for each in self.run.arguments if not each.star and each.keyword is None]
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The parameters that are named."""
+        return frozenset(each.keyword.value for each in self.run.arguments if each.keyword is not None)
+
+
+class _Taken(NamedTuple):
+    """What a function takes."""
+
+    positional: Sequence[str]
+    names: frozenset[str]
+    needed: frozenset[str]
+    takes_more: bool
+    takes_any_name: bool
+
+
+def _taken(tree: Tree, function: cst.FunctionDef) -> _Taken:
+    params = function.params
+    positional = parameters(function, takes_object(tree, function))
+    return _Taken(
+        positional,
+        names=frozenset([*positional, *(each.name.value for each in params.kwonly_params)]),
+        needed=frozenset(each.name.value for each in (*params.params, *params.kwonly_params) if each.default is None),
+        takes_more=isinstance(params.star_arg, cst.Param),
+        takes_any_name=params.star_kwarg is not None,
+    )
+
 
 class Lookups:
     """Answers for one program, by names and scopes alone: no question about values leads here and back."""
 
     def __init__(self, values: Values, named: Named) -> None:
         self._values = values
-        self._named = named
+        self._steps = Steps(named)
         self._program = values.program
         self._calling: dict[cst.FunctionDef, Sequence[DynamicCall]] = {}
         self._written: dict[str, bool] = {}
@@ -75,8 +109,9 @@ class Lookups:
 
     def _find_calling(self, tree: Tree, function: cst.FunctionDef, defined: Definition) -> Iterator[DynamicCall]:
         is_method = isinstance(tree.scope_of[defined].node, cst.ClassDef)
+        taken = _taken(tree, function)
         for each in self.calls:
-            if each.lookup.is_method is is_method and _fits(each, tree, function):
+            if each.lookup.is_method is is_method and _fits(each, taken):
                 if self._can_be(tree, defined.name.value, each.lookup):
                     yield each
 
@@ -137,9 +172,7 @@ class Lookups:
                 yield DynamicCall(where, call, runs(call), Lookup(member.attr.value))
 
     def _uses(self, tree: Tree, node: cst.BaseExpression, attributes: int = 1) -> Iterator[tuple[Tree, cst.CSTNode]]:
-        aliases = Aliases(self._named, lambda tree, callee: (), lambda tree, definition: ())
-        aliases.follow([Place(tree, node, attributes)])
-        yield from ((place.tree, place.node) for place in aliases.places)
+        yield from Aliases(self._steps, [Place(tree, node, attributes)]).places
 
     def _lookup(self, tree: Tree, node: cst.Call | cst.Subscript) -> Lookup | None:
         if isinstance(node, cst.Subscript):
@@ -165,23 +198,18 @@ class Lookups:
         return Lookup(name, is_method=True) if known is None else None
 
 
-def _fits(call: DynamicCall, tree: Tree, function: cst.FunctionDef) -> bool:
+def _fits(call: DynamicCall, taken: _Taken) -> bool:
     """Whether the arguments fit the parameters; of what can be anything, by a name as well."""
-    params, arguments = function.params, call.run.arguments
-    positional = parameters(function, takes_object(tree, function))
-    by_name = {each.name.value for each in params.kwonly_params}
-    given = [each for each in arguments if not each.star and each.keyword is None]
-    named = {each.keyword.value for each in arguments if each.keyword is not None}
-    if len(given) > len(positional) and not isinstance(params.star_arg, cst.Param):
+    given, named = call.given, call.named
+    if len(given) > len(taken.positional) and not taken.takes_more:
         return False
-    if params.star_kwarg is None and not named <= {*positional, *by_name}:
+    if not taken.takes_any_name and not named <= taken.names:
         return False
     if call.lookup.is_anything:
-        return bool(named) or any(last_name(each.value) == name for each, name in zip(given, positional, strict=False))
-    if any(each.star for each in arguments):
+        return bool(named) or any(name == own for name, own in zip(given, taken.positional, strict=False))
+    if any(each.star for each in call.run.arguments):
         return True
-    needed = {each.name.value for each in (*params.params, *params.kwonly_params) if each.default is None}
-    return needed & {*positional[len(given) :], *by_name} <= named
+    return taken.needed.isdisjoint(taken.names.difference(taken.positional[: len(given)], named))
 
 
 def _imports(made: cst.BaseExpression) -> bool:
