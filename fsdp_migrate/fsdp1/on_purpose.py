@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from ..pyanalysis.closure import Closure
 from ..pyanalysis.program import Program
 from ..pyanalysis.quiet_ast import parsed
 
@@ -19,42 +20,27 @@ class OnPurpose:
         self._program = program
         self._graph = graph
         self._named: dict[Path, Sequence[Path]] = {}
-        self._reached: dict[Path, frozenset[Path]] = {}
+        self._reached = Closure(self._of)
 
     def around(self, path: Path) -> frozenset[Path]:
         """All that a file which takes something of this one can take something of."""
-        return frozenset[Path]().union(*map(self.reached, self._users(path)))
+        return frozenset[Path]().union(*map(self.reached, self._users.of(path)))
 
     def meets(self, path: Path, others: frozenset[Path]) -> bool:
         """Whether a file that takes something of this one takes something of another of these."""
-        return any(not others.isdisjoint(self.reached(user)) for user in self._users(path))
-
-    def _users(self, path: Path) -> set[Path]:
-        found, queue = {path}, [path]
-        while queue:
-            new = self._importers.get(queue.pop(), set()) - found
-            found |= new
-            queue += new
-        return found
+        return any(not others.isdisjoint(self.reached(user)) for user in self._users.of(path))
 
     @cached_property
-    def _importers(self) -> Mapping[Path, set[Path]]:
+    def _users(self) -> Closure[Path]:
         importers: dict[Path, set[Path]] = {}
         for path in self._graph:
             for target in self._of(path):
                 importers.setdefault(target, set()).add(path)
-        return importers
+        return Closure(lambda path: importers.get(path, ()))
 
     def reached(self, start: Path) -> frozenset[Path]:
         """A file, and all that it takes something of, over others or not."""
-        if start not in self._reached:
-            found, queue = {start}, [start]
-            while queue:
-                new = set(self._of(queue.pop())) - found
-                found |= new
-                queue += new
-            self._reached[start] = frozenset(found)
-        return self._reached[start]
+        return self._reached.of(start)
 
     def _of(self, path: Path) -> Sequence[Path]:
         if path not in self._named:

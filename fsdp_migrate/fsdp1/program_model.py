@@ -21,6 +21,7 @@ from codemods.tables.names import TAKES_MODEL_FIRST, fsdp1_name, present_name
 
 from ..pyanalysis.annotations import annotated_classes
 from ..pyanalysis.calls import argument_for, parameters
+from ..pyanalysis.closure import Closure
 from ..pyanalysis.conditions import Conditions
 from ..pyanalysis.evaluated import annotated_names, evaluated_names
 from ..pyanalysis.order import Order
@@ -75,6 +76,7 @@ class ProgramModel:
         self._handed: dict[Tree, bool] = {}
         self._running: dict[Path, Collection[Path]] = {}
         self._by_name: dict[frozenset[Path] | None, bool] = {}
+        self._loaded = Closure[Path](lambda path: (graph or {}).get(path, ()))
 
     def together(self, path: Path) -> Collection[Path]:
         """The files that some import connects with this one: all, where modules are imported by names made up."""
@@ -102,9 +104,9 @@ class ProgramModel:
         together = self._groups.get(path, frozenset())
         if self._graph is None or not together or self._imports_by_name(together):
             return self.together(path)
-        users = [each for each in together if path in _loaded(each, self._graph)]
+        users = self._loading.of(path) & together
         scripts = [each for each in users if not self.is_imported(each)] or users
-        return frozenset(chain.from_iterable(_loaded(each, self._graph) for each in scripts))
+        return frozenset[Path]().union(*map(self._loaded.of, scripts))
 
     def handing_to(self, path: Path) -> Collection[Path]:
         """The files that something can come from, over others or not, to this one."""
@@ -113,6 +115,15 @@ class ProgramModel:
             return together
         around = self._on_purpose.around(path)
         return together if self._imports_by_name(around) else around.intersection(together)
+
+    @cached_property
+    def _loading(self) -> Closure[Path]:
+        """The files that import a file, directly or not."""
+        importing = defaultdict(list)
+        for path, targets in (self._graph or {}).items():
+            for target in targets:
+                importing[target].append(path)
+        return Closure(lambda path: importing.get(path, ()))
 
     @cached_property
     def _on_purpose(self) -> OnPurpose:
@@ -173,17 +184,6 @@ class ProgramModel:
         if tree not in self._files:
             self._files[tree] = FileContext(tree, self, self.file)
         return self._files[tree]
-
-
-def _loaded(script: Path, graph: Mapping[Path, Sequence[Path]]) -> Collection[Path]:
-    """What a script imports, directly or not, and itself."""
-    found = {script: None}
-    queue = [script]
-    while queue:
-        new = [each for each in graph.get(queue.pop(), ()) if each not in found]
-        found.update(dict.fromkeys(new))
-        queue += new
-    return found
 
 
 class FileContext(ParsedSource):
