@@ -28,6 +28,7 @@ from ..pyanalysis.order import Order
 from ..pyanalysis.origin import Origin as Made
 from ..pyanalysis.program import Program
 from ..pyanalysis.scopes import ANY, EACH, Binding, Binds, Scope, Some
+from ..pyanalysis.stores import AttributeStore
 from ..pyanalysis.symbols import Outside
 from ..pyanalysis.tree import Tree
 from ..pyanalysis.uses import dotted_names, is_whole, same_meaning, uses
@@ -351,15 +352,25 @@ class FileContext(ParsedSource):
         return bool(bindings) and all(self._is_bound_below(each, node) for each in bindings)
 
     def _bound_by_helper(self, call: cst.Call, node: cst.BaseExpression) -> list[cst.Assign | cst.AnnAssign]:
-        """The statements of a function that bind this place to what comes of a constructor call elsewhere."""
+        """The statements of a function that alone bind this place to what comes of a constructor call elsewhere."""
+        if not isinstance(node, cst.Attribute):
+            return []
         text, scope = self.code(node), self.tree.scope_of[node]
-        return [
-            statement
-            for statement in self.tree.nodes(cst.Assign)
-            if self.tree.scope_of[statement] is scope
-            and [self.code(each.target) for each in statement.targets] == [text]
-            and any(origin.node is call for origin in self.origins(statement.value))
-        ]
+        near = (each for each in self.tree.nodes(cst.Assign) if self.tree.scope_of[each] is scope)
+        named = {each.value: each for each in near if [self.code(t.target) for t in each.targets] == [text]}
+        stores = self._facts.values.objects.stores(self.tree, node.value, node.attr.value, node) if named else ()
+        binding = [store for store in stores if self._binds(store, call)]
+        return [named[store.value] for store in binding] if all(each.value in named for each in binding) else []
+
+    def _binds(self, store: AttributeStore, call: cst.Call) -> bool:
+        """Whether what comes of a call becomes an attribute here; `self.net = self.net.to(0)` hands on what it was."""
+        values = self._facts.values
+        kept = store.value
+        while (same := values.ways.same(store.tree, kept)) is not None:
+            kept = same
+        if isinstance(kept, cst.Attribute) and kept.attr.value == store.key:
+            return False
+        return any(origin.node is call for origin in values.origins(store.tree, store.value, store.path))
 
     def _is_bound_below(self, statement: cst.Assign | cst.AnnAssign, node: cst.BaseExpression) -> bool:
         tree = self.tree

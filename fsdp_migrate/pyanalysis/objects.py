@@ -96,7 +96,6 @@ class Objects:
         self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode
     ) -> Iterator[tuple[Part | Method, bool]]:
         """What `owner.name` can be where `at` stands, and whether nothing unseen is to be expected beside it."""
-        method = next((n for n in tree.ancestors(at) if isinstance(n, cst.FunctionDef)), None)
         seen = self.seen(tree, owner)
         for where, klass in seen.classes:
             yield from ((made, True) for made in self._of_class(where, klass, name))
@@ -107,11 +106,17 @@ class Objects:
                 if is_container or is_given or self._holds_model(part):
                     yield part, is_container or is_given
         yield from ((part, False) for part in self._replaced(seen, name))
+        for store in self.stores(tree, owner, name, at):
+            yield Part(store.tree, store.value, store.path), bool(seen.classes) and not store.is_item
+
+    def stores(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode) -> Iterator[AttributeStore]:
+        """What can have set `owner.name` as it is read where `at` stands."""
+        method = next((n for n in tree.ancestors(at) if isinstance(n, cst.FunctionDef)), None)
+        seen = self.seen(tree, owner)
         for store in self._candidates(seen, name):
             certain = self._certainty(seen, method, store)
-            part = Part(store.tree, store.value, store.path)
-            if certain or (certain is not None and self._holds_model(part)):
-                yield part, bool(seen.classes) and not store.is_item
+            if certain or (certain is not None and self._holds_model(Part(store.tree, store.value, store.path))):
+                yield store
 
     def named(self, tree: Tree, owner: cst.BaseExpression, name: str, at: cst.CSTNode) -> Iterator[Part]:
         """The values of an attribute that is read by its name."""

@@ -49,7 +49,7 @@ class Values:
         self.objects = Objects(self)
         self.containers = Containers(self)
         self.given_back = GivenBack(self)
-        self._ways = Ways(self)
+        self.ways = Ways(self)
         self._is_model = is_model
         self._models: dict[tuple[Origin, int], bool] = {}
         self.level = 0
@@ -63,7 +63,7 @@ class Values:
 
     def _some(self, tree: Tree, expression: cst.BaseExpression, path: Path) -> Iterable[Origin]:
         """All the origins, or of too many those that matter."""
-        ways = self._ways.of_part(tree, expression, path) if path else self._ways.of_whole(tree, expression)
+        ways = self.ways.of_part(tree, expression, path) if path else self.ways.of_whole(tree, expression)
         found = dict.fromkeys(ways)
         if len(found) <= MAX_ORIGINS:
             return found

@@ -211,13 +211,9 @@ class Ways:
         yield Origin(tree, expression)
 
     def _of_call(self, tree: Tree, call: cst.Call) -> Iterator[Origin]:
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value in SAME_MODULE:
-            yield from self._values.origins(tree, call.func.value)
-            return
-        library = self._program.symbols.dotted(tree, call.func)
-        given_back = _GIVES_BACK.get(library) if library else None
-        if given_back is not None and given_back < len(call.args):
-            yield from self._values.origins(tree, call.args[given_back].value)
+        same = self.same(tree, call)
+        if same is not None:
+            yield from self._values.origins(tree, same)
             return
         called, decisive = self._values.solver.both(lambda: self._called(tree, call))
         if decisive == []:
@@ -231,6 +227,15 @@ class Ways:
                 yield Origin(tree, call)
             for at, returned in self._values.given_back.results(tree, call if is_direct else None, where, function):
                 yield from self._values.origins(at, returned)
+
+    def same(self, tree: Tree, expression: cst.BaseExpression) -> cst.BaseExpression | None:
+        """What a library's call gives back as it is: `net` for `net.to(0)`, `torch.compile(net)`."""
+        if not isinstance(expression, cst.Call):
+            return None
+        if isinstance(expression.func, cst.Attribute) and expression.func.attr.value in SAME_MODULE:
+            return expression.func.value
+        place = _GIVES_BACK.get(self._program.symbols.dotted(tree, expression.func) or "")
+        return expression.args[place].value if place is not None and place < len(expression.args) else None
 
     def _called(self, tree: Tree, call: cst.Call) -> list[tuple[Tree, Function]]:
         made = self._values.origins(tree, call.func)

@@ -768,6 +768,18 @@ def method(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
 
 
 @carrier
+def stored_again_below(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
+    """What is stored behind the uses is what has been there before."""
+    number, body = draft.number(), Lines()
+    rest(body, "self.net")
+    body.append(draft.random.choice(["self.net = self.net.train()", "self.net = self.given_back(self.net)"]))
+    init = define("def __init__(self, net):", ["self.net = net"])
+    back = define("def given_back(self, net):", ["return net"])
+    draft.top.append(define(f"class Trainer{number}:", [init, "", back, "", define("def step(self):", body)]))
+    here.append(f"Trainer{number}({model}).step()")
+
+
+@carrier
 def inherited(draft: Draft, here: Lines, model: str, rest: Rest) -> None:
     number, body = draft.number(), Lines()
     rest(body, "self.net")

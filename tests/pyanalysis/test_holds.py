@@ -43,6 +43,44 @@ CASES = [
         id="attribute",
     ),
     pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = FSDP(net)\n"
+        "    def f(self):\n        ask(self.m)\n        self.m = self.m.train()\n",
+        {"FSDP"},
+        id="before it is stored again, as it is",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = FSDP(net)\n"
+        "    def f(self):\n        ask(self.m)\n        if x:\n            self.m = torch.compile(self.m.to(0))\n",
+        {"FSDP"},
+        id="before it is compiled",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = FSDP(net)\n"
+        "    def f(self):\n        ask(self.m)\n        self.m = prepared(self.m)\n"
+        "def prepared(m):\n    return m.train()\n",
+        {"FSDP"},
+        id="before a helper gives it back",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = net\n"
+        "    def f(self):\n        ask(self.m)\n        self.m = wrapped(self.m)\n        self.m = self.m.to(0)\n"
+        "def wrapped(m):\n    return FSDP(m)\n",
+        {"OTHER"},
+        id="before a helper wraps it, and it is stored again",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = {'a': FSDP(net)}\n"
+        "    def f(self):\n        ask(self.m['a'])\n        self.m['a'] = self.m['a'].cuda()\n",
+        {"FSDP", "UNKNOWN"},
+        id="an item, before it is stored again",
+    ),
+    pytest.param(
+        "class T:\n    def __init__(self):\n        self.m = FSDP(net)\n"
+        "def f(t):\n    for x in y:\n        ask(t.m)\n        t.m = t.m.train()\nf(T())\n",
+        {"FSDP"},
+        id="of another's attribute, before it is stored again",
+    ),
+    pytest.param(
         "class T:\n    def __init__(self):\n        self.m = net\n        self.load()\n        self.m = FSDP(self.m)\n"
         "    def load(self):\n        ask(self.m)\n        torch.load(1)\n",
         {"OTHER"},
