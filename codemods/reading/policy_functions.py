@@ -37,12 +37,23 @@ def _is_by_module(origin: Origin, ctx: Context) -> bool:
             return all(are_by_module(origin.file.origins(element), ctx) for element in elements)
     if made is not None and made != "_or_policy":
         return False
-    if isinstance(origin.node, cst.FunctionDef):
-        return _is_function_by_module(origin.node, origin.file)
     node = origin.node
+    if isinstance(node, cst.FunctionDef):
+        return _is_function_by_module(node, origin.file)
+    if isinstance(node, cst.Lambda):
+        return _is_true(node.body) and not _counts(node, origin.file)
     if isinstance(node, cst.Call) and origin.file.dotted(node.func) == "functools.partial" and node.args and not made:
         return are_by_module(origin.file.origins(node.args[0].value), ctx)
+    if isinstance(node, cst.Call) and not made and _is_of_library(node.func, origin.file):
+        return False
     return _has_no_others(ctx)
+
+
+def _is_of_library(callee: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether what gives a policy is a library's function, or a method that no class of the program has."""
+    if isinstance(callee, cst.Attribute) and callee.attr.value not in {"get", "pop"}:
+        return True
+    return ctx.dotted(callee) is not None
 
 
 def _has_no_others(ctx: Context) -> bool:
@@ -87,7 +98,7 @@ def _parameters(function: cst.FunctionDef) -> list[str]:
     return [param.name.value for param in (*function.params.params, *function.params.kwonly_params)]
 
 
-def _counts(function: cst.FunctionDef, ctx: Context) -> bool:
+def _counts(function: cst.FunctionDef | cst.Lambda, ctx: Context) -> bool:
     """Whether it reads the number of parameters; `del` does not."""
     inside = ctx.inside(function.body)
     read = [node for node in inside if isinstance(node, cst.Name) and node.value == _NUMEL]

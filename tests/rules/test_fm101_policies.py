@@ -827,6 +827,9 @@ AT_RUN_TIME = [
         id="or, one by size",
     ),
     pytest.param("size_based_auto_wrap_policy if args.size else make_policy()", True, id="perhaps by size"),
+    pytest.param("library.make_policy()", True, id="a library's"),
+    pytest.param("always_wrap_policy if args.all else lambda **asked: big(**asked)", False, id="a lambda"),
+    pytest.param("partial(_or_policy, policies=[args.net.units(), always_wrap_policy])", False, id="a method's"),
 ]
 WRAP = "\n\ndef wrap(model, args, make_policy, POLICIES, classes, kwargs):\n"
 
