@@ -25,6 +25,7 @@ QUIET |= {"register_forward_hook", "register_forward_pre_hook", "register_full_b
 QUIET |= {"gradient_checkpointing_enable", "gradient_checkpointing_disable", "enable_input_require_grads"}
 QUIET |= {"resize_token_embeddings", "tie_weights", "post_init", "get_input_embeddings", "get_output_embeddings"}
 QUIET |= {"print_trainable_parameters", "init_weights", "reset_parameters", "num_parameters", "get_num_params"}
+QUIET |= {"save_pretrained", "push_to_hub", "merge_adapter", "unmerge_adapter", "set_adapter", "add_adapter"}
 _KEEPS = frozenset(
     {"save", "load", "checkpoint", "ckpt", "resume", "state", "dict", "copy", "deepcopy", "log", "print"}
 )

@@ -254,6 +254,8 @@ def test_average_that_an_object_keeps(update: str) -> None:
 NOT_AVERAGED = [
     "    reshard_fsdp(model)\n    for p in model.parameters():\n        p.zero_()  # no_grad\n",
     "    with FSDP.summon_full_params(model):\n        for p in model.parameters():\n            p.zero_() # no_grad\n",
+    "    with FSDP.summon_full_params(model), torch.no_grad():\n        model.score(xs)\n"
+    "        return dict(model.named_parameters())\n",
     "    for p in model.parameters():\n        p.requires_grad_(False)\n    # no_grad\n",
     "    for p in model.parameters():\n        p.mul_(2)\n",
     "    xs()  # no_grad\n    for p in model.parameters():\n        p.grad.mul_(2)\n        p.grad.data.div_(3)\n",
@@ -262,7 +264,9 @@ NOT_AVERAGED = [
 
 @pytest.mark.parametrize("text", NOT_AVERAGED)
 def test_nothing_is_averaged(text: str) -> None:
-    assert "reshard_all" not in body(text)
+    after = body(text)
+    assert "reshard_all" not in after
+    assert ".reshard()" not in after
 
 
 def test_what_ran_before_it_was_wrapped_does_not_count() -> None:

@@ -166,6 +166,13 @@ RIGHT = {
             named = list(model.named_parameters())
             return [p for name, p in named if "bias" in name]
         """,
+    "adapters merged on one rank": """
+        def main(net, rank):
+            model = FSDP(net)
+            with FSDP.summon_full_params(model):
+                if rank == 0:
+                    model.merge_adapter()
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)

@@ -58,14 +58,15 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import is_inside
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.resharding import reshards
-from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.unsynced import follows_step, is_backward
 from codemods.reading.words import last_name, words
+from codemods.tables.names import SUMMON
 
 CODE = "FM209"
 
@@ -78,7 +79,7 @@ def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     model, method = node.func.value, node.func.attr.value
     if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
         return None
-    if ModelKind.FSDP not in ctx.kinds(model) or is_summoned_no_more(node, ctx.code(model), ctx):
+    if ModelKind.FSDP not in ctx.kinds(model) or is_inside(node, SUMMON, ctx.code(model), ctx):
         return None
     calls = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.Call)]
     trained = any(is_optimizer(ctx, outer) for outer in calls)
