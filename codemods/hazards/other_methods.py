@@ -2,8 +2,8 @@
 
 **Why.** Such a call goes past the wrapper, in FSDP1 and in FSDP2: parameters that belong to no inner unit are shards
 there. Both raise (`mat2 must be a matrix, got 1-D tensor`; `got mixed torch.Tensor and DTensor`), unless only units
-are run. FSDP2 can do it: registered once, a method gathers as `forward` does. One that calls `self(...)` needs
-nothing, nor one whose layers are all units of the policy.
+are run; FSDP1 did not with NO_SHARD, where they are whole. FSDP2 can do it: registered once, a method gathers as
+`forward` does. One that calls `self(...)` needs nothing, nor one whose layers are all units of the policy.
 
 ## Example
 
@@ -111,7 +111,8 @@ def find(ctx: Context) -> Iterator[Finding]:
             Level.REVIEW,
             ctx,
             call,
-            f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own, as under FSDP1",
+            f"{name} runs {layers} past the wrapper, and raises where that is in no unit of its own; "
+            "so did FSDP1, but for NO_SHARD",
             f'if it raises, register_fsdp_forward_method(model, "{name}") once, below the last fully_shard',
         )
 

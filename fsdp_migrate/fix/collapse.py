@@ -1,6 +1,7 @@
 """`m.net if isinstance(m, FSDP) else m.inner.net` whose sides the edits made the same is one of them.
 
-An assignment that they made the same at the top of both branches of an `if` stands above it, or in its place.
+A statement that they made the same in both branches of an `if` stands in its place; an assignment at the top of both,
+above it.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
             yield Fix([Edit(*file.bare_span(choice), file.quote(side))])
     for branches in file.nodes(cst.If):
         lines = _first_lines(branches, file)
-        if lines is not None and _is_touched(lines[0], file, starts) and _hoists(branches.test, *lines, file, made):
-            text = file.quote(lines[0].body[0])
-            if len(branches.body.body) == 1:
-                yield Fix([Edit(*file.span(branches), text)])
-            else:
-                other = branches.orelse if _is_all_there_is(lines[1], file, made) else None
-                gone = [Edit(*file.whole_lines(each), "") for each in (lines[0], other or lines[1])]
-                yield Fix([insertion(file, branches, [text]), *gone])
+        if lines is None or not any(_is_touched(line, file, starts) for line in lines):
+            continue
+        if not _became_one(*lines, file, made) or not _only_asks(branches.test, file):
+            continue
+        text = file.quote(lines[0].body[0])
+        if len(branches.body.body) == 1:
+            yield Fix([Edit(*file.span(branches), text)])
+        elif _hoists(branches.test, *lines, file, made):
+            other = branches.orelse if _is_all_there_is(lines[1], file, made) else None
+            gone = [Edit(*file.whole_lines(each), "") for each in (lines[0], other or lines[1])]
+            yield Fix([insertion(file, branches, [text]), *gone])
 
 
 def _is_touched(node: cst.CSTNode, file: Context, starts: Sequence[int]) -> bool:
@@ -75,6 +79,18 @@ def _first_lines(choice: cst.If, file: Context) -> tuple[cst.SimpleStatementLine
     return (one, other) if len(one.body) == len(other.body) == 1 else None
 
 
+def _became_one(one: cst.SimpleStatementLine, other: cst.SimpleStatementLine, file: Context, made: Collected) -> bool:
+    """Whether two statements that differed say the same now."""
+    first, second = one.body[0], other.body[0]
+    kinds = (cst.Assign, cst.Expr)
+    if not isinstance(first, kinds) or not isinstance(second, kinds) or file.code(first) == file.code(second):
+        return False
+    if any(_has_comment(line, file) for line in (one, other)) or _are_gone([one], file, made):
+        return False
+    text = _text(first, file, made)
+    return bool(text) and "\n" not in text and text == _text(second, file, made)
+
+
 def _hoists(
     test: cst.BaseExpression,
     one: cst.SimpleStatementLine,
@@ -82,21 +98,16 @@ def _hoists(
     file: Context,
     made: Collected,
 ) -> bool:
-    """Whether two assignments say the same now, do nothing else than to assign, and what the test does not ask."""
-    first, second = one.body[0], other.body[0]
-    if not isinstance(first, cst.Assign) or not isinstance(second, cst.Assign) or len(first.targets) != 1:
-        return False
-    if any(_has_comment(line, file) for line in (one, other)) or _are_gone([one], file, made):
+    """Whether a statement of both branches can run before the test: it does nothing else than to assign what that does
+    not ask."""
+    first = one.body[0]
+    if not isinstance(first, cst.Assign) or len(first.targets) != 1 or not _only_asks(first.value, file):
         return False
     target = first.targets[0].target
-    if not isinstance(target, cst.Name) or not _only_asks(test, file) or not _only_asks(first.value, file):
-        return False
-    asked = {node.value for node in file.inside(test) if isinstance(node, cst.Name)}
-    text = _text(first, file, made)
-    is_same = bool(text) and "\n" not in text and text == _text(second, file, made)
     if _is_all_there_is(other, file, made) and "#" in file.code(cst.ensure_type(file.parent(other), cst.IndentedBlock)):
         return False
-    return is_same and file.code(first) != file.code(second) and target.value not in asked
+    asked = {node.value for node in file.inside(test) if isinstance(node, cst.Name)}
+    return isinstance(target, cst.Name) and target.value not in asked
 
 
 def _is_all_there_is(line: cst.SimpleStatementLine, file: Context, made: Collected) -> bool:
