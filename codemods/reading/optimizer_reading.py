@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.dcp_alone import is_for_dcp_alone
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
@@ -38,11 +39,11 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
     """
     if not {"model", "optim"} <= given.keys():
         raise NotStatic("the model or the optimizer is not among its arguments")
-    if name == "optim_state_dict" and is_kept_at_run_time(call, ctx):
-        return None
+    if is_decided_at_run_time(call, name, ctx):
+        return "" if is_for_dcp_alone(call, ctx) else None
     config = config_of(call, name, given, ctx)
     offload, rank0_only = config["offload_to_cpu"], config.get("rank0_only")
-    if rank0_only is None or is_saved_by_dcp(call, ctx):
+    if rank0_only is None or is_saved_by_dcp(call, ctx) or is_for_dcp_alone(call, ctx):
         return "" if rank0_only is not None or offload == "False" else f"cpu_offload={offload}"
     if rank0_only == offload == "False":
         return None if may_alias(call, ctx) else FULL
@@ -53,6 +54,11 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
     if rank0_only != "True" and not is_read_on_first_rank(call, ctx):
         return None
     return f"{FULL}, cpu_offload={'True' if offload == 'False' else offload}"
+
+
+def is_decided_at_run_time(call: cst.Call, name: str, ctx: PlannedContext) -> bool:
+    """Whether the support module keeps the kind of state dict that a call reads."""
+    return name == "optim_state_dict" and is_kept_at_run_time(call, ctx)
 
 
 def has_own_group(given: Given, ctx: Context) -> bool:

@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import receiver
+from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.model_parts import NO_MODELS, model_around
 from codemods.reading.one_rank import is_on_one_rank
@@ -77,7 +78,7 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
 
 
 def _is_the_same_without(read: cst.Call, where: Context, call: cst.Call, ctx: Context) -> bool:
-    """Whether a read comes before a setting, or is one that this setting changes nothing for."""
+    """Whether a read comes before a setting, or is one that this setting, or any, changes nothing for."""
     if where is ctx and ctx.scope(read) is ctx.scope(call) and ctx.span(read)[1] <= ctx.span(call)[0]:
         loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
         return not any(contains(ctx, loop, read) for loop in loops) and _runs_once(call, ctx)
@@ -85,6 +86,8 @@ def _is_the_same_without(read: cst.Call, where: Context, call: cst.Call, ctx: Co
         chosen = settings(call, ctx)
     except NotStatic:
         return False
+    if is_for_dcp_alone(read, where) or comes_from_dcp(read, where):
+        return True
     usual = default(chosen.model)
     is_load = isinstance(read.func, cst.Attribute) and read.func.attr.value in _LOADERS
     return chosen.is_full and (is_load or (chosen.config, chosen.optim_config) == (usual.config, usual.optim_config))
