@@ -14,8 +14,8 @@ from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.process_groups import has_group_of_its_own, is_default
 from codemods.reading.saves import may_alias, save_of
-from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of
-from codemods.reading.state_dict_settings import default, settings
+from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of, usual_or_default
+from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONFIG_FIELDS, FULL
 
 READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
@@ -69,7 +69,7 @@ def has_own_group(given: Given, ctx: Context) -> bool:
     return model is not None and has_group_of_its_own(ctx, model.value)
 
 
-def config_of(call: cst.Call, name: str, given: Given, ctx: Context) -> Mapping[str, str]:
+def config_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Mapping[str, str]:
     """The fields of the config that holds for a call, as texts."""
     if name == "full_optim_state_dict":
         rank0_only = ctx.code(given["rank0_only"].value) if "rank0_only" in given else "True"
@@ -78,7 +78,7 @@ def config_of(call: cst.Call, name: str, given: Given, ctx: Context) -> Mapping[
         return CONFIG_FIELDS["ShardedOptimStateDictConfig"]
     context = setting_of(call, ctx)
     if context is None:
-        return default(given["model"].value).optim_config
+        return usual_or_default(given["model"].value, ctx).optim_config
     chosen = settings(context, ctx)
     if ctx.code(chosen.model) != ctx.code(given["model"].value):
         raise NotStatic(f"the context around it is for `{ctx.code(chosen.model)}`")

@@ -126,6 +126,21 @@ for name in (f"{{path}}.missing", path):
         continue
     return name == path
 """
+_USUAL = (
+    "StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True), FullOptimStateDictConfig(rank0_only=True)"
+)
+_USUAL_SAVE = """
+state, optim_state = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+if rank == 0:
+    torch.save({"model": state, "optimizer": optim_state}, path)
+"""
+_USUAL_LOAD = """
+saved = torch.load(path)
+model.load_state_dict(saved["model"])
+optimizer.load_state_dict(
+    FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"] if rank == 0 else None)
+)
+"""
 _LEGACY_SAVE = """
 state = model.state_dict()
 optim_state = FSDP.full_optim_state_dict(model, optimizer)
@@ -388,6 +403,12 @@ ROWS = [
         loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
         optimizer.load_state_dict(loaded)
         """,
+    ),
+    Row(
+        "set where the model is wrapped",
+        _USUAL_SAVE,
+        _USUAL_LOAD,
+        after=f"FSDP.set_state_dict_type(model, {_USUAL})",
     ),
     Row(
         "scattered from rank 0",

@@ -105,8 +105,14 @@ from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
-from codemods.reading.state_dict_setting import is_gathered, is_kept_at_run_time, set_above
-from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
+from codemods.reading.state_dict_setting import (
+    is_gathered,
+    is_kept_at_run_time,
+    set_above,
+    setting_of,
+    usual_or_default,
+)
+from codemods.reading.state_dict_settings import Settings, reading_options, settings
 from codemods.reading.state_dict_uses import is_described
 from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.words import last_name, words
@@ -263,9 +269,14 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     is_sharded = is_gathered(found.model, found.call, ctx)
     if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
+    usual = ctx.plan.usual_settings.get(ctx.path) if setting_of(found.call, ctx) is None else None
+    if usual is not None and not usual.is_full and not (is_sharded and is_on_one_rank(found.call, ctx)):
+        return Fix()  # what FSDP2 gives and takes by itself
     if not is_sharded and not at_run_time:
         if _is_right_sharded(found.call, ctx):
             return Fix()
+        if usual is not None:
+            return _through_support(found, ctx, "full_state_dict", usual.full_arguments)
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
@@ -359,9 +370,9 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
 
 
 def _settings(found: Match, ctx: PlannedContext) -> Settings:
-    """Those of the `set_state_dict_type` above, or what FSDP1 does without one."""
+    """Those of the `set_state_dict_type` above, or what holds without one."""
     above = set_above(found.call, ctx)
-    return settings(above, ctx) if above is not None else default(found.model)
+    return settings(above, ctx) if above is not None else usual_or_default(found.model, ctx)
 
 
 def _load(found: Match, ctx: PlannedContext) -> Fix:
