@@ -46,10 +46,10 @@ finds missing keys. Where the program compiles a model or a part of one, functio
 below keeps it on every rank that either config names. `FSDP.set_state_dict_type(model, ...)` goes
 where all that it holds for is read or loaded below it, in the same function, or where every model of the program is
 given the same kind behind its constructor call; what `torch.distributed.checkpoint` alone takes is the same for each
-kind. A context of LOCAL_STATE_DICT goes: FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat pieces, and is refused; with
-`--read-fsdp1-files` what is loaded there goes through functions of the support module that read those, too (torch 2.13,
-2 and 4 ranks, with use_orig_params and without). A part (`model.encoder.state_dict()`) is read as the model is; FSDP1
-gathered of it what lies in units, and not what the root itself shards.
+kind. A context of LOCAL_STATE_DICT goes: FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat
+pieces, and is refused; with `--read-fsdp1-files` what is loaded there goes through functions of the support module that
+read those, too (torch 2.13, 2 and 4 ranks, with use_orig_params and without). A part (`model.encoder.state_dict()`) is
+read as the model is; FSDP1 gathered of it what lies in units, and not what the root itself shards.
 
 ## References
 
