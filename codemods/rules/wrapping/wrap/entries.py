@@ -25,18 +25,19 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
     names = {_last_name(value)}
     values: _Values = {}
     always: set[str] | None = None
+    handed = _handed_in(ctx, call, value)
     for where, display in displays:
         found = dict(_literal(where, display, value))
         always = set(found) if always is None else always & set(found)
         for key, node in found.items():
             values.setdefault(key, []).append((where, node))
         names.update(_assigned_to(where, display))
-        if not _is_handed_over(ctx, call, value, where, display) or _escapes(where, display, names):
+        if not _is_handed_over(ctx, call, value, where, display) or _escapes(where, display, names, handed):
             raise unseen(ctx, value)
     if any(_is_passed(ctx, node) for node in _named(ctx, ctx.scope(call), names)):
         raise unseen(ctx, value)
     if any(isinstance(where.scope(display), cst.Module) for where, display in displays) and _is_passed_anywhere(
-        ctx, names
+        ctx, names, handed
     ):
         raise unseen(ctx, value)
     for where, statements in _reach(ctx, call, value, displays, names):
@@ -74,7 +75,7 @@ def _reach(
         yield from ((where, list(where.inside(scope))) for where, scope in scopes)
         return
     for where in {where.path: where for name in names for where in ctx.files(name)}.values():
-        yield where, [*where.nodes(cst.Assign), *where.nodes(cst.Call)]
+        yield where, [*where.nodes(cst.Assign), *where.nodes(cst.Call), *where.nodes(cst.Del)]
 
 
 def _is_handed_over(
@@ -106,18 +107,26 @@ def _is_bound_in_function(ctx: Context, call: cst.Call, value: cst.Name) -> bool
     return any(value.value in bound(target.target) for assignment in here for target in assignment.targets)
 
 
-def _escapes(where: Context, display: cst.BaseExpression, names: set[str]) -> bool:
+def _handed_in(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> set[cst.CSTNode]:
+    """What the calls that run the function around, and no other, pass for the dict, where that is a parameter."""
+    function = ctx.scope(call)
+    passed = ctx.passed_to(call, value.value) if isinstance(value, cst.Name) else ()
+    return {given for where, each, given in passed if {run for _, run in where.runs(each)} == {function}}
+
+
+def _escapes(where: Context, display: cst.BaseExpression, names: set[str], handed: set[cst.CSTNode]) -> bool:
     """Whether something else gets hold of the dict where it is made, and may put more into it."""
     home = where.scope(display)
-    return any(_is_passed(where, node) for node in _named(where, home, names))
+    return any(_is_passed(where, node) and node not in handed for node in _named(where, home, names))
 
 
-def _is_passed_anywhere(ctx: Context, names: set[str]) -> bool:
+def _is_passed_anywhere(ctx: Context, names: set[str], handed: set[cst.CSTNode]) -> bool:
     files = {where.path: where for name in names for where in ctx.files(name)}.values()
     return any(
-        isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) in names and _is_passed(where, node)
+        node not in handed and _last_name(node) in names and _is_passed(where, node)
         for where in files
-        for node in [*where.nodes(cst.Name), *where.nodes(cst.Attribute)]
+        for node in (*where.nodes(cst.Name), *where.nodes(cst.Attribute))
+        if isinstance(node, (cst.Name, cst.Attribute))
     )
 
 
@@ -192,7 +201,10 @@ def _stored(
                     yield argument.keyword.value, argument.value
                 else:
                     yield from _literal(where, argument.value, value)
-        elif call.func.attr.value in {"pop", "clear", "setdefault"}:
+        elif call.func.attr.value in {"clear", "pop", "popitem", "setdefault"}:
+            raise unseen(ctx, value)
+    for gone in (node for node in nodes if isinstance(node, cst.Del)):
+        if any(isinstance(part, cst.Subscript) and _is_called(part.value, name) for part in where.inside(gone)):
             raise unseen(ctx, value)
 
 
