@@ -783,8 +783,61 @@ def test_dict_that_the_calls_of_the_function_hand_in_is_read_entry_by_entry() ->
     assert '    cpu_offload = settings["cpu_offload"]\n' in text
     assert "    return fully_shard(model, offload_policy=offload_policy)\n" in text
     assert text.endswith(HANDED[HANDED.index("def main") :])
-    at_top = rewrite(HEAD + HANDED[: HANDED.index("def main")] + "GIVEN = {'cpu_offload': None}\nwrap(net, GIVEN)\n")
-    assert at_top.support == frozenset()
+
+
+ON_THE_WAY = {
+    "at the top": "GIVEN = {'cpu_offload': None}\nGIVEN['sync_module_states'] = True\nwrap(net, GIVEN)\n",
+    "through another function": """\
+def between(model, more):
+    more["sync_module_states"] = True
+    return wrap(model, more)
+
+
+def main(net):
+    return between(net, {"cpu_offload": None})
+""",
+    "from a function": """\
+def made(args):
+    return {"cpu_offload": None}
+
+
+def main(args):
+    given = made(args)
+    given["sync_module_states"] = True
+    return wrap(net, given)
+""",
+    "in an attribute": """\
+class Trainer:
+    def __init__(self):
+        self.given = {"cpu_offload": None}
+
+    def sync(self):
+        self.given["sync_module_states"] = True
+
+    def build(self, net):
+        self.sync()
+        return wrap(net, self.given)
+""",
+    "to a class": """\
+class Trainer:
+    def __init__(self, net, given):
+        given["sync_module_states"] = True
+        self.model = wrap(net, given)
+
+
+def main(net):
+    made = {"cpu_offload": None}
+    return Trainer(net, made)
+""",
+}
+
+
+@pytest.mark.parametrize("text", ON_THE_WAY.values(), ids=ON_THE_WAY)
+def test_entry_that_a_dict_takes_up_on_its_way(text: str) -> None:
+    """None of it was seen outside of the two functions that make the dict and spread it: it was left out."""
+    result = rewrite(HEAD + HANDED[: HANDED.index("def main")] + text)
+    assert '    if settings.get("sync_module_states"):\n' in result.text
+    assert result.support == frozenset()
 
 
 LOST = {
@@ -792,14 +845,14 @@ LOST = {
         "    return wrap(model, given)",
         "    path.fill(given)\n    return wrap(model, given)",
     ),
-    "another function between": (
-        "    return wrap(model, given)\n",
-        "    return between(model, given)\n\n\ndef between(model, more):\n"
-        '    more["limit_all_gathers"] = args\n    return wrap(model, more)\n',
-    ),
     "another name": (
         "    return wrap(model, given)",
         "    more = given\n    more.update(args)\n    return wrap(model, given)",
+    ),
+    "another function has what a function returned": (
+        "    return wrap(model, given)",
+        "    return given\n\n\ndef build(args, model):\n    given = main(args, model)\n    model.fill(given)\n"
+        "    return wrap(model, given)",
     ),
     "handed on": ("    return FSDP(", "    model.fill(settings)\n    return FSDP("),
     "an entry that goes": ("    return FSDP(", '    del settings["cpu_offload"]\n    return FSDP('),
