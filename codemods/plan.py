@@ -16,6 +16,7 @@ from codemods.api import Context, Emission, Fix, KeepReason
 
 if TYPE_CHECKING:
     from codemods.reading.prewrap import Relocation
+    from codemods.reading.state_dict_settings import Settings
     from codemods.rules.wrapping.wrap.draft import Draft
 
 
@@ -66,6 +67,8 @@ class Plan:
     """The files that can run in one process with a wrap site: what only other programs of the tree use is not."""
     state_dicts: Mapping[cst.Call, Fix | None] = field(default_factory=dict)
     """What becomes of each state-dict setting where it stands; None for one that the support module keeps."""
+    usual_settings: Mapping[Path, Settings] = field(default_factory=dict)
+    """What is set for every model that comes to a file, where it is wrapped; nothing for most files."""
 
     @property
     def keeps_state_dict_settings(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.plan import PlannedContext
 from codemods.reading.dcp_format import is_loaded_by_dcp
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.one_rank import is_on_one_rank
@@ -186,7 +187,7 @@ def _follows(statement: cst.CSTNode, first: cst.CSTNode, ctx: Context) -> bool:
     return False
 
 
-def is_sharded(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Context) -> bool:
+def is_sharded(call: cst.Call, name: str, state: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether the state came through `torch.distributed.checkpoint`, and each rank has its part of it."""
     if name == "flatten_sharded_optim_state_dict" or is_loaded_by_dcp(state, ctx):
         return True
@@ -196,19 +197,25 @@ def is_sharded(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Contex
     return kinds == {_SHARDED} or (not kinds and any(_is_read_by_dcp(origin) for origin in _made(state, ctx)))
 
 
-def kinds_around(call: cst.Call, ctx: Context, depth: int = _DEPTH) -> frozenset[str]:
+def kinds_around(call: cst.Call, ctx: PlannedContext) -> frozenset[str]:
     """The kinds of state dict that are set for a call, or where its function is called; "" for what is not seen."""
+    usual = ctx.plan.usual_settings.get(ctx.path)
+    return _kinds_around(call, ctx, frozenset() if usual is None else frozenset({usual.kind}), _DEPTH)
+
+
+def _kinds_around(call: cst.Call, ctx: Context, usual: frozenset[str], depth: int) -> frozenset[str]:
     context = setting_of(call, ctx)
     if context is None:
         callers = ctx.callers(call) if depth else ()
-        return frozenset().union(*(kinds_around(caller, where, depth - 1) for where, caller in callers))
+        found = [_kinds_around(caller, where, usual, depth - 1) for where, caller in callers]
+        return frozenset().union(*found) if found else usual
     try:
         return frozenset({settings(context, ctx).kind})
     except NotStatic:
         return frozenset({""})
 
 
-def is_on_first_rank_only(call: cst.Call, name: str, state: cst.BaseExpression, ctx: Context) -> bool:
+def is_on_first_rank_only(call: cst.Call, name: str, state: cst.BaseExpression, ctx: PlannedContext) -> bool:
     """Whether ranks but the first can be without the state."""
     chosen = _settings(call, ctx)
     may_be = name == "scatter_full_optim_state_dict"
@@ -217,11 +224,11 @@ def is_on_first_rank_only(call: cst.Call, name: str, state: cst.BaseExpression, 
     return may_be and not (made and all(_is_on_every_rank(origin) for origin in made))
 
 
-def _settings(call: cst.Call, ctx: Context) -> Settings | None:
-    """Those of the context around a call."""
+def _settings(call: cst.Call, ctx: PlannedContext) -> Settings | None:
+    """Those of the context around a call, or of all models."""
     context = setting_of(call, ctx)
     try:
-        return settings(context, ctx) if context is not None else None
+        return settings(context, ctx) if context is not None else ctx.plan.usual_settings.get(ctx.path)
     except NotStatic:
         return None
 

@@ -8,13 +8,14 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic
 from codemods.plan import PlannedContext
+from codemods.reading.dcp_alone import is_for_dcp_alone
 from codemods.reading.dcp_format import is_saved_by_dcp
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.optimizer_calls import Given, arguments_of, function_of
 from codemods.reading.process_groups import has_group_of_its_own, is_default
 from codemods.reading.saves import may_alias, save_of
-from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of
-from codemods.reading.state_dict_settings import default, settings
+from codemods.reading.state_dict_setting import is_kept_at_run_time, setting_of, usual_or_default
+from codemods.reading.state_dict_settings import settings
 from codemods.tables.state_dicts import CONFIG_FIELDS, FULL
 
 READERS = frozenset({"full_optim_state_dict", "optim_state_dict", "sharded_optim_state_dict"})
@@ -38,11 +39,11 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
     """
     if not {"model", "optim"} <= given.keys():
         raise NotStatic("the model or the optimizer is not among its arguments")
-    if name == "optim_state_dict" and is_kept_at_run_time(call, ctx):
-        return None
+    if is_decided_at_run_time(call, name, ctx):
+        return "" if is_for_dcp_alone(call, ctx) else None
     config = config_of(call, name, given, ctx)
     offload, rank0_only = config["offload_to_cpu"], config.get("rank0_only")
-    if rank0_only is None or is_saved_by_dcp(call, ctx):
+    if rank0_only is None or is_saved_by_dcp(call, ctx) or is_for_dcp_alone(call, ctx):
         return "" if rank0_only is not None or offload == "False" else f"cpu_offload={offload}"
     if rank0_only == offload == "False":
         return None if may_alias(call, ctx) else FULL
@@ -55,6 +56,11 @@ def options_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> 
     return f"{FULL}, cpu_offload={'True' if offload == 'False' else offload}"
 
 
+def is_decided_at_run_time(call: cst.Call, name: str, ctx: PlannedContext) -> bool:
+    """Whether the support module keeps the kind of state dict that a call reads."""
+    return name == "optim_state_dict" and is_kept_at_run_time(call, ctx)
+
+
 def has_own_group(given: Given, ctx: Context) -> bool:
     """Whether the model can be sharded over other ranks than all."""
     if "group" in given and not is_default(ctx, given["group"].value):
@@ -63,7 +69,7 @@ def has_own_group(given: Given, ctx: Context) -> bool:
     return model is not None and has_group_of_its_own(ctx, model.value)
 
 
-def config_of(call: cst.Call, name: str, given: Given, ctx: Context) -> Mapping[str, str]:
+def config_of(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Mapping[str, str]:
     """The fields of the config that holds for a call, as texts."""
     if name == "full_optim_state_dict":
         rank0_only = ctx.code(given["rank0_only"].value) if "rank0_only" in given else "True"
@@ -72,7 +78,7 @@ def config_of(call: cst.Call, name: str, given: Given, ctx: Context) -> Mapping[
         return CONFIG_FIELDS["ShardedOptimStateDictConfig"]
     context = setting_of(call, ctx)
     if context is None:
-        return default(given["model"].value).optim_config
+        return usual_or_default(given["model"].value, ctx).optim_config
     chosen = settings(context, ctx)
     if ctx.code(chosen.model) != ctx.code(given["model"].value):
         raise NotStatic(f"the context around it is for `{ctx.code(chosen.model)}`")

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import receiver
+from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.model_parts import NO_MODELS, model_around
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import arguments_of, function_of
 from codemods.reading.program import imports_wrapper
-from codemods.reading.state_dict_settings import context_of, default, settings
+from codemods.reading.state_dict_settings import Settings, context_of, default, settings
 from codemods.reading.words import last_name, words
 from codemods.tables.state_dicts import SET
 
 _METHODS = ("state_dict", "load_state_dict")
 _STATIC = ("optim_state_dict", "optim_state_dict_to_load")
+READS = (*_METHODS, *_STATIC)
+"""What the kind of state dict can say something about."""
+
 _LOADERS = frozenset({"load_state_dict", "optim_state_dict_to_load"})
 
 
 def setting_of(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
     """The `state_dict_type` around a node, or the `set_state_dict_type` that always ran before in its function."""
     return context_of(node, ctx) or set_above(node, ctx)
+
+
+def usual_or_default(model: cst.BaseExpression, ctx: PlannedContext) -> Settings:
+    """What holds where a function sets nothing: what is set where the model is wrapped, or what FSDP1 does."""
+    usual = ctx.plan.usual_settings.get(ctx.path)
+    return default(model) if usual is None else replace(usual, model=model)
 
 
 def is_kept_at_run_time(node: cst.CSTNode, ctx: PlannedContext) -> bool:
@@ -55,11 +67,11 @@ def _sets(call: cst.Call, ctx: Context) -> bool:
     return any(where.fsdp1(inner.func) == SET for where, run in ctx.runs(call) for inner in where.calls(run))
 
 
-def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
+def is_set_in_sight(call: cst.Call, ctx: PlannedContext) -> bool:
     """Whether every state dict of the program's models that a setting can hold for is read where that is seen."""
     if not isinstance(ctx.parent(call), cst.Expr):
         return False
-    for where, function in ctx.attributes(*_METHODS, *_STATIC):
+    for where, function in ctx.attributes(*READS):
         read = where.parent(function)
         if not isinstance(read, cst.Call) or read.func is not function or not depends_on_setting(read, where):
             continue
@@ -69,6 +81,8 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
         if function.attr.value == "state_dict" and is_on_one_rank(read, where):
             continue  # it raises
         setting = setting_of(read, where)
+        if setting is None and where.path in ctx.plan.usual_settings:
+            continue
         if setting is None and not _is_the_same_without(read, where, call, ctx):
             return False
         if setting is not None and where.code(setting.args[0].value) != _model_of(read, function, where):
@@ -77,7 +91,7 @@ def is_set_in_sight(call: cst.Call, ctx: Context) -> bool:
 
 
 def _is_the_same_without(read: cst.Call, where: Context, call: cst.Call, ctx: Context) -> bool:
-    """Whether a read comes before a setting, or is one that this setting changes nothing for."""
+    """Whether a read comes before a setting, or is one that this setting, or any, changes nothing for."""
     if where is ctx and ctx.scope(read) is ctx.scope(call) and ctx.span(read)[1] <= ctx.span(call)[0]:
         loops = [outer for outer in ctx.ancestors(call) if isinstance(outer, (cst.For, cst.While))]
         return not any(contains(ctx, loop, read) for loop in loops) and _runs_once(call, ctx)
@@ -85,6 +99,8 @@ def _is_the_same_without(read: cst.Call, where: Context, call: cst.Call, ctx: Co
         chosen = settings(call, ctx)
     except NotStatic:
         return False
+    if is_for_dcp_alone(read, where) or comes_from_dcp(read, where):
+        return True
     usual = default(chosen.model)
     is_load = isinstance(read.func, cst.Attribute) and read.func.attr.value in _LOADERS
     return chosen.is_full and (is_load or (chosen.config, chosen.optim_config) == (usual.config, usual.optim_config))

@@ -11,6 +11,8 @@ import libcst as cst
 from codemods.api import Emission, Fix
 from codemods.plan import Plan, WrapPlan
 from codemods.reading.class_layout import sharded_classes
+from codemods.reading.state_dict_settings import Settings
+from codemods.reading.usual_setting import usual_settings
 from codemods.rules.checkpoints import state_dict
 from codemods.rules.wrapping.wrap import Proposal
 from codemods.rules.wrapping.wrap.shared import share
@@ -43,6 +45,7 @@ def make_plan(model: ProgramModel, graph: kept.Graph) -> Plan:
         sharded=frozenset(_sharded(model, [site for site in sites if decided[site.call] is not Emission.SKIP])),
         near=_near(model, graph),
     )
+    plan = replace(plan, usual_settings=_usual_settings(model, plan))
     return replace(plan, state_dicts=_state_dicts(model, plan))
 
 
@@ -68,6 +71,12 @@ def _sharded(model: ProgramModel, sites: Iterable[WrapSite]) -> set[cst.ClassDef
     if not model.program.mentions("ABC", "Generic"):
         return set()
     return {owner for site in sites for _, owner in sharded_classes(site.file, site.call)}
+
+
+def _usual_settings(model: ProgramModel, plan: Plan) -> Mapping[Path, Settings]:
+    """None where models stay FSDP1's, whose kind is set as it was."""
+    own = model.wrapping.own
+    return usual_settings(own[0]) if own and not plan.skipped_wraps else {}
 
 
 def _state_dicts(model: ProgramModel, plan: Plan) -> Mapping[cst.Call, Fix | None]:

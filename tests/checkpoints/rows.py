@@ -126,6 +126,21 @@ for name in (f"{{path}}.missing", path):
         continue
     return name == path
 """
+_USUAL = (
+    "StateDictType.FULL_STATE_DICT, FullStateDictConfig(rank0_only=True), FullOptimStateDictConfig(rank0_only=True)"
+)
+_USUAL_SAVE = """
+state, optim_state = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+if rank == 0:
+    torch.save({"model": state, "optimizer": optim_state}, path)
+"""
+_USUAL_LOAD = """
+saved = torch.load(path)
+model.load_state_dict(saved["model"])
+optimizer.load_state_dict(
+    FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"] if rank == 0 else None)
+)
+"""
 _LEGACY_SAVE = """
 state = model.state_dict()
 optim_state = FSDP.full_optim_state_dict(model, optimizer)
@@ -251,6 +266,34 @@ state = {"model": model.state_dict()}
 dcp.load(state, checkpoint_id=path)
 model.load_state_dict(state["model"])
 """
+_WHOLE = """
+class Whole:
+    def __init__(self, rank0_only):
+        self.config = FullStateDictConfig(rank0_only=rank0_only)
+        self.optim_config = FullOptimStateDictConfig(rank0_only=rank0_only)
+
+    def load(self, model, state):
+        FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT, self.config, self.optim_config)
+        model.load_state_dict(state)
+"""
+_STICKY_DCP_SAVE = """
+with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+    whole = model.state_dict()
+Whole(True).load(model, whole)
+state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
+dist_cp.save(state, checkpoint_id=path)
+"""
+_STICKY_DCP_LOAD = """
+model_state = model.state_dict()
+state = {"model": model_state}
+dist_cp.load(state_dict=state, storage_reader=dist_cp.FileSystemReader(path), planner=DefaultLoadPlanner())
+model.load_state_dict(state.get("model"))
+model_state = model.state_dict()
+saved = load_sharded_optimizer_state_dict(model_state, "optimizer", dist_cp.FileSystemReader(path))
+optim_state = saved.get("optimizer")
+loaded = FSDP.optim_state_dict_to_load(model=model, optim=optimizer, optim_state_dict=optim_state)
+optimizer.load_state_dict(loaded)
+"""
 _ASYNC_SAVE = """
 with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
     state = {"model": model.state_dict(), "optimizer": FSDP.optim_state_dict(model, optimizer)}
@@ -360,6 +403,12 @@ ROWS = [
         loaded = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
         optimizer.load_state_dict(loaded)
         """,
+    ),
+    Row(
+        "set where the model is wrapped",
+        _USUAL_SAVE,
+        _USUAL_LOAD,
+        after=f"FSDP.set_state_dict_type(model, {_USUAL})",
     ),
     Row(
         "scattered from rank 0",
@@ -638,6 +687,17 @@ optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, saved[
     ),
     Row("DCP, asynchronous", _ASYNC_SAVE, _SHARDED_LOAD, imports=_DCP + _MESH, wrap=_WITH_MESH),
     Row("DCP of full state dicts", _PLAIN_DCP_SAVE, _PLAIN_DCP_LOAD, imports=_OWN),
+    *(
+        Row(
+            f"DCP of the kind that another function set, {name}",
+            _STICKY_DCP_SAVE,
+            _STICKY_DCP_LOAD,
+            imports=_DCP + _WHOLE,
+            after=after,
+            reviewed="FM100",  # torch's own configs stay, which Whole keeps
+        )
+        for name, after in (("plain", ""), ("compiled", "model = torch.compile(model)"))
+    ),
     Row(
         "torch's own functions, flat",
         _OWN_SAVE,

@@ -1603,6 +1603,23 @@ program(
     """,
     seed_by_rank=True,
 )
+program(
+    "settings that are handed in",
+    f"""
+    def wrap(model, settings):
+        return FSDP(model, **settings)
+
+
+    def build():
+        given = dict(auto_wrap_policy=ModuleWrapPolicy({{Block}}), {IN_BF16}, use_orig_params=True)
+        given["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP
+        if dist.get_world_size() > 1:
+            given["sync_module_states"] = True
+        given["device_id"] = torch.cuda.current_device()
+        return wrap(Plain(), given)
+    """,
+    seed_by_rank=True,
+)
 
 for mode in ("fsdp", "hsdp"):
     program(

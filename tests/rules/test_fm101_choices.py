@@ -764,6 +764,113 @@ def test_splat_that_is_filled_elsewhere_is_read_entry_by_entry() -> None:
     )
 
 
+HANDED = """\
+def wrap(model, settings):
+    return FSDP(model, **settings)
+
+
+def main(args, model):
+    given = dict(cpu_offload=CPUOffload(args.offload), use_orig_params=True)
+    if args.sync:
+        given["sync_module_states"] = True
+    return wrap(model, given)
+"""
+
+
+def test_dict_that_the_calls_of_the_function_hand_in_is_read_entry_by_entry() -> None:
+    text = rewrite(HEAD + HANDED).text
+    assert '    if settings.get("sync_module_states"):\n' in text
+    assert '    cpu_offload = settings["cpu_offload"]\n' in text
+    assert "    return fully_shard(model, offload_policy=offload_policy)\n" in text
+    assert text.endswith(HANDED[HANDED.index("def main") :])
+
+
+ON_THE_WAY = {
+    "at the top": "GIVEN = {'cpu_offload': None}\nGIVEN['sync_module_states'] = True\nwrap(net, GIVEN)\n",
+    "through another function": """\
+def between(model, more):
+    more["sync_module_states"] = True
+    return wrap(model, more)
+
+
+def main(net):
+    return between(net, {"cpu_offload": None})
+""",
+    "from a function": """\
+def made(args):
+    return {"cpu_offload": None}
+
+
+def main(args):
+    given = made(args)
+    given["sync_module_states"] = True
+    return wrap(net, given)
+""",
+    "in an attribute": """\
+class Trainer:
+    def __init__(self):
+        self.given = {"cpu_offload": None}
+
+    def sync(self):
+        self.given["sync_module_states"] = True
+
+    def build(self, net):
+        self.sync()
+        return wrap(net, self.given)
+""",
+    "to a class": """\
+class Trainer:
+    def __init__(self, net, given):
+        given["sync_module_states"] = True
+        self.model = wrap(net, given)
+
+
+def main(net):
+    made = {"cpu_offload": None}
+    return Trainer(net, made)
+""",
+}
+
+
+@pytest.mark.parametrize("text", ON_THE_WAY.values(), ids=ON_THE_WAY)
+def test_entry_that_a_dict_takes_up_on_its_way(text: str) -> None:
+    """None of it was seen outside of the two functions that make the dict and spread it: it was left out."""
+    result = rewrite(HEAD + HANDED[: HANDED.index("def main")] + text)
+    assert '    if settings.get("sync_module_states"):\n' in result.text
+    assert result.support == frozenset()
+
+
+LOST = {
+    "another function has it too": (
+        "    return wrap(model, given)",
+        "    path.fill(given)\n    return wrap(model, given)",
+    ),
+    "another name": (
+        "    return wrap(model, given)",
+        "    more = given\n    more.update(args)\n    return wrap(model, given)",
+    ),
+    "another function has what a function returned": (
+        "    return wrap(model, given)",
+        "    return given\n\n\ndef build(args, model):\n    given = main(args, model)\n    model.fill(given)\n"
+        "    return wrap(model, given)",
+    ),
+    "handed on": ("    return FSDP(", "    model.fill(settings)\n    return FSDP("),
+    "an entry that goes": ("    return FSDP(", '    del settings["cpu_offload"]\n    return FSDP('),
+    "more entries at once": ("    return FSDP(", "    settings |= args.more\n    return FSDP("),
+    "one of two functions": (
+        "    return wrap(model, given)\n",
+        "    return (wrap if args.one else other)(model, given)\n\n\ndef other(model, given):\n"
+        "    given[args.key] = True\n    return model\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), LOST.values(), ids=LOST)
+def test_dict_that_is_handed_in_and_not_seen_whole(old: str, new: str) -> None:
+    assert old in HANDED
+    assert "shard_model(model, **settings)\n" in rewrite(HEAD + HANDED.replace(old, new)).text
+
+
 def test_precision_that_is_made_out_of_sight_of_its_wrap_stays_as_it_is() -> None:
     text = rewrite(
         HEAD

@@ -909,6 +909,7 @@ def test_what_is_read_whole_is_loaded_whole() -> None:
             def load(self, model, path):
                 state = {"model": model.state_dict()}
                 dcp.load(state, checkpoint_id=path)
+                print(state)
                 model.load_state_dict(state.get("model"))
 
 

@@ -43,6 +43,9 @@ module stand in for torch's where those would give something else:
 - The model can be a DDP model, whose keys keep their prefix: `whole_state_dict(model)` takes any.
 - The program sets state-dict types for code that is not seen: `model_state_dict(model)` decides at run time.
 
+What all ranks save by `torch.distributed.checkpoint`, or load into and then into the model, stays as it is: the file is
+the same, whatever kind is set.
+
 Torch puts the model's own DTensors into what it loads: a state dict that the program reads again, such as one for two
 models, is loaded as a `dict` of its own.
 
@@ -84,6 +87,7 @@ from codemods.api import (
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
+from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import is_inside
 from codemods.reading.engines import is_another_engines
@@ -101,9 +105,15 @@ from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
 from codemods.reading.resharding import reshards
 from codemods.reading.saves import may_alias
-from codemods.reading.state_dict_setting import is_gathered, is_kept_at_run_time, set_above
-from codemods.reading.state_dict_settings import Settings, default, reading_options, settings
-from codemods.reading.state_dict_uses import is_described, is_filled_in_place
+from codemods.reading.state_dict_setting import (
+    is_gathered,
+    is_kept_at_run_time,
+    set_above,
+    setting_of,
+    usual_or_default,
+)
+from codemods.reading.state_dict_settings import Settings, reading_options, settings
+from codemods.reading.state_dict_uses import is_described
 from codemods.reading.summoned import is_summoned_no_more
 from codemods.reading.words import last_name, words
 from codemods.reading.wrapped import wrapped_module
@@ -259,9 +269,14 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     is_sharded = is_gathered(found.model, found.call, ctx)
     if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
+    usual = ctx.plan.usual_settings.get(ctx.path) if setting_of(found.call, ctx) is None else None
+    if usual is not None and not usual.is_full and not (is_sharded and is_on_one_rank(found.call, ctx)):
+        return Fix()  # what FSDP2 gives and takes by itself
     if not is_sharded and not at_run_time:
         if _is_right_sharded(found.call, ctx):
             return Fix()
+        if usual is not None:
+            return _through_support(found, ctx, "full_state_dict", usual.full_arguments)
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
@@ -269,6 +284,8 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     try:
+        if _is_dcps_alone(found, at_run_time, ctx):
+            return Fix()
         if at_run_time:
             return _through_support(found, ctx)
         if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.given):
@@ -291,7 +308,16 @@ def _in_foreign(found: Match, context: cst.BaseExpression, ctx: PlannedContext) 
 
 def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
     """Whether a state dict serves as it is, whatever the model is."""
-    return is_saved_by_dcp(read, ctx) or is_described(read, ctx) or is_filled_in_place(read, ctx)
+    return is_saved_by_dcp(read, ctx) or is_described(read, ctx) or is_for_dcp_alone(read, ctx, is_wrapped=False)
+
+
+def _is_dcps_alone(found: Match, at_run_time: bool, ctx: PlannedContext) -> bool:
+    """Whether a state dict that may be a whole one makes the same file, or comes from it, as FSDP2 has it."""
+    if not at_run_time and not _settings(found, ctx).is_full:
+        return False
+    if found.method == "load_state_dict":
+        return len(found.given) <= 2 and comes_from_dcp(found.call, ctx)
+    return not found.given and model_around(found.model, ctx) is None and is_for_dcp_alone(found.call, ctx)
 
 
 def _is_way_without_fsdp(found: Match, ctx: PlannedContext) -> bool:
@@ -344,9 +370,9 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
 
 
 def _settings(found: Match, ctx: PlannedContext) -> Settings:
-    """Those of the `set_state_dict_type` above, or what FSDP1 does without one."""
+    """Those of the `set_state_dict_type` above, or what holds without one."""
     above = set_above(found.call, ctx)
-    return settings(above, ctx) if above is not None else default(found.model)
+    return settings(above, ctx) if above is not None else usual_or_default(found.model, ctx)
 
 
 def _load(found: Match, ctx: PlannedContext) -> Fix:

@@ -12,9 +12,8 @@ from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.forwards import runs
 from codemods.reading.layout import removal
 from codemods.reading.optimizer_calls import Given
-from codemods.reading.optimizer_reading import config_of, options_in_context, options_of
+from codemods.reading.optimizer_reading import config_of, is_decided_at_run_time, options_in_context, options_of
 from codemods.reading.resharding import reshards
-from codemods.reading.state_dict_setting import is_kept_at_run_time
 from codemods.reading.state_dict_settings import context_of
 from codemods.tables.state_dicts import DCP, OPTIMIZER_CALLS
 
@@ -26,10 +25,7 @@ OWN_STATE = "optim_state_dict"
 
 def read(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written:
     """Raises NotStatic where it is not seen what is read."""
-    if name == "optim_state_dict" and is_kept_at_run_time(call, ctx):
-        written = _named(as_function(call, name, given, ctx), call, given, ctx)
-    else:
-        written = _by_torch(call, name, given, ctx) or _by_support(call, name, given, ctx)
+    written = _by_torch(call, name, given, ctx) or _by_support(call, name, given, ctx)
     edits, imports = [*written.edits, *_without_own_state(given, ctx)], [*written.imports]
     if not _reshards_before(call, given, ctx):
         lines, needed = reshards(ctx, [given["model"].value], call)
@@ -76,7 +72,12 @@ def _by_torch(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> W
 
 
 def _by_support(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Written:
-    """A full state that torch's function would leave on the device, or give to the first of all ranks only."""
+    """A full state that torch's function would leave on the device, or give to the first of all ranks only.
+
+    So is one of the kind that run time knows.
+    """
+    if is_decided_at_run_time(call, name, ctx):
+        return _named(as_function(call, name, given, ctx), call, given, ctx)
     config = config_of(call, name, given, ctx)
     more = ", rank0_only=True" if config["rank0_only"] == "True" and "rank0_only" not in given else ""
     more += "" if config["offload_to_cpu"] == "True" else f", offload_to_cpu={config['offload_to_cpu']}"

@@ -44,11 +44,12 @@ finds missing keys. Where the program compiles a model or a part of one, functio
 `state_dict()` in turn, a context of the support module has that gather in the place of a full one. Where an
 `if` chooses one of two configs, its condition says on which ranks the state dict is kept; one that cannot be asked
 below keeps it on every rank that either config names. `FSDP.set_state_dict_type(model, ...)` goes
-where all that it holds for is read or loaded below it, in the same function. A context of LOCAL_STATE_DICT goes:
-FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat pieces, and is refused; with
-`--read-fsdp1-files` what is loaded there goes through functions of the support module that read those, too (torch 2.13,
-2 and 4 ranks, with use_orig_params and without). A part (`model.encoder.state_dict()`) is read as the model is; FSDP1
-gathered of it what lies in units, and not what the root itself shards.
+where all that it holds for is read or loaded below it, in the same function, or where every model of the program is
+given the same kind behind its constructor call; what `torch.distributed.checkpoint` alone takes is the same for each
+kind. A context of LOCAL_STATE_DICT goes: FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat
+pieces, and is refused; with `--read-fsdp1-files` what is loaded there goes through functions of the support module that
+read those, too (torch 2.13, 2 and 4 ranks, with use_orig_params and without). A part (`model.encoder.state_dict()`) is
+read as the model is; FSDP1 gathered of it what lies in units, and not what the root itself shards.
 
 ## References
 
@@ -65,12 +66,12 @@ from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, Mo
 from codemods.plan import PlannedContext
 from codemods.reading.block_layout import replace_head
 from codemods.reading.call_layout import append_argument
+from codemods.reading.dcp_alone import is_for_dcp_alone
 from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
 from codemods.reading.model_parts import UNITS_ONLY
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
-from codemods.reading.state_dict_uses import is_for_dcp
 from codemods.tables.state_dicts import CONTEXT, SET, SETTINGS
 
 from .calls import PREFIX, Body, rewrite_calls
@@ -105,7 +106,7 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         return None
     reads = [each for each in ctx.nodes(cst.Call) if depends_on_setting(each, ctx) and setting_of(each, ctx) is call]
     try:
-        chosen = settings(call, ctx) if reads else None
+        chosen = settings(call, ctx) if reads or ctx.path in ctx.plan.usual_settings else None
     except NotStatic:
         return None
     if chosen is not None and ctx.wrapping.compiles(ctx.path) and not _keeps_names(reads, chosen, ctx):
@@ -127,7 +128,7 @@ def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContex
     if chosen.is_full or chosen.config["offload_to_cpu"] == "False":
         return True
     model = ctx.code(chosen.model)
-    return all(is_for_dcp(each, ctx, model) for each in reads if ctx.code(each.func) == f"{model}.state_dict")
+    return all(is_for_dcp_alone(each, ctx) for each in reads if ctx.code(each.func) == f"{model}.state_dict")
 
 
 def edit(call: cst.Call, ctx: PlannedContext) -> Fix:

@@ -11,6 +11,7 @@ from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
 from codemods.plan import PlannedContext
 from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import argument_removal, own_line
+from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_loading import loading
@@ -93,7 +94,8 @@ def _rewrite_method(
             raise NotStatic("one rank alone reads a part of the model")
         written.reads_part = True
     if method == "state_dict" and not own_arguments(node, ctx):
-        options = "" if is_saved_by_dcp(node, ctx) else reading_options(node, chosen, ctx)
+        is_dcps = is_saved_by_dcp(node, ctx) or (chosen.is_full and is_for_dcp_alone(node, ctx))
+        options = "" if is_dcps else reading_options(node, chosen, ctx)
         if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
         if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:
@@ -116,7 +118,7 @@ def _rewrite_method(
 
 def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Context, written: Body) -> None:
     load = loading(node, ctx)
-    is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx)
+    is_full = chosen.is_full and not is_loaded_by_dcp(load.state, ctx) and not comes_from_dcp(node, ctx)
     start, first = ctx.bare_span(node)[0], ctx.span(load.state)[0]
     gap = own_line(ctx, node.args[0], block)
     if ctx.wrapping.compiles(ctx.path) and not is_full:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -11,6 +11,7 @@ from codemods.reading.places import bound
 
 from .draft import Entry
 from .entry_readers import keys_read
+from .handed_dict import Way, way_of
 from .spread import Spread, unseen
 
 _Values = dict[str, list[tuple[Context, cst.BaseExpression]]]
@@ -22,7 +23,8 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
     displays = [(origin.file, origin.node) for origin in origins if isinstance(origin.node, cst.BaseExpression)]
     if not displays or len(displays) < len(origins):
         raise unseen(ctx, value)
-    names = {_last_name(value)}
+    way = way_of(ctx, call, value)
+    names = {_last_name(value), *way.names}
     values: _Values = {}
     always: set[str] | None = None
     for where, display in displays:
@@ -31,15 +33,17 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
         for key, node in found.items():
             values.setdefault(key, []).append((where, node))
         names.update(_assigned_to(where, display))
-        if not _is_handed_over(ctx, call, value, where, display) or _escapes(where, display, names):
+        if not _is_handed_over(ctx, call, value, where, display):
             raise unseen(ctx, value)
-    if any(_is_passed(ctx, node) for node in _named(ctx, ctx.scope(call), names)):
+    scopes = [(ctx, ctx.scope(call)), *((where, where.scope(display)) for where, display in displays), *way.scopes]
+    if any(_is_passed(where, each) for where, scope in scopes for each in _named(where, scope, names) - way.handed):
+        raise unseen(ctx, value)  # something else gets hold of the dict, and may put more into it
+    is_everywhere = way.is_attribute or any(isinstance(scope, cst.Module) for _, scope in scopes)
+    if is_everywhere and _is_passed_anywhere(ctx, names, way):
         raise unseen(ctx, value)
-    if any(isinstance(where.scope(display), cst.Module) for where, display in displays) and _is_passed_anywhere(
-        ctx, names
-    ):
-        raise unseen(ctx, value)
-    for where, statements in _reach(ctx, call, value, displays, names):
+    is_local = isinstance(value, cst.Name) and not way.is_attribute
+    is_local = is_local and all(isinstance(scope, cst.FunctionDef) for _, scope in scopes)
+    for where, statements in _reach(ctx, scopes if is_local else (), names):
         for name in names:
             for key, node in _stored(where, statements, name, ctx, value):
                 values.setdefault(key, []).append((where, node))
@@ -57,24 +61,17 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
 
 
 def _reach(
-    ctx: Context,
-    call: cst.Call,
-    value: cst.Name | cst.Attribute,
-    displays: list[tuple[Context, cst.BaseExpression]],
-    names: set[str],
+    ctx: Context, scopes: Collection[tuple[Context, cst.CSTNode]], names: set[str]
 ) -> Iterator[tuple[Context, list[cst.CSTNode]]]:
     """The nodes among which something can be stored into the dict.
 
-    One that a function makes anew is seen there and at the call; one of a module or a class is seen from everywhere.
+    One that a function makes anew is met in some `scopes`; one of a module or a class is seen from everywhere.
     """
-    homes = [(where, where.scope(display)) for where, display in displays]
-    is_local = isinstance(value, cst.Name) and all(isinstance(home, cst.FunctionDef) for _, home in homes)
-    if is_local:
-        scopes = dict.fromkeys([(ctx, ctx.scope(call)), *homes])
-        yield from ((where, list(where.inside(scope))) for where, scope in scopes)
+    if scopes:
+        yield from ((where, list(where.inside(scope))) for where, scope in dict.fromkeys(scopes))
         return
     for where in {where.path: where for name in names for where in ctx.files(name)}.values():
-        yield where, [*where.nodes(cst.Assign), *where.nodes(cst.Call)]
+        yield where, [*where.nodes(cst.Assign), *where.nodes(cst.Call), *where.nodes(cst.Del)]
 
 
 def _is_handed_over(
@@ -106,28 +103,23 @@ def _is_bound_in_function(ctx: Context, call: cst.Call, value: cst.Name) -> bool
     return any(value.value in bound(target.target) for assignment in here for target in assignment.targets)
 
 
-def _escapes(where: Context, display: cst.BaseExpression, names: set[str]) -> bool:
-    """Whether something else gets hold of the dict where it is made, and may put more into it."""
-    home = where.scope(display)
-    return any(_is_passed(where, node) for node in _named(where, home, names))
-
-
-def _is_passed_anywhere(ctx: Context, names: set[str]) -> bool:
+def _is_passed_anywhere(ctx: Context, names: set[str], way: Way) -> bool:
     files = {where.path: where for name in names for where in ctx.files(name)}.values()
     return any(
-        isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) in names and _is_passed(where, node)
+        node not in way.handed and _last_name(node) in names and _is_passed(where, node)
         for where in files
-        for node in [*where.nodes(cst.Name), *where.nodes(cst.Attribute)]
+        for node in (*where.nodes(cst.Name), *where.nodes(cst.Attribute))
+        if isinstance(node, (cst.Name, cst.Attribute))
     )
 
 
-def _named(where: Context, scope: cst.CSTNode, names: set[str]) -> Iterator[cst.BaseExpression]:
-    for node in where.inside(scope):
-        if isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) in names:
-            yield node
+def _named(where: Context, scope: cst.CSTNode, names: set[str]) -> set[cst.CSTNode]:
+    """What goes by one of the names in a function."""
+    nodes = (node for node in where.inside(scope) if isinstance(node, (cst.Name, cst.Attribute)))
+    return {node for node in nodes if _last_name(node) in names}
 
 
-def _is_passed(where: Context, node: cst.BaseExpression) -> bool:
+def _is_passed(where: Context, node: cst.CSTNode) -> bool:
     """Whether a whole dict is an argument, but for `**`, or gets another name."""
     holder = where.parent(node)
     if isinstance(holder, cst.Arg):
@@ -192,7 +184,10 @@ def _stored(
                     yield argument.keyword.value, argument.value
                 else:
                     yield from _literal(where, argument.value, value)
-        elif call.func.attr.value in {"pop", "clear", "setdefault"}:
+        elif call.func.attr.value in {"clear", "pop", "popitem", "setdefault"}:
+            raise unseen(ctx, value)
+    for gone in (node for node in nodes if isinstance(node, cst.Del)):
+        if any(isinstance(part, cst.Subscript) and _is_called(part.value, name) for part in where.inside(gone)):
             raise unseen(ctx, value)
 
 

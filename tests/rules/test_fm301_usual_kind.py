@@ -1,0 +1,115 @@
+"""FM301: a kind of state dict that every model of the program is given where it is wrapped."""
+
+from __future__ import annotations
+
+import pytest
+
+from codemods.api import Level
+
+from ..helpers import flat, rewrite, rewrite_files
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullOptimStateDictConfig, FullStateDictConfig, FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardedOptimStateDictConfig, ShardedStateDictConfig, StateDictType
+
+
+def wrap(net):
+    model = FSDP(net, use_orig_params=True)
+    FSDP.set_state_dict_type(model, StateDictType.{})
+    return model
+
+
+def save(model, optimizer, path):
+    path.save(model.state_dict(), FSDP.optim_state_dict(model, optimizer))
+
+
+def main(net, path, optimizer):
+    model = wrap(net)
+    optimizer.step()
+    save(model, optimizer, path)
+"""
+SHARDED = "SHARDED_STATE_DICT, ShardedStateDictConfig(False), ShardedOptimStateDictConfig(False)"
+FULL = "FULL_STATE_DICT, FullStateDictConfig(True, True), FullOptimStateDictConfig(False)"
+
+
+def test_sharded_state_dicts_are_fsdp2s_own() -> None:
+    result = rewrite(HEAD.format(SHARDED))
+    assert "    path.save(model.state_dict(), get_optimizer_state_dict(model, optimizer))\n" in result.text
+    assert result.support == set()
+    assert "StateDictType" not in result.text
+    assert {each.level for each in result.findings} == {Level.REWRITTEN}
+
+
+def test_full_state_dicts_are_read_as_the_config_says() -> None:
+    result = rewrite(HEAD.format(FULL))
+    assert "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))" in flat(
+        result.text
+    )
+    assert "get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))" in flat(
+        result.text
+    )
+    assert result.support == set()
+
+
+def test_model_that_is_not_seen_is_read_by_what_takes_any() -> None:
+    more = "\n\ndef keep(box, path):\n    path.save(box.model.state_dict())\n    path.add(len(path.read()))\n"
+    result = rewrite(HEAD.format(FULL) + more)
+    assert "path.save(full_state_dict(box.model, offload_to_cpu=True, rank0_only=True))" in flat(result.text)
+    assert "path.save(box.model.state_dict())\n" in rewrite(HEAD.format(SHARDED) + more).text
+
+
+NESTED = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardedStateDictConfig, StateDictType
+
+
+def to_fsdp(net, apply):
+    def wrap(module):
+        try:
+            return FSDP(module)
+        except ValueError:
+            raise RuntimeError from None
+
+    model = apply(net, wrap)
+    if not isinstance(model, FSDP):
+        model = wrap(model)
+    with path.warnings():
+        path.filter()
+        FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(False))
+    return model
+"""
+READER = """\
+def save(model, path):
+    path.save(model.state_dict())
+"""
+
+
+def test_function_inside_of_the_one_that_sets_it() -> None:
+    files = {"wrap.py": NESTED, "save.py": READER}
+    files["main.py"] = (
+        "from save import save\nfrom wrap import to_fsdp\n\nmodel = to_fsdp(net, apply)\nsave(model, path)\n"
+    )
+    result = rewrite_files(files)
+    assert result.after["save.py"] == READER
+    assert not result.support
+
+
+UNUSUAL = [
+    ("    return model", "    return model\n\n\ndef other(net):\n    return FSDP(net)"),
+    ("    FSDP.set", "    if net.sets:\n        FSDP.set"),
+    ("    FSDP.set", "    if net.is_done:\n        return model\n    FSDP.set"),
+    ("    FSDP.set", "    net.save(model.state_dict())\n    FSDP.set"),
+    ("    FSDP.set", "    save(model, net, net)\n    FSDP.set"),
+    ("    save(model", "    FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)\n    save(model"),
+    ("    save(model", "    model.set_state_dict_type(model, 1)\n    save(model"),
+    ("ShardedStateDictConfig(False)", "net.config"),
+    ("set_state_dict_type(model", "set_state_dict_type(net.part"),
+    ("ShardedStateDictConfig(False)", "ShardedStateDictConfig(True)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), UNUSUAL)
+def test_kind_that_is_not_every_models(old: str, new: str) -> None:
+    text = HEAD.format(SHARDED)
+    assert old in text
+    assert "set_state_dict_type" in rewrite(text.replace(old, new, 1)).support
