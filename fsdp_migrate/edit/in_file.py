@@ -73,7 +73,7 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     definitions = support.cut(own)
     if not is_annotated([tree]):
         definitions = [support.unannotated(each) for each in definitions]
-    wanted = {item for each in definitions for item in support.imports_of(each)}
+    wanted = {_as_there(tree, item) for each in definitions for item in support.imports_of(each)}
     called = {item.name: item.local for item in tidied.additions if item.module == SUPPORT}
     names = {called.get(each.name, each.name) for each in definitions}
     user = _first_user(tree, {called[name] for name in own if name in called}) if own else None
@@ -189,6 +189,12 @@ def _binds_otherwise(tree: Tree, names: Collection[str], imports: Collection[Imp
     bindings = [each for item in imports for each in tree.scope.bindings.get(item.local, ())]
     others = any(item.local in taken and not is_bound(tree, item) for item in imports)
     return others or any(each.how is not Binds.IMPORT for each in bindings)
+
+
+def _as_there(tree: Tree, item: Import) -> Import:
+    """`typing.Mapping` where the file has that: it says the same as that of `collections.abc`."""
+    of_typing = Import("typing", item.name)
+    return of_typing if item.module == "collections.abc" and is_bound(tree, of_typing) else item
 
 
 def _first_user(tree: Tree, names: Collection[str]) -> cst.CSTNode | None:

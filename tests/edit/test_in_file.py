@@ -128,6 +128,14 @@ def test_types_where_the_file_has_them() -> None:
     assert "from typing import Any\n" in result.text
 
 
+def test_types_of_typing_where_the_file_has_those() -> None:
+    policy = "partial(size_based_auto_wrap_policy, force_leaf_modules={nn.Linear})"
+    wrap = f"def wrap(model, then: Callable) -> nn.Module:\n    return then(FSDP(model, auto_wrap_policy={policy}))\n"
+    result = rewrite("from functools import partial\nfrom typing import Callable\n\n" + HEAD + wrap)
+    assert result.own == {"policy_units"}
+    assert "collections.abc" not in result.text
+
+
 def test_programs_of_one_folder_share_a_file() -> None:
     result = rewrite_files({"a.py": ACCUMULATE, "b.py": ACCUMULATE})
     assert result.own == set()
