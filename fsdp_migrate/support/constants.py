@@ -43,8 +43,14 @@ def is_pure(node: cst.CSTNode) -> bool:
     tree = ast.parse(f"({code(node)})", mode="eval")
     calls = [each.func for each in ast.walk(tree) if isinstance(each, ast.Call)]
     waits = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-    known = all(isinstance(func, ast.Name) and func.id in _PURE_CALLS for func in calls)
-    return known and not any(isinstance(each, waits) for each in ast.walk(tree))
+    return all(map(_only_tells, calls)) and not any(isinstance(each, waits) for each in ast.walk(tree))
+
+
+def _only_tells(function: ast.expr) -> bool:
+    """`isinstance(…)`, `model.parameters()`."""
+    if isinstance(function, ast.Attribute):
+        return function.attr == "parameters"
+    return isinstance(function, ast.Name) and function.id in _PURE_CALLS
 
 
 def truth(node: cst.BaseExpression) -> bool | None:
