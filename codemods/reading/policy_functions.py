@@ -2,7 +2,7 @@
 
 FSDP1 asks a policy two things: whether to look inside of a module, and whether to wrap it, given how many of its
 parameters lie in no unit yet. One that always looks inside, never counts and leaves nothing behind can be asked by a
-loop over all modules; one that marks a child when it is asked of the root has to be asked as FSDP1 did.
+loop over all modules; one that marks a child when it is asked of the root, too, once it has been asked of all.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from collections.abc import Iterable, Sequence
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.part_marks import STORING, only_marks_parts
 from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call
 from codemods.reading.words import last_name
 
 _RECURSE, _NUMEL = "recurse", "nonwrapped_numel"
 _BY_MODULE = frozenset({*CLASS_POLICIES, "always_wrap_policy", "lambda_auto_wrap_policy"})
-_STORING = frozenset({"add", "append", "extend", "insert", "pop", "remove", "setattr", "setdefault", "update"})
 _OTHERS = ("CustomPolicy", "_Policy", "size_based_auto_wrap_policy")
 """The policies that count parameters, or are asked in another way."""
 
 
-def are_by_module(origins: Sequence[Origin], ctx: Context) -> bool:
-    """Whether all of them are; of one that is not seen, whether the program has no other ones."""
-    return all(_is_by_module(origin, ctx) for origin in origins if not origin.is_none)
+def are_by_module(origins: Sequence[Origin], ctx: Context, or_mark: bool = False) -> bool:
+    """Whether all of them are, or mark parts of modules; of one that is not seen, whether the program has no others."""
+    return all(_is_by_module(origin, ctx, or_mark) for origin in origins if not origin.is_none)
 
 
-def _is_by_module(origin: Origin, ctx: Context) -> bool:
+def _is_by_module(origin: Origin, ctx: Context, or_mark: bool) -> bool:
     made, arguments = policy_call(origin)
     if made in _BY_MODULE:
         return True
     if made == "_or_policy" and len(arguments) == 1:
         elements = class_elements(arguments[0].value)
         if elements is not None:
-            return all(are_by_module(origin.file.origins(element), ctx) for element in elements)
+            return all(are_by_module(origin.file.origins(element), ctx, or_mark) for element in elements)
     if made is not None and made != "_or_policy":
         return False
     node = origin.node
     if isinstance(node, cst.FunctionDef):
-        return _is_function_by_module(node, origin.file)
+        return _is_function_by_module(node, origin.file, or_mark)
     if isinstance(node, cst.Lambda):
         return _is_true(node.body) and not _counts(node, origin.file)
     if isinstance(node, cst.Call) and origin.file.dotted(node.func) == "functools.partial" and node.args and not made:
-        return are_by_module(origin.file.origins(node.args[0].value), ctx)
+        return are_by_module(origin.file.origins(node.args[0].value), ctx, or_mark)
     if isinstance(node, cst.Call) and not made and _is_of_library(node.func, origin.file):
         return False
-    return _has_no_others(ctx)
+    return _has_no_others(ctx, or_mark)
 
 
 def _is_of_library(callee: cst.BaseExpression, ctx: Context) -> bool:
@@ -56,12 +56,12 @@ def _is_of_library(callee: cst.BaseExpression, ctx: Context) -> bool:
     return ctx.dotted(callee) is not None
 
 
-def _has_no_others(ctx: Context) -> bool:
+def _has_no_others(ctx: Context, or_mark: bool) -> bool:
     if uses(ctx, *_OTHERS):
         return False
     functions = [(where, node) for where in ctx.files(_NUMEL) for node in where.nodes(cst.FunctionDef)]
     asked = [(where, node) for where, node in functions if _NUMEL in _parameters(node)]
-    return all(_is_function_by_module(node, where) for where, node in asked)
+    return all(_is_function_by_module(node, where, or_mark) for where, node in asked)
 
 
 def leaves_something(origins: Sequence[Origin]) -> bool:
@@ -70,8 +70,9 @@ def leaves_something(origins: Sequence[Origin]) -> bool:
     return any(isinstance(node, cst.FunctionDef) and _stores(node, where) for where, node in nodes)
 
 
-def _is_function_by_module(function: cst.FunctionDef, ctx: Context) -> bool:
-    return _always_looks_inside(function) and not _counts(function, ctx) and not _stores(function, ctx)
+def _is_function_by_module(function: cst.FunctionDef, ctx: Context, or_mark: bool) -> bool:
+    leaves_nothing = not _stores(function, ctx) or (or_mark and only_marks_parts(function, ctx))
+    return _always_looks_inside(function) and not _counts(function, ctx) and leaves_nothing
 
 
 def _stores(function: cst.FunctionDef, ctx: Context) -> bool:
@@ -82,7 +83,7 @@ def _stores(function: cst.FunctionDef, ctx: Context) -> bool:
         if isinstance(node, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)):
             if isinstance(node.target, (cst.Attribute, cst.Subscript)):
                 return True
-        elif isinstance(node, cst.Call) and last_name(node.func) in _STORING:
+        elif isinstance(node, cst.Call) and last_name(node.func) in STORING:
             return True
     return False
 

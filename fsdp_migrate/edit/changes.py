@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -109,9 +109,11 @@ def _of_group(
     users = [path for path, result in tidied.items() if result.support]
     if not any(map(support.is_support_file, group)):
         parts = {path: needed(tidied[path].support) for path in users}
+        calls = Counter(name for part in parts.values() for name in part)
+        or_some = any(count > 1 for count in calls.values())
         for path in users:
             elsewhere = frozenset[str]().union(*(part for other, part in parts.items() if other is not path))
-            own = own_text(tidied[path], is_shared, elsewhere)
+            own = own_text(tidied[path], elsewhere, is_shared, or_some)
             if own is not None:
                 wanted_here = {i for i in touched[path].imports if i.module != SUPPORT or i.name not in own.names}
                 before = program.tree(path)

@@ -56,22 +56,24 @@ class OwnText:
     names: frozenset[str]
 
 
-def own_text(tidied: Tidied, is_shared: bool, elsewhere: Collection[str]) -> OwnText | None:
+def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_some: bool) -> OwnText | None:
     """The functions that this file alone needs put above what uses them, beside others; None where there are none.
 
     What is long has a file of its own, and so has what is needed `elsewhere`. With `is_shared` there is such a file for
-    another program of the run: it takes all but what belongs to the wrap.
+    another program of the run: it takes all but what belongs to the wrap. With `or_some` it is there for what several
+    files of this program need: then the short ones do not follow the long ones there.
     """
     tree, asked = tidied.tree, _movable(tidied, elsewhere)
-    own = _short(asked, asked.keys(), _SHORT)
+    own = _short(asked, asked.keys(), _SHORT, or_some=False)
     if not own:
-        own = {**_short(asked, _BESIDE_THE_WRAP, _LINES), **_short(asked, asked.keys() - _BESIDE_THE_WRAP, _SHORT)}
+        own = _short(asked, _BESIDE_THE_WRAP & asked.keys(), _LINES, or_some)
+        own |= _short(asked, asked.keys() - _BESIDE_THE_WRAP, _SHORT, or_some)
     if is_shared:
         own = {name: given for name, given in own.items() if name in _BESIDE_THE_WRAP}
     definitions = support.cut(own)
     if not is_annotated([tree]):
         definitions = [support.unannotated(each) for each in definitions]
-    wanted = {item for each in definitions for item in support.imports_of(each)}
+    wanted = {_as_there(tree, item) for each in definitions for item in support.imports_of(each)}
     called = {item.name: item.local for item in tidied.additions if item.module == SUPPORT}
     names = {called.get(each.name, each.name) for each in definitions}
     user = _first_user(tree, {called[name] for name in own if name in called}) if own else None
@@ -123,13 +125,34 @@ def _renamed(text: str, called: Mapping[str, str]) -> str:
     return text
 
 
-def _short(asked: support.Asked, names: Collection[str], limit: int) -> support.Asked:
-    """Those of the names, where together they are not too long, and nothing else that the file calls needs a part."""
-    chosen = {name: given for name, given in asked.items() if name in names}
-    others = {name: given for name, given in asked.items() if name not in names}
-    definitions = support.cut(chosen)
-    length = sum(len(each.text.splitlines()) + 2 for each in definitions) - 2
-    return chosen if length <= limit and needed(others).isdisjoint(each.name for each in definitions) else {}
+def _short(asked: support.Asked, names: Collection[str], limit: int, or_some: bool) -> dict[str, frozenset[str]]:
+    """Those of the names, or `or_some` of them, where together they are not too long, and no other needs their parts.
+
+    The shortest come first: so most stand where they are used.
+    """
+    chosen: dict[str, frozenset[str]] = {}
+    for group in sorted(_apart(asked), key=_length):
+        more = {**chosen, **group}
+        if group.keys() <= set(names) and _length(more) <= limit:
+            chosen = more
+    return chosen if or_some or chosen.keys() == set(names) else {}
+
+
+def _apart(asked: support.Asked) -> list[dict[str, frozenset[str]]]:
+    """What is asked for in groups, no two of which have a part in common."""
+    groups: list[dict[str, frozenset[str]]] = []
+    for name, given in asked.items():
+        group = {name: given}
+        for other in [each for each in groups if not needed(each).isdisjoint(needed({name: given}))]:
+            groups.remove(other)
+            group |= other
+        groups.append(group)
+    return groups
+
+
+def _length(asked: support.Asked) -> int:
+    """How many lines functions are, with those between them."""
+    return sum(len(each.text.splitlines()) + 2 for each in support.cut(asked)) - 2
 
 
 def _are_functions(asked: support.Asked) -> bool:
@@ -166,6 +189,12 @@ def _binds_otherwise(tree: Tree, names: Collection[str], imports: Collection[Imp
     bindings = [each for item in imports for each in tree.scope.bindings.get(item.local, ())]
     others = any(item.local in taken and not is_bound(tree, item) for item in imports)
     return others or any(each.how is not Binds.IMPORT for each in bindings)
+
+
+def _as_there(tree: Tree, item: Import) -> Import:
+    """`typing.Mapping` where the file has that: it says the same as that of `collections.abc`."""
+    of_typing = Import("typing", item.name)
+    return of_typing if item.module == "collections.abc" and is_bound(tree, of_typing) else item
 
 
 def _first_user(tree: Tree, names: Collection[str]) -> cst.CSTNode | None:

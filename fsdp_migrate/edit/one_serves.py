@@ -24,7 +24,7 @@ def with_one(program: Program, wanted: Mapping[Path, Pending]) -> dict[Path, Pen
     for lesser, other in SERVES.items():
         mine, others = _asking(lesser, wanted), _asking(other, wanted)
         # A function for one file alone can stand in it.
-        if len(others) > 1 or (others and mine <= others):
+        if others and (len(others) > 1 or len(mine) > 1 or mine <= others):
             found |= {path: _exchanged(program, path, found[path], Import(SUPPORT, lesser), other) for path in mine}
     return found
 

@@ -43,8 +43,14 @@ def is_pure(node: cst.CSTNode) -> bool:
     tree = ast.parse(f"({code(node)})", mode="eval")
     calls = [each.func for each in ast.walk(tree) if isinstance(each, ast.Call)]
     waits = (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
-    known = all(isinstance(func, ast.Name) and func.id in _PURE_CALLS for func in calls)
-    return known and not any(isinstance(each, waits) for each in ast.walk(tree))
+    return all(map(_only_tells, calls)) and not any(isinstance(each, waits) for each in ast.walk(tree))
+
+
+def _only_tells(function: ast.expr) -> bool:
+    """`isinstance(…)`, `model.parameters()`."""
+    if isinstance(function, ast.Attribute):
+        return function.attr == "parameters"
+    return isinstance(function, ast.Name) and function.id in _PURE_CALLS
 
 
 def truth(node: cst.BaseExpression) -> bool | None:
@@ -112,7 +118,7 @@ class Fold(cst.CSTTransformer):
         worked_out = _worked_out(code(updated_node.func), [value(each) for each in values])
         if worked_out is not None and len(values) == len(updated_node.args):
             return worked_out
-        kept = [arg for arg in updated_node.args if not (arg.star and is_empty(arg.value)) and not _is_all_ranks(arg)]
+        kept = [arg for arg in updated_node.args if not (arg.star and is_empty(arg.value)) and not _is_default(arg)]
         if len(kept) == len(updated_node.args):
             return updated_node
         if kept:
@@ -196,9 +202,9 @@ def negated(test: cst.BaseExpression) -> cst.BaseExpression:
     return cst.UnaryOperation(cst.Not(), test)
 
 
-def _is_all_ranks(arg: cst.Arg) -> bool:
-    """`group=None`, which every function of torch.distributed takes for granted."""
-    return arg.keyword is not None and arg.keyword.value == "group" and code(arg.value) == "None"
+def _is_default(arg: cst.Arg) -> bool:
+    """`group=None` and `planner=None`, which every function of torch.distributed takes for granted."""
+    return arg.keyword is not None and arg.keyword.value in ("group", "planner") and code(arg.value) == "None"
 
 
 def _in_its_place(whole: cst.BaseExpression, part: cst.BaseExpression) -> cst.BaseExpression:

@@ -84,6 +84,27 @@ def test_what_another_file_needs_too_stays_shared() -> None:
     assert "import unwrap" in result.after["a.py"]
 
 
+SAVING = """\
+
+
+def save(model, optimizer, path):
+    model = torch.compile(FSDP(model))
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(True, True)):
+        torch.save([model.state_dict(), FSDP.optim_state_dict(model, optimizer)], path)
+"""
+
+
+@pytest.mark.parametrize("shared", [MODULE, ""])
+def test_short_ones_do_not_follow_long_ones_to_what_files_share(shared: str) -> None:
+    imports = "import b\nimport torch\nfrom torch.distributed.fsdp import FullStateDictConfig, StateDictType\n"
+    other = ACCUMULATE.split("\n\n\n")[0] + MODULE
+    result = rewrite_files({"a.py": f"{imports}{DDP}{HEAD}{SAVING}{shared}", "b.py": other})
+    own = ["full_state_dict", "full_optim_state_dict"]
+    assert [f"\ndef {name}(" in result.after["a.py"] for name in own] == [bool(shared)] * 2
+    assert [f"\ndef {name}(" in result.after[SUPPORT] for name in [*own, "renamed"]] == [not shared, not shared, True]
+    assert "\ndef renamed(" not in result.after["a.py"]
+
+
 def test_below_code_that_no_blank_line_ends() -> None:
     result = rewrite(HEAD + "def init(module):\n    return module\n" + "nn.Module.init = init\n" + WRAP)
     assert "= init\n\n\ndef units_by_size(" in result.text
@@ -105,6 +126,14 @@ def test_types_where_the_file_has_them() -> None:
     result = rewrite(ACCUMULATE.replace("(model, batches, few)", "(model: nn.Module, batches, few: bool)"))
     assert "\n\n\ndef unwrap(model: Any) -> Any:\n" in result.text
     assert "from typing import Any\n" in result.text
+
+
+def test_types_of_typing_where_the_file_has_those() -> None:
+    policy = "partial(size_based_auto_wrap_policy, force_leaf_modules={nn.Linear})"
+    wrap = f"def wrap(model, then: Callable) -> nn.Module:\n    return then(FSDP(model, auto_wrap_policy={policy}))\n"
+    result = rewrite("from functools import partial\nfrom typing import Callable\n\n" + HEAD + wrap)
+    assert result.own == {"policy_units"}
+    assert "collections.abc" not in result.text
 
 
 def test_programs_of_one_folder_share_a_file() -> None:

@@ -42,10 +42,18 @@ def test_both_in_one_file() -> None:
     assert "whole_state_dict" not in text
 
 
+OTHER = "import torch\nfrom first import make\n\n\n"
+
+
 def test_each_in_its_own_file_keeps_what_can_stand_in_it() -> None:
-    other = "import torch\nfrom first import make\n\n\n"
-    result = rewrite_files({"first.py": HEAD + FULL, "second.py": other + WHOLE})
+    result = rewrite_files({"first.py": HEAD + FULL, "second.py": OTHER + WHOLE})
     assert "whole_state_dict(make(net))" in result.after["second.py"]
+
+
+def test_two_files_that_share_the_lesser() -> None:
+    files = {"first.py": HEAD + FULL, "second.py": OTHER + WHOLE, "third.py": "import second\n" + OTHER + WHOLE}
+    result = rewrite_files(files)
+    assert not any("whole_state_dict" in text for text in result.after.values())
 
 
 def test_name_that_means_something_else() -> None:

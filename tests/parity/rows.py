@@ -211,13 +211,16 @@ program(
         return FSDP(Plain(), auto_wrap_policy=policy, use_orig_params=True)
     """,
 )
-for policy, precision in (("a policy", ""), ("a policy with mixed precision", f", {IN_BF16}")):
+for policy, mark, precision in (
+    ("a policy", "module.out.is_unit = True", ""),
+    ("a policy with mixed precision", "setattr(module.out, 'is_unit', True)", f", {IN_BF16}"),
+):
     program(
         f"{policy} that marks a child when it is asked of the root",
         f"""
         def policy(module, recurse, **kwargs):
             if isinstance(module, Plain):
-                module.out.is_unit = True
+                {mark}
             return recurse or getattr(module, "is_unit", False) or isinstance(module, Block)
 
 

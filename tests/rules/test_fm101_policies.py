@@ -903,7 +903,10 @@ OWN_FUNCTIONS = {
     "recurse = module.inner\n    return recurse or isinstance(module, Block)": False,
     "if isinstance(module, Block):\n        return False\n    return recurse": False,
     "for kind in KINDS:\n        return False\n    return recurse": False,
-    "if hasattr(module, 'out'):\n        module.out.unit = True\n    return recurse or hasattr(module, 'unit')": False,
+    "if hasattr(module, 'out'):\n        module.out.unit = True\n    return recurse or hasattr(module, 'unit')": True,
+    "module.out.unit = True\n    return recurse or hasattr(module.out, 'unit')": False,
+    "module.unit = True\n    return recurse or getattr(module, 'unit', False)": False,
+    "if recurse:\n        return True\n    module.out.unit = True\n    return module.unit": False,
     "SEEN.append(module)\n    return recurse or isinstance(module, Block)": False,
 }
 

@@ -65,6 +65,7 @@ def test_what_is_read_is_loaded(planner: str) -> None:
     result = rewrite(HEAD.replace("IMPORT", OPTIMIZER) + READ_AND_LOADED.format(planner=planner))
     text = meaning(result.program)
     assert f"read_sharded(state, 'optim', reader{planner})" in text
+    assert "planner=None)\n" not in result.text
     assert text.endswith(
         "set_optimizer_state_dict(model, optimizer, saved['optim'], options=StateDictOptions(strict=False))"
     )

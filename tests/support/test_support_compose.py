@@ -156,6 +156,13 @@ def test_kind_of_checkpoint_that_no_call_sets_is_not_written() -> None:
     assert updated(more, {**read, **full}) is more
 
 
+def test_shards_are_looked_for_where_a_rank_is_asked_for() -> None:
+    for given in (frozenset({"rank0_only"}), frozenset[str]()):
+        text = composed({"full_optim_state_dict": given | {"model", "optim"}})
+        assert ("shards" in text) == bool(given)
+        assert parse(text) == {"full_optim_state_dict"}
+
+
 def test_wide_program_has_wide_imports() -> None:
     asked = {"load_optimizer_state": frozenset({"model", "optim", "state_dict"})}
     usual, wide = composed(asked), composed(asked, width=120)

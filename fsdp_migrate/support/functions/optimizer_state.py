@@ -16,7 +16,6 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp.fully_sharded_data_parallel import OptimStateKeyType
 from torch.distributed.tensor import DTensor
 
-from .summon import is_first_rank
 from .training import reshard_all
 
 
@@ -44,7 +43,8 @@ def full_optim_state_dict(
 
     With `rank0_only`, all but the first of the model's ranks get an empty dict.
     """
-    is_kept = not rank0_only or is_first_rank(model)
+    shards: list[Any] = [param for param in model.parameters() if isinstance(param, DTensor)]
+    is_kept = not rank0_only or (shards[0].device_mesh.get_coordinate()[-1] if shards else dist.get_rank()) == 0
     device = "cpu" if offload_to_cpu else None
     full: Any = get_optimizer_state_dict(model, optim) if has_stepped else read_optimizer_state(model, optim)
     for name, values in full["state"].items():

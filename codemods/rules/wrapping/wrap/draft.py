@@ -33,6 +33,8 @@ class UnitSelector:
     """An expression that gives the units themselves, children first, in the place of a test of every module."""
     item: str = "unit"
     """What the loop over them calls one of them."""
+    marks: str = ""
+    """What is asked of every module before the test, where that marks parts of some; the module is `{module}`."""
     guard: str = ""
     """What has to hold for there to be units at all: `policy is not None`."""
     policy: str = ""

@@ -235,6 +235,9 @@ def _loop(made: Draft, selector: UnitSelector, kwargs: dict[str, str], width: in
         *_if("elif" if made.float32_class else "if", _unit_test(made, selector, module), made, width),
         *_shard(made, module, kwargs, 2, width),
     ]
+    if selector.marks:
+        asked = selector.marks.format(module=module)
+        lines = [f"for {module} in {made.model}.modules():  # the policy marks parts of some", f"    {asked}", *lines]
     return _guarded(selector, lines)
 
 

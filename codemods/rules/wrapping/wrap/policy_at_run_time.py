@@ -35,15 +35,18 @@ def ask_at_run_time(value: cst.BaseExpression, origins: Sequence[Origin], draft:
 
 
 def ask_policy(text: str, origins: Sequence[Origin], is_given: bool, draft: Draft) -> None:
-    """Ask a policy which modules it picks: of each module, where it looks at no more than the module."""
+    """Ask a policy which modules it picks: of each module, where it looks at no more than the module, and its marks."""
     guard = "" if is_given else f"{text} is not None"
     draft.notes.append(
         Note(f"which modules `{draft.file.plain(text)}` picks is seen at run time", "check compares the units")
     )
-    if are_by_module(origins, draft.file):
-        test = f"{text}({{module}}, recurse=False, nonwrapped_numel=0)"
+    if are_by_module(origins, draft.file, or_mark=True):
+        test, ask = (f"{text}({{module}}, recurse={recurse}, nonwrapped_numel=0)" for recurse in (False, True))
+        marks = "" if are_by_module(origins, draft.file) else ask
         container = not all(_picks_layers(origin) for origin in origins if not origin.is_none)
-        draft.selector = UnitSelector(test, nested=True, may_be_root=True, may_be_container=container, guard=guard)
+        draft.selector = UnitSelector(
+            test, nested=True, may_be_root=True, may_be_container=container, marks=marks, guard=guard
+        )
         return
     if uses(draft.file, "CustomPolicy", "_Policy"):
         raise NotStatic("auto_wrap_policy may be an object that gives units arguments of their own")
