@@ -6,6 +6,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from codemods.api import Import
 
@@ -28,6 +29,7 @@ def imports_of(definition: Definition) -> list[Import]:
     return found
 
 
+@cache
 def unannotated(definition: Definition) -> Definition:
     """A function without the types in it."""
     return read(without_types(definition.text)).definitions[definition.name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 import libcst as cst
@@ -73,13 +73,27 @@ def passed(name: str, call: ast.Call) -> dict[str, ast.expr | None]:
 
 def cut(asked: Asked) -> list[Definition]:
     """The definitions that a program needs, as far as it can reach them, in the order of the library."""
-    never = MARKS - asked.keys()
-    values = _values({name: given for name, given in asked.items() if name not in MARKS}, never)
+    return [*_cut(frozenset((name, frozenset(given)) for name, given in asked.items()))]
+
+
+@cache  # the same is asked of one function, of those of a file, and of those of a program
+def _cut(asked: frozenset[tuple[str, frozenset[str]]]) -> tuple[Definition, ...]:
+    never = MARKS - dict(asked).keys()
+    values = _values({name: given for name, given in sorted(asked) if name not in MARKS}, never)
     gone = {name: frozenset(_constants(name, given)) for name, given in values.items()}
-    order = {name: tuple(defaults(name)) for name in values}
     names = [name for name in library().definitions if name in values]
-    texts = {name: laid_out(_text(name, values, never), name, gone, order) for name in names}
-    return [read(text).definitions[name] for name, text in texts.items()]
+    return tuple(_written(name, _text(name, values, never), gone) for name in names)
+
+
+def _written(name: str, text: str, gone: Mapping[str, frozenset[str]]) -> Definition:
+    used = sorted(gone.keys() & {name, *read(text).definitions[name].uses})
+    return _laid_out(name, text, tuple((each, gone[each]) for each in used))
+
+
+@cache
+def _laid_out(name: str, text: str, gone: tuple[tuple[str, frozenset[str]], ...]) -> Definition:
+    order = {each: tuple(defaults(each)) for each, _ in gone}
+    return read(laid_out(text, name, dict(gone), order)).definitions[name]
 
 
 def _values(asked: Asked, never: frozenset[str]) -> _Values:
@@ -133,15 +147,18 @@ def _is_full(kind: object) -> bool:
     return isinstance(kind, ast.Attribute) and kind.attr == "FULL_STATE_DICT"
 
 
-def _calls(text: str) -> Iterator[tuple[str, dict[str, str | None]]]:
+@cache
+def _calls(text: str) -> Sequence[tuple[str, Mapping[str, str | None]]]:
     """The support functions that a definition uses, with the literals that they are given."""
-    for name, call in _uses(ast.parse(text)):
-        own = defaults(name)
-        if call is None:
-            yield name, dict.fromkeys(own)
-            continue
-        given = {each: written(arg) if arg is not None else None for each, arg in passed(name, call).items()}
-        yield name, {each: _literal(given[each] if each in given else own[each]) for each in own}
+    return [(name, _given(name, call)) for name, call in _uses(ast.parse(text))]
+
+
+def _given(name: str, call: ast.Call | None) -> Mapping[str, str | None]:
+    own = defaults(name)
+    if call is None:
+        return dict.fromkeys(own)
+    given = {each: written(arg) if arg is not None else None for each, arg in passed(name, call).items()}
+    return {each: _literal(given[each] if each in given else own[each]) for each in own}
 
 
 def _uses(tree: ast.AST) -> Iterator[tuple[str, ast.Call | None]]:
@@ -156,6 +173,7 @@ def _uses(tree: ast.AST) -> Iterator[tuple[str, ast.Call | None]]:
                 yield node.id, called.get(id(node))
 
 
+@cache
 def _literal(text: str | None) -> str | None:
     """The text of a value that can stand in the place of a parameter in the function's body."""
     if text is None:
@@ -205,6 +223,7 @@ class _OnlyFull(cst.CSTTransformer):
         return cst.Name(str(kind.attr.value == "FULL_STATE_DICT"))
 
 
+@cache
 def _function(name: str) -> ast.FunctionDef | None:
     if name not in library().definitions:
         raise KeyError(f"no support function is called {name!r}")

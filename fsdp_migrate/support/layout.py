@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cache
 from textwrap import wrap
 
 import libcst as cst
@@ -14,6 +15,7 @@ WIDE = 120
 """How long the lines of the functions are here."""
 
 
+@cache
 def fitted(text: str, width: int, indent: str = "    ") -> str:
     """Functions as a file has them whose lines may be no longer than this."""
     lines = text.split("\n")
