@@ -48,10 +48,11 @@ def collapsed(file: Context, made: Collected) -> Iterator[Fix]:
             continue
         if not _became_one(*lines, file, made) or not _only_asks(branches.test, file):
             continue
-        text = file.quote(lines[0].body[0])
+        short = min((line.body[0] for line in lines), key=lambda each: _text(each, file, made).count("\n"))
+        text = file.quote(short)
         if len(branches.body.body) == 1:
             yield Fix([Edit(*file.span(branches), text)])
-        elif _hoists(branches.test, *lines, file, made):
+        elif "\n" not in _text(short, file, made) and _hoists(branches.test, *lines, file, made):
             other = branches.orelse if _is_all_there_is(lines[1], file, made) else None
             gone = [Edit(*file.whole_lines(each), "") for each in (lines[0], other or lines[1])]
             yield Fix([insertion(file, branches, [text]), *gone])
@@ -87,8 +88,8 @@ def _became_one(one: cst.SimpleStatementLine, other: cst.SimpleStatementLine, fi
         return False
     if any(_has_comment(line, file) for line in (one, other)) or _are_gone([one], file, made):
         return False
-    text = _text(first, file, made)
-    return bool(text) and "\n" not in text and text == _text(second, file, made)
+    meaning = _meaning(first, file, made)
+    return bool(meaning) and meaning == _meaning(second, file, made)
 
 
 def _hoists(
@@ -159,10 +160,11 @@ def _became_same(one: cst.BaseExpression, other: cst.BaseExpression, file: Conte
     return bool(meaning) and meaning == _meaning(other, file, made)
 
 
-def _meaning(node: cst.BaseExpression, file: Context, made: Collected) -> str:
-    """The new text of an expression, whatever its layout; "" where it has none."""
+def _meaning(node: cst.CSTNode, file: Context, made: Collected) -> str:
+    """The new text of an expression or a statement, whatever its layout; "" where it has none."""
     try:
-        return _tree(_text(node, file, made))
+        text = _text(node, file, made)
+        return _tree(text) if isinstance(node, cst.BaseExpression) else ast.dump(ast.parse(text)) if text else ""
     except SyntaxError:
         return ""
 

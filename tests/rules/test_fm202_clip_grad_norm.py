@@ -623,6 +623,11 @@ def test_what_clips_where_nothing_is_sharded_stays(statement: str) -> None:
     assert "FM206" not in {rule for rule, _, _ in result.summary}
 
 
+@pytest.mark.parametrize("statement", OTHER_WAYS[:2])
+def test_branches_that_clip_alike_become_one(statement: str) -> None:
+    assert body(f"    {statement}\n") == f"    {LOCAL}\n"
+
+
 @pytest.mark.parametrize("statement", SAME_WAYS)
 def test_what_may_clip_a_sharded_model_is_reported(statement: str) -> None:
     result = rewrite(HEAD + f"    {statement}\n")
