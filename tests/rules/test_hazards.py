@@ -166,6 +166,22 @@ RIGHT = {
             named = list(model.named_parameters())
             return [p for name, p in named if "bias" in name]
         """,
+    "names that the wrapped model itself gave": """
+        class Average:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.shadow, self.seen = {}, set()
+                for name, p in self.model.named_parameters():
+                    self.shadow[name] = p.clone()
+                    self.seen.add(name)
+
+            def update(self, optimizer):
+                first = {n: p.clone() for n, p in self.model.named_parameters()}
+                for name, p in self.model.named_parameters():
+                    assert name in optimizer.names
+                    if name in self.shadow and name in self.seen and name in first:
+                        self.shadow[name].lerp_(p, self.shadow.get(name, 0.5))
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -194,6 +210,40 @@ WRONG = {
                 if not name.endswith("bias"):
                     decay.append(p)
             return decay
+        """,
+    ),
+    "groups by a set of names": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net)
+            linear = set()
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Linear):
+                    linear.add(f"{name}.weight")
+            return [p for name, p in model.named_parameters() if name in linear]
+        """,
+    ),
+    "rates of a table": (
+        "FM406",
+        """
+        def main(net, rates):
+            model = FSDP(net)
+            groups = []
+            for i, (name, p) in enumerate(model.named_parameters()):
+                groups.append({"params": [p], "lr": rates.get(name, 0.1)})
+            return groups
+        """,
+    ),
+    "groups by a pattern": (
+        "FM406",
+        """
+        import re
+
+
+        def main(net, pattern):
+            model = FSDP(net)
+            return [p for name, p in model.named_parameters() if re.search(pattern, name)]
         """,
     ),
     "groups of a list that is made first": (
