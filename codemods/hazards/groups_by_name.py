@@ -48,10 +48,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.flat_parameters import may_have_had_flat_parameters
-from codemods.reading.just_made import is_just_made
 from codemods.reading.model_parameters import is_summoned, loops_over
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.parameter_names import has_these_names, is_name, names_of, read_of
 
 CODE = "FM406"
@@ -126,9 +126,11 @@ def _is_looked_up(call: cst.Call, names: set[str], ctx: Context) -> bool:
 
 def _asks_flat_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether the names are those of FSDP1's flat parameters, and not read inside of `summon_full_params`."""
-    if ModelKind.FSDP not in ctx.kinds(model) or is_just_made(ctx, model):
+    wrapped = wrapped_around(model, ctx)
+    if wrapped is None or is_summoned(model, ctx):
         return False
-    return not is_summoned(model, ctx) and may_have_had_flat_parameters(model, ctx)
+    where, around = wrapped
+    return may_have_had_flat_parameters(around, where)
 
 
 CHECK = Check(CODE, "parameters-by-name", __doc__, words=("named_parameters", "_parameters"), find=find)

@@ -644,7 +644,20 @@ WRONG = {
         """,
     ),
     "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
-    "Muon": ("FM407", "def main(net):\n    return torch.optim.Muon(FSDP(net).parameters())\n"),
+    "Muon of a part": (
+        "FM407",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(4, 4)
+
+
+        def main():
+            model = FSDP(Net())
+            return torch.optim.Muon(model.head.parameters())
+        """,
+    ),
     "asked for in names": (
         "FM418",
         """
