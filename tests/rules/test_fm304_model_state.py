@@ -113,6 +113,45 @@ def test_keys_that_do_not_fit_are_asked_for() -> None:
     assert text == "    return load_full_state_dict(model, path, strict=False)\n"
 
 
+OWN_LOAD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+class Net(nn.Module):
+    def load_state_dict(self, state_dict):
+        super().load_state_dict({key: value for key, value in state_dict.items() if "head" in key}, strict=False)
+
+
+def load(path):
+    model = FSDP(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("model.load_state_dict(path)", "load_past_own_method(model, path)"),
+        ("model.load_state_dict(path, strict=False)", "load_past_own_method(model, path, strict=False)"),
+        (
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        model.load_state_dict(path)",
+            "load_past_own_method(model, path)",
+        ),
+        (
+            "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        model.load_state_dict(path)",
+            "nn.Module.load_state_dict(model, path)",
+        ),
+    ],
+)
+def test_a_method_of_the_class_that_the_wrapper_went_past(before: str, after: str) -> None:
+    """FSDP1 loaded everything; torch's function calls the method, with keywords that it does not take."""
+    result = rewrite(f"{OWN_LOAD}    {before}\n")
+    assert result.text.endswith(f"    {after}\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
 MARKED = [
     ("model.state_dict(prefix='model.')", "arguments"),
     ("model.state_dict(keep_vars=True)", "arguments"),

@@ -812,6 +812,10 @@ def each_group_loads_its_own() -> None:
     }
     support.load_full_state_dict(model, state)
     equal(state, support.full_state_dict(model))
+    model.load_state_dict = None  # FSDP1's wrapper went past such a method
+    state = {name: value + 1 for name, value in state.items()}
+    support.load_past_own_method(model, state)
+    equal(state, support.full_state_dict(model))
 
 
 @check(world=4)

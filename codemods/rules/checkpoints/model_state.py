@@ -41,6 +41,7 @@ module stand in for torch's where those would give something else:
   groups with weights of their own its values.
 - The model may be none of FSDP's in a process without a process group, in which nothing can be broadcast.
 - The model can be a DDP model, whose keys keep their prefix: `whole_state_dict(model)` takes any.
+- The model's class has a `load_state_dict` of its own: FSDP1's wrapper went past it, as `load_past_own_method` does.
 - The program sets state-dict types for code that is not seen: `model_state_dict(model)` decides at run time.
 
 Torch puts the model's own DTensors into what it loads: a state dict that the program reads again, such as one for two
@@ -91,7 +92,7 @@ from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import insertion
-from codemods.reading.model_loading import loading
+from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_process import may_run_alone
@@ -365,8 +366,25 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
         return _through_support(found, ctx, "load_full_state_dict")
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
         state = f", dict({ctx.quote(load.state)})"
+    if has_own_method(found.model, ctx):
+        return _past_own_method(found, bool(full), ctx)
     fix = _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
     return _behind_evaluation(fix, found, ctx)
+
+
+def _past_own_method(found: Match, is_full: bool, ctx: PlannedContext) -> Fix:
+    """As FSDP1's wrapper loaded, which has torch's method."""
+    if is_full:
+        return _through_support(found, ctx, PAST_OWN)
+    if ctx.kinds(found.model) != {ModelKind.FSDP}:
+        raise NotStatic("its class has a load_state_dict of its own, which FSDP1 went past and a plain model does not")
+    nn = ctx.named(Import("torch", "nn"), found.call)
+    arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
+    text = f"{nn.local}.Module.load_state_dict({', '.join(arguments)})"
+    message = "load_state_dict becomes that of nn.Module, as FSDP1's wrapper went past the class's own"
+    return Fix(
+        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [nn]
+    )
 
 
 def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
@@ -409,6 +427,10 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     if found.method == "load_state_dict":
         _check_loading(found.given)
+        if name != PAST_OWN and has_own_method(found.model, ctx):
+            if name != "load_full_state_dict":
+                raise NotStatic("its class has a load_state_dict of its own, which FSDP1 went past")
+            name = PAST_OWN
     elif found.given:
         name = "state_dict_of"
     item = ctx.named(Import(SUPPORT, name), found.call)

@@ -13,7 +13,7 @@ from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
-from codemods.reading.model_loading import loading
+from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_reading import options_in_context
@@ -123,9 +123,14 @@ def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Co
         return
     is_unsaid = load.is_lenient and load.result_is_used
     is_elsewhere = has_group_of_its_own(ctx, chosen.model) or _may_load_by_itself(chosen.model, ctx)
-    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or is_elsewhere):
+    goes_past = has_own_method(chosen.model, ctx)
+    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or is_elsewhere or goes_past):
         # Torch reports no missing key when it broadcasts: it fills them in from the model. It broadcasts to all ranks.
-        name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
+        name = written.name(Import(SUPPORT, PAST_OWN if goes_past else "load_full_state_dict"), node, ctx)
+        written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
+        return
+    if goes_past:
+        name = f"{written.name(Import('torch', 'nn'), node, ctx)}.Module.load_state_dict"
         written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
         return
     name = written.name(Import(DCP, "set_model_state_dict"), node, ctx)
