@@ -35,6 +35,8 @@ Same keys, order, dtypes and values (torch 2.13). All ranks have to take part, a
 module stand in for torch's where those would give something else:
 
 - The program compiles a model or a part of one: torch takes the `_orig_mod.` out of the names, which FSDP1 left there.
+- The program adds keys to state dicts, by a hook or a `state_dict` of a class's own: torch raises for what is no
+  parameter and no buffer. What only runs where the program does not wrap (`world_size == 1`) is left alone.
 - With NO_SHARD there is nothing to gather, and torch returns the parameters themselves, which go on training. What is
   not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
 - A constructor call names a process group or a part of a mesh: torch broadcasts from the first rank of all, and gives
@@ -92,11 +94,13 @@ from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import insertion
+from codemods.reading.lone_rank import is_never_wrapped
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.plain_objects import but_for_others, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
@@ -254,7 +258,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
-    if _is_way_without_fsdp(found, ctx):
+    if _is_way_without_fsdp(found, ctx) or is_never_wrapped(found.call, ctx):
         return Fix()
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
@@ -334,10 +338,10 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
     if found.given:
         raise NotStatic("it takes arguments that the new function does not have")
     chosen = _settings(found, ctx)
-    if ctx.wrapping.compiles(ctx.path):
+    if ctx.wrapping.compiles(ctx.path) or adds_keys(ctx):
         name = "full_state_dict" if chosen.full_arguments else _for_any_model(found, ctx)
         is_sharded = not chosen.is_full or is_saved_by_dcp(found.call, ctx)
-        return _compiled(found, ctx, is_sharded, name, chosen.full_arguments)
+        return _by_method(found, ctx, is_sharded, name, chosen.full_arguments)
     options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
     if options is None or (options == FULL and may_alias(found.call, ctx)):
         return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
@@ -355,7 +359,7 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
     state = f", {ctx.quote(load.state)}"
     if ctx.wrapping.compiles(ctx.path):
         is_sharded = not _settings(found, ctx).is_full or is_loaded_by_dcp(load.state, ctx)
-        return _compiled(found, ctx, is_sharded, "load_full_state_dict")
+        return _by_method(found, ctx, is_sharded, "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, ctx, "load_full_state_dict")
@@ -397,8 +401,9 @@ def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])
 
 
-def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
-    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there."""
+def _by_method(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
+    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there, and refuse
+    keys that a program adds."""
     return Fix() if is_sharded else _through_support(found, ctx, name, more)
 
 

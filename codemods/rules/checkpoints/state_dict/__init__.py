@@ -68,6 +68,7 @@ from codemods.reading.call_layout import append_argument
 from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
 from codemods.reading.model_parts import UNITS_ONLY
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.reading.state_dict_uses import is_for_dcp
@@ -108,7 +109,8 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         chosen = settings(call, ctx) if reads else None
     except NotStatic:
         return None
-    if chosen is not None and ctx.wrapping.compiles(ctx.path) and not _keeps_names(reads, chosen, ctx):
+    by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
+    if chosen is not None and by_method and not _keeps_names(reads, chosen, ctx):
         return None
     dead = chosen.dead if chosen is not None else ()
     line = enclosing(ctx, call, cst.SimpleStatementLine)

@@ -17,6 +17,7 @@ from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_reading import options_in_context
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_settings import Settings, reading_options
@@ -94,12 +95,13 @@ def _rewrite_method(
         written.reads_part = True
     if method == "state_dict" and not own_arguments(node, ctx):
         options = "" if is_saved_by_dcp(node, ctx) else reading_options(node, chosen, ctx)
-        if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
+        by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
+        if by_method and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
-        if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:
-            raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model")
+        if by_method and not chosen.is_full:
+            raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model, or refuse keys")
         is_alias = options == FULL and may_alias(node, ctx)
-        if options is None or is_alias or ctx.wrapping.compiles(ctx.path):
+        if options is None or is_alias or by_method:
             more = chosen.full_arguments
             function = "full_state_dict" if more or may_alias(node, ctx) else "whole_state_dict"
             name = written.name(Import(SUPPORT, function), node, ctx)
