@@ -37,7 +37,10 @@ def is_name(node: cst.CSTNode, names: set[str]) -> bool:
 
 def has_these_names(table: cst.BaseExpression, ctx: Context) -> bool:
     """Whether all that a collection is seen to be filled with are names that a wrapped model gave: flat ones, too."""
-    made = [(origin.file, origin.node) for origin in ctx.origins(table) if not _is_empty(origin.node)]
+    origins = ctx.origins(table)
+    if origins and all(origin.is_none for origin in origins):
+        return True  # nobody passes any
+    made = [(origin.file, origin.node) for origin in origins if not _is_empty(origin.node)]
     made += [(ctx, node) for node in _put_in(ctx.code(table), ctx)]
     return bool(made) and all(node is not None and _gives_names(node, where) for where, node in made)
 

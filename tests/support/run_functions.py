@@ -217,6 +217,12 @@ def no_sync_takes_ddp() -> None:
     own = nn.Module()
     own.module = model.module
     assert support.unwrap(own) is model.module, "a model has a part of this name, as it was"
+    sharded = fully_shard(nn.Linear(2, 2))
+    for wrapped, inner in ((sharded, sharded), (model, model.module)):
+        assert support.unwrap_compiled(wrapped) is inner
+        assert support.unwrap_compiled(torch.compile(wrapped, backend="eager")) is inner
+    compiled = fully_shard(torch.compile(nn.Linear(2, 2), backend="eager"))
+    assert support.unwrap_compiled(compiled) is compiled
 
 
 @check()
