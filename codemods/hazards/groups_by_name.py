@@ -1,5 +1,5 @@
-"""**What it does.** Finds loops over a wrapped model's `named_parameters()` that ask for parts of names, where
-FSDP1 had no such names.
+"""**What it does.** Finds loops over a wrapped model's `named_parameters()` that ask for parts of names, or look names
+up in a collection, where FSDP1 had no such names.
 
 **Why.** Without use_orig_params=True FSDP1 had one flat parameter a unit, called `_flat_param`: `"bias" in name`
 was true of none, and one group took everything. FSDP2 has the names of the model, and the program does what was
@@ -34,7 +34,8 @@ def build(net):
 
 ## Fix safety
 
-Nothing is changed: it is reported, for you to look at. With use_orig_params=True FSDP1 had the same names.
+Nothing is changed: it is reported, for you to look at. With use_orig_params=True FSDP1 had the same names. A
+collection of the names that the wrapped model itself gave (`if name in self.shadow`) has them all in both.
 
 ## References
 
@@ -47,15 +48,17 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.flat_parameters import may_have_had_flat_parameters
-from codemods.reading.just_made import is_just_made
-from codemods.reading.model_parameters import Loop, is_summoned, loops_over
+from codemods.reading.model_parameters import is_summoned, loops_over
+from codemods.reading.model_parts import wrapped_around
+from codemods.reading.parameter_names import has_these_names, is_name, names_of, read_of
 
 CODE = "FM406"
 
 _CONTAINS = (cst.In, cst.NotIn)
 _EQUALS = (cst.Equal, cst.NotEqual)
+_PATTERNS = ("re.", "fnmatch.")
 _MODULES = frozenset({"modules", "named_modules"})
 
 
@@ -63,10 +66,10 @@ def find(ctx: Context) -> Iterator[Finding]:
     """One finding for each function that goes over a model's parameters, at the first question."""
     seen = set()
     for call in ctx.nodes(cst.Call):
-        read = _read(call)
+        read = read_of(call)
         if read is None or (ctx.scope(call), ctx.code(read)) in seen:
             continue
-        if not any(_asks_for_name(loop, loop) for loop in loops_over(call, ctx)):
+        if not any(_asks_for_name(loop, names_of(loop), ctx) for loop in loops_over(call, ctx)):
             continue
         if not _asks_flat_parameters(ctx, _model(read, ctx)):
             continue
@@ -81,17 +84,6 @@ def find(ctx: Context) -> Iterator[Finding]:
         )
 
 
-def _read(call: cst.Call) -> cst.BaseExpression | None:
-    """`model` of `model.named_parameters()` and of `model._parameters.items()`."""
-    if not isinstance(call.func, cst.Attribute):
-        return None
-    if call.func.attr.value == "named_parameters":
-        return call.func.value
-    own = call.func.value
-    is_own = call.func.attr.value == "items" and isinstance(own, cst.Attribute) and own.attr.value == "_parameters"
-    return own.value if is_own and isinstance(own, cst.Attribute) else None
-
-
 def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
     """`model` of `for module in model.modules()`, where `module` is read."""
     for loop in ctx.ancestors(read):
@@ -104,29 +96,41 @@ def _model(read: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
     return read
 
 
-def _asks_for_name(node: cst.CSTNode, loop: Loop) -> bool:
-    """`"bias" in name`, `name.endswith("bias")`, `name == "bias"`."""
+def _asks_for_name(node: cst.CSTNode, names: set[str], ctx: Context) -> bool:
+    """`"bias" in name`, `name in decayed`, `rates.get(name, 1.0)`, `name.endswith("bias")`, `name == "bias"`."""
+    if isinstance(node, cst.Assert):
+        return False  # it told none apart under FSDP1 either
+    if isinstance(node, cst.Comparison) and is_name(node.left, names):
+        if any(isinstance(each.operator, _EQUALS) for each in node.comparisons):
+            return True
+        looked = [each.comparator for each in node.comparisons if isinstance(each.operator, _CONTAINS)]
+        return any(not has_these_names(each, ctx) for each in looked)
     if isinstance(node, cst.ComparisonTarget) and isinstance(node.operator, _CONTAINS):
         return True
-    if isinstance(node, cst.Comparison) and isinstance(node.left, cst.Name) and node.left.value in _names(loop):
-        return any(isinstance(each.operator, _EQUALS) for each in node.comparisons)
+    if isinstance(node, cst.Call) and _is_looked_up(node, names, ctx):
+        return True
     if isinstance(node, cst.Attribute) and node.attr.value in {"endswith", "startswith"}:
         return True
-    return any(_asks_for_name(child, loop) for child in node.children)
+    return any(_asks_for_name(child, names, ctx) for child in node.children)
 
 
-def _names(loop: Loop) -> set[str]:
-    """`name` of `for name, p in`."""
-    target = loop.target if isinstance(loop, cst.For) else loop.for_in.target
-    parts = target.elements[:-1] if isinstance(target, cst.Tuple) else ()
-    return {part.value.value for part in parts if isinstance(part.value, cst.Name)}
+def _is_looked_up(call: cst.Call, names: set[str], ctx: Context) -> bool:
+    """`rates.get(name, 1.0)`, and `re.search(pattern, name)`."""
+    if not any(is_name(argument.value, names) for argument in call.args):
+        return False
+    if (ctx.dotted(call.func) or "").startswith(_PATTERNS):
+        return True
+    is_get = isinstance(call.func, cst.Attribute) and call.func.attr.value == "get"
+    return is_get and not has_these_names(cst.ensure_type(call.func, cst.Attribute).value, ctx)
 
 
 def _asks_flat_parameters(ctx: Context, model: cst.BaseExpression) -> bool:
     """Whether the names are those of FSDP1's flat parameters, and not read inside of `summon_full_params`."""
-    if ModelKind.FSDP not in ctx.kinds(model) or is_just_made(ctx, model):
+    wrapped = wrapped_around(model, ctx)
+    if wrapped is None or is_summoned(model, ctx):
         return False
-    return not is_summoned(model, ctx) and may_have_had_flat_parameters(model, ctx)
+    where, around = wrapped
+    return may_have_had_flat_parameters(around, where)
 
 
 CHECK = Check(CODE, "parameters-by-name", __doc__, words=("named_parameters", "_parameters"), find=find)

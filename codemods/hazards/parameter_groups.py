@@ -48,9 +48,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
 
@@ -93,7 +94,7 @@ def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
     """`model.named_parameters()`, and the loops over it in a function that is given it."""
     for call in ctx.nodes(cst.Call):
         is_read = isinstance(call.func, cst.Attribute) and call.func.attr.value in READERS
-        if is_read and ModelKind.FSDP in ctx.kinds(cst.ensure_type(call.func, cst.Attribute).value):
+        if is_read and wrapped_around(cst.ensure_type(call.func, cst.Attribute).value, ctx) is not None:
             yield call
     if any(_is_dimension(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
         yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))

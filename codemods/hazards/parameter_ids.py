@@ -54,10 +54,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.dcp_format import load_of
 from codemods.reading.enclosing import contains
-from codemods.reading.model_parameters import READERS
+from codemods.reading.model_parameters import holds_parameters
 from codemods.reading.optimizer_reading import READERS as GATHERERS
 from codemods.reading.saves import is_saved, save_of
 from codemods.reading.state_dict_settings import is_local
@@ -166,29 +166,15 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
         name = (origin.file.dotted(made.func) or "") if isinstance(made, cst.Call) else ""
         if isinstance(made, cst.Call) and name.startswith("torch.optim.") and ".lr_scheduler." not in name:
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
-            if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute):
-                return ModelKind.FSDP in origin.file.kinds(given.func.value)
-            return given is not None and not _has_another_way(ctx) and _are_of_wrapped_model(given, origin.file)
+            is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
+            is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
+            return (is_of_model or not _has_another_way(ctx)) and holds_parameters(given, origin.file)
     return False
 
 
 def _has_another_way(ctx: Context) -> bool:
     """Whether the program calls functions for sharded optimizers: then this is the way of models that are not."""
     return any(True for name in (*GATHERERS, "get_optimizer_state_dict") for _ in ctx.files(name))
-
-
-def _are_of_wrapped_model(given: cst.BaseExpression, ctx: Context) -> bool:
-    """Whether parameters, or groups of them, are read off a wrapped model: there, or where a variable is made."""
-    made = [(each.file, each.node) for each in ctx.origins(given)] if isinstance(given, cst.Name) else []
-    return any(
-        isinstance(call, cst.Call)
-        and isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in READERS
-        and ModelKind.FSDP in where.kinds(call.func.value)
-        for where, node in [(ctx, given), *made]
-        if node is not None
-        for call in where.inside(node)
-    )
 
 
 CHECK = Check(CODE, "parameter-ids", __doc__, words=("load_state_dict", "state_dict"), find=find)

@@ -49,6 +49,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, Origin, finding
 from codemods.reading.model_parameters import READERS
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.stepped import own_optimizers
 
 CODE = "FM407"
@@ -94,7 +95,8 @@ def _holds_others(call: cst.Call, ctx: Context) -> bool:
     if isinstance(given, cst.Name) and _are_megatrons(ctx.origins(given)):
         return True
     if isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute) and given.func.attr.value in READERS:
-        return ctx.kinds(given.func.value).isdisjoint({ModelKind.FSDP, ModelKind.UNKNOWN})
+        module = given.func.value
+        return ModelKind.UNKNOWN not in ctx.kinds(module) and wrapped_around(module, ctx) is None
     if not isinstance(given, (cst.List, cst.Tuple)):
         return False
     return all(_is_made_alone(element.value, ctx) for element in given.elements)

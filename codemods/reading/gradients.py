@@ -11,6 +11,7 @@ from codemods.api import Context, ModelKind
 from codemods.reading.ddp import is_in_ddp, is_on_ddp_way
 from codemods.reading.left_out import may_ignore_parameters
 from codemods.reading.model_parameters import Reading, gives_parameters, models_around, readings
+from codemods.reading.model_parts import wrapped_around
 from codemods.reading.process_groups import is_default
 from codemods.reading.words import last_name
 
@@ -83,7 +84,7 @@ def is_data_parallelism(function: cst.FunctionDef, ctx: Context) -> bool:
         return False
     read = [n for n in ctx.inside(function) if isinstance(n, cst.Attribute) and n.attr.value == "grad"]
     models = [model for gradient in read for model in models_around(gradient.value, ctx)]
-    return not any(ModelKind.FSDP in ctx.kinds(model) for model in models)
+    return not any(wrapped_around(model, ctx) for model in models)
 
 
 def _is_averaged(call: cst.Call, function: cst.FunctionDef, ctx: Context) -> bool:
@@ -138,8 +139,11 @@ def is_surely_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a loop variable is seen to be a parameter of an FSDP2 model without plain ones."""
     for reading in _read_around(param, ctx):
         if isinstance(reading.node, cst.Call) and isinstance(reading.node.func, cst.Attribute):
-            model = reading.node.func.value
-            return ctx.kinds(model) == {ModelKind.FSDP} and not may_ignore_parameters(ctx, model)
+            wrapped = wrapped_around(reading.node.func.value, ctx)
+            if wrapped is None:
+                return False
+            where, model = wrapped
+            return where.kinds(model) == {ModelKind.FSDP} and not may_ignore_parameters(where, model)
     return False
 
 
@@ -148,7 +152,7 @@ def _may_be_sharded(param: cst.BaseExpression, ctx: Context) -> bool:
     if _is_activation(param, ctx) or _is_input(param, ctx) or ctx.kinds(param) == {ModelKind.OTHER}:
         return False
     models = models_around(param, ctx)
-    return not models or any(ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} for model in models)
+    return not models or any(ModelKind.UNKNOWN in ctx.kinds(m) or wrapped_around(m, ctx) is not None for m in models)
 
 
 def _is_input(leaf: cst.BaseExpression, ctx: Context) -> bool:

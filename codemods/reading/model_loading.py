@@ -8,8 +8,13 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic
 from codemods.reading.by_class import own_arguments
+from codemods.reading.class_layout import model_classes
+from codemods.reading.flat_parameters import constructor_calls
 from codemods.reading.read_again import is_read_again
 
+PAST_OWN = "load_past_own_method"
+"""The support function that loads past a method of the model's own."""
+METHOD = "load_state_dict"
 _ORDER = ("state_dict", "strict")
 
 
@@ -41,3 +46,16 @@ def loading(call: cst.Call, ctx: Context) -> Loading:
     state = found["state_dict"].value
     is_used = not isinstance(ctx.parent(call), cst.Expr)
     return Loading(state, strict, lenient, is_used, is_read_again(state, call, ctx))
+
+
+def has_own_method(model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether the class of what a model wraps is seen to have a `load_state_dict` of its own: the wrapper, which has
+    torch's, went past it. FSDP2's model has the method, and need not take what torch's functions give it."""
+    if not ctx.defines(METHOD):
+        return False
+    classes = (found for where, call in constructor_calls(model, ctx) for found in model_classes(where, call))
+    return any(
+        isinstance(node, cst.FunctionDef) and node.name.value == METHOD
+        for _, owner in classes
+        for node in owner.body.body
+    )

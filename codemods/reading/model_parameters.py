@@ -11,8 +11,8 @@ import libcst as cst
 
 from codemods.api import Context, ModelKind
 from codemods.reading.accessors import is_put_in_wrapped
-from codemods.reading.just_made import is_just_made
-from codemods.reading.parameter_lists import given_to_optimizer, heads, makers, put_in
+from codemods.reading.model_parts import wrapped_around
+from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
 
 READERS = ("parameters", "named_parameters")
 """The methods of a module that give its parameters."""
@@ -101,8 +101,7 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH
         return any(gives_parameters(each, ctx, depth - 1) for each in put_in(made, ctx))
     if isinstance(made, (cst.GeneratorExp, cst.ListComp)):
         return any(
-            ctx.code(parameter_of(call, made)) == ctx.code(made.elt)
-            and _is_sharded(cst.ensure_type(call.func, cst.Attribute).value, call, ctx)
+            ctx.code(parameter_of(call, made)) == ctx.code(made.elt) and _is_sharded(_owner(call), call, ctx)
             for call in _readers(made, ctx)
         ) or any(
             ctx.code(parameter_of(given, made)) == ctx.code(made.elt) and gives_parameters(given, ctx, depth - 1)
@@ -114,7 +113,34 @@ def gives_parameters(made: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH
 def is_of_wrapped(optimizer: cst.BaseExpression, ctx: Context) -> bool:
     """Whether an optimizer is seen to be made of a wrapped model, or of its parameters."""
     given = [(where, argument.value) for where, call in makers(optimizer, ctx) for argument in call.args]
-    return any(ModelKind.FSDP in where.kinds(each) or gives_parameters(each, where) for where, each in given)
+    return any(ModelKind.FSDP in where.kinds(each) or holds_parameters(each, where) for where, each in given)
+
+
+def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPTH) -> bool:
+    """Whether what an optimizer is made of holds parameters of a wrapped model, or of a part of it: in groups too."""
+    if gives_parameters(given, ctx) or (isinstance(given, cst.Name) and is_shard(given, ctx)):
+        return True
+    if isinstance(given, (cst.List, cst.Tuple)):
+        filled = appended(given, ctx) if depth else ()
+        return any(holds_parameters(each, ctx, depth) for each in (e.value for e in given.elements)) or any(
+            holds_parameters(each, ctx, depth - 1) for each in filled
+        )
+    if isinstance(given, cst.Dict):
+        return any(holds_parameters(element.value, ctx, depth) for element in given.elements)
+    if isinstance(given, (cst.ListComp, cst.GeneratorExp)):
+        return any(_is_sharded(_owner(call), call, ctx) for call in _readers(given, ctx)) or holds_parameters(
+            given.elt, ctx, depth
+        )
+    if isinstance(given, cst.Call):
+        is_read = isinstance(given.func, cst.Attribute) and ModelKind.FSDP in ctx.kinds(given.func.value)
+        if is_read or any(holds_parameters(each.value, ctx, depth) for each in given.args):
+            return True
+    made = ctx.origins(given) if depth and isinstance(given, cst.BaseExpression) else ()
+    return any(holds_parameters(o.node, o.file, depth - 1) for o in made if o.node is not given)
+
+
+def _owner(call: cst.Call) -> cst.BaseExpression:
+    return cst.ensure_type(call.func, cst.Attribute).value
 
 
 def loops_over(call: cst.Call | Loop, ctx: Context) -> list[Loop]:
@@ -152,9 +178,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
         return is_put_in or any(_is_sharded(owner, value, ctx) for owner in _owners(value))
     loops = [node for node in ctx.ancestors(value) if isinstance(node, Loop)] if isinstance(value, cst.Name) else []
     read = any(
-        isinstance(call.func, cst.Attribute)
-        and ctx.code(parameter_of(call, loop)) == ctx.code(value)
-        and _is_sharded(call.func.value, call, ctx)
+        ctx.code(parameter_of(call, loop)) == ctx.code(value) and _is_sharded(_owner(call), call, ctx)
         for loop in loops
         for call in _readers(loop, ctx)
     )
@@ -168,7 +192,7 @@ def is_shard(value: cst.BaseExpression, ctx: Context) -> bool:
 def models_around(value: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpression]:
     """The models, sharded or not, of the loops over parameters whose variable a name is."""
     return [
-        cst.ensure_type(call.func, cst.Attribute).value
+        _owner(call)
         for loop in ctx.ancestors(value)
         if isinstance(loop, Loop)
         for call in _readers(loop, ctx)
@@ -211,9 +235,8 @@ def _owners(attribute: cst.Attribute) -> Iterator[cst.BaseExpression]:
 
 
 def _is_sharded(model: cst.BaseExpression, at: cst.CSTNode, ctx: Context) -> bool:
-    if ModelKind.FSDP not in ctx.kinds(model) or is_just_made(ctx, model):
-        return False
-    return not is_summoned(at, ctx)
+    """Whether a module is a wrapped model or a part of one, and its parameters are not whole at this place."""
+    return wrapped_around(model, ctx) is not None and not is_summoned(at, ctx)
 
 
 def parameter_of(call: cst.BaseExpression, loop: Loop) -> cst.BaseExpression:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.just_made import is_just_made
+from codemods.reading.parameter_lists import heads
+from codemods.reading.places import bound
 from codemods.reading.plain_objects import may_be_plain
 from codemods.reading.words import last_name, words
 
@@ -14,6 +20,9 @@ NO_MODELS |= {"scaler", "loader", "loaders", "dataloader", "sampler"}
 
 _WRAPPED = frozenset({"module", "_fsdp_wrapped_module", "_orig_mod"})
 """What wrappers call the module inside of them."""
+
+_DEPTH = 3
+"""How many names are followed that stand for a part: `head = model.head`."""
 
 UNITS_ONLY = "FSDP1 gathered what of a part lies in units, and what the root shards itself it left out, or flat"
 """What differs in the state dict of a part. Measured: {} or flat pieces of the root's own, with and without the context
@@ -42,3 +51,66 @@ def model_around(part: cst.BaseExpression, ctx: Context) -> cst.BaseExpression |
         if isinstance(around, cst.Attribute) and around.attr.value in _WRAPPED:
             return None  # the module of another wrapper: `model.module.encoder` behind `hasattr(model, "module")`
     return None
+
+
+def wrapped_around(
+    module: cst.BaseExpression, ctx: Context, depth: int = _DEPTH
+) -> tuple[Context, cst.BaseExpression] | None:
+    """The FSDP model that a module can be, or be a part of: its parameters are shards.
+
+    A part goes by other names too: `head = model.head`, `for block in model.blocks`, `build(model.head)`.
+    """
+    if ModelKind.FSDP in ctx.kinds(module):
+        return None if is_just_made(ctx, module) else (ctx, module)
+    if words(last_name(module)) & NO_MODELS or may_be_plain(ctx, module):
+        return None
+    around = module
+    while (outer := _owner(around)) is not None:
+        around = outer
+        if ModelKind.FSDP in ctx.kinds(around):
+            return None if is_just_made(ctx, around) else (ctx, around)
+    for where, other in _other_names(around, module, ctx) if depth else ():
+        found = wrapped_around(other, where, depth - 1) if other is not module else None
+        if found is not None:
+            return found
+    return None
+
+
+def _owner(part: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`model` of `model.head`, `model[0]` and `model.get_input_embeddings()`."""
+    if isinstance(part, cst.Call):
+        return part.func.value if isinstance(part.func, cst.Attribute) and not part.args else None
+    return part.value if isinstance(part, (cst.Attribute, cst.Subscript)) else None
+
+
+def _other_names(
+    first: cst.BaseExpression, part: cst.BaseExpression, ctx: Context
+) -> Iterator[tuple[Context, cst.BaseExpression]]:
+    """What the name at the start of a part stands for, and what `self.head` was set to."""
+    if not isinstance(first, cst.Name):
+        return
+    if isinstance(part, cst.Attribute) and is_self(part.value, ctx):
+        owner = enclosing(ctx, part, cst.ClassDef)
+        for assigned in ctx.nodes(cst.Assign):
+            targets = [ctx.code(target.target) for target in assigned.targets]
+            is_set = ctx.code(part) in targets and enclosing(ctx, assigned, cst.ClassDef) is owner
+            if is_set and _owner(assigned.value) is not None:
+                yield ctx, assigned.value  # what it holds itself is known where it is read
+        return
+    yield from ctx.bound(first) or ()
+    yield from ((where, given) for where, _, given in ctx.passed_to(first, first.value))
+    for loop in ctx.ancestors(first):
+        for head in heads(loop) if isinstance(loop, (cst.For, cst.BaseComp)) else ():
+            if first.value in bound(head.target):
+                yield from ((ctx, over) for over in _gone_over(head.iter))
+
+
+def _gone_over(over: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """`model.blocks` of `enumerate(model.blocks)`, `model` of `model.children()`, and both of `[model.a, model.b]`."""
+    if isinstance(over, (cst.List, cst.Tuple)):
+        yield from (element.value for element in over.elements)
+    elif isinstance(over, cst.Call) and isinstance(over.func, cst.Name):
+        for argument in over.args:
+            yield from _gone_over(argument.value)
+    elif isinstance(over, (cst.Attribute, cst.Name, cst.Subscript, cst.Call)):
+        yield over

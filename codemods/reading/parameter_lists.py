@@ -32,6 +32,15 @@ def put_in(made: cst.CSTNode, ctx: Context) -> Iterator[cst.BaseExpression]:
             yield added.value
 
 
+def appended(made: cst.CSTNode, ctx: Context) -> Iterator[cst.BaseExpression]:
+    """What is put into a list that is empty at first, and what it is filled with: groups, or parameters."""
+    yield from put_in(made, ctx)
+    name = _name_of(made, ctx) if isinstance(made, cst.List) else ""
+    for call in ctx.calls(ctx.scope(made)) if name else ():
+        if ctx.code(call.func) == f"{name}.append":
+            yield from (argument.value for argument in call.args)
+
+
 def given_to_optimizer(group: cst.CSTNode, ctx: Context) -> Iterator[tuple[Context, cst.BaseExpression]]:
     """What the optimizer was made of whose parameters `optimizer.param_groups[0]["params"]` are, or `group["params"]`
     in a loop over its groups."""

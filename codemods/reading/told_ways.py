@@ -20,7 +20,7 @@ class ToldWays:
 
     def __init__(self, ctx: Context, site: cst.CSTNode) -> None:
         self._ctx = ctx
-        self._asked = list(_on_the_way(ctx, site))
+        self._asked = list(on_the_way(ctx, site))
         self._given: dict[cst.Name, Mapping[cst.Call, str]] = {}
 
     def lead_from(self, call: cst.Call) -> bool:
@@ -51,7 +51,7 @@ class ToldWays:
         return None if text is None else _literal(text)
 
 
-def _on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
+def on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """The conditions that are asked before a place is reached, within its function, and what they have to be."""
     inner = site
     for outer in ctx.ancestors(site):

@@ -91,6 +91,13 @@ def test_sharded_state_dict_on_the_cpu() -> None:
     assert text == head.replace("FSDP.", "") + "        state = model_state_dict(model)\n"
 
 
+def test_a_compiled_model_is_unwrapped_of_both() -> None:
+    """What `torch.compile` gives is no FSDP2 model: `.module` of it would be an AttributeError."""
+    use = "    return model.module if trainer.use_ddp else model\n"
+    assert body(use) == "    return unwrap_compiled(model) if trainer.use_ddp else model\n"
+    assert body(use, WRAP) == "    return unwrap(model) if trainer.use_ddp else model\n"
+
+
 def test_model_that_was_compiled_is_the_model() -> None:
     assert body("    model._orig_mod.load_state_dict(path)\n") == "    load_full_state_dict(model._orig_mod, path)\n"
 

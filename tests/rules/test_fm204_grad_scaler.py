@@ -169,10 +169,13 @@ QUIET = [
 ]
 
 
-@pytest.mark.parametrize("module", ["torch.amp", "torch.cuda.amp"])
-def test_plain_scaler_of_a_wrapped_model(module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [("torch.amp", "model.parameters()"), ("torch.cuda.amp", '[{"params": model.head.parameters()}]')],
+)
+def test_plain_scaler_of_a_wrapped_model(module: str, given: str) -> None:
     """Each rank decided by its own shards: scales 65536 and 32768 under FSDP1, 32768 on both now (torch 2.13)."""
-    text = code(PLAIN.replace("torch.amp", module))
+    text = code(PLAIN.replace("torch.amp", module).replace("model.parameters()", given))
     result = check_marked(text, "FM204", Level.REVIEW, "its own shards")
     assert "    scaler = GradScaler()\n" in result.text
 

@@ -113,6 +113,107 @@ def test_keys_that_do_not_fit_are_asked_for() -> None:
     assert text == "    return load_full_state_dict(model, path, strict=False)\n"
 
 
+OWN_LOAD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+class Net(nn.Module):
+    def load_state_dict(self, state_dict):
+        super().load_state_dict({key: value for key, value in state_dict.items() if "head" in key}, strict=False)
+
+
+def load(path):
+    model = FSDP(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("model.load_state_dict(path)", "load_past_own_method(model, path)"),
+        ("model.load_state_dict(path, strict=False)", "load_past_own_method(model, path, strict=False)"),
+        (
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n        model.load_state_dict(path)",
+            "load_past_own_method(model, path)",
+        ),
+        (
+            "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n        model.load_state_dict(path)",
+            "nn.Module.load_state_dict(model, path)",
+        ),
+    ],
+)
+def test_a_method_of_the_class_that_the_wrapper_went_past(before: str, after: str) -> None:
+    """FSDP1 loaded everything; torch's function calls the method, with keywords that it does not take."""
+    result = rewrite(f"{OWN_LOAD}    {before}\n")
+    assert result.text.endswith(f"    {after}\n")
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
+KEYS = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def merge(module, destination, prefix, *args):
+    {hook}
+
+
+class Net(nn.Module):
+    def state_dict(self, *args, **kwargs):
+        state = super().state_dict(*args, **kwargs)
+        {method}
+        return state
+
+
+def save(path):
+    net = Net()
+    net.register_state_dict_post_hook(merge)
+    model = FSDP(net)
+    torch.save(model.state_dict(), path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "method", "reader"),
+    [
+        (
+            "print(prefix)",
+            "print(state)",
+            "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
+        ),
+        ('destination[f"{prefix}weight"] = module.a + module.b', "pass", "whole_state_dict(model)"),
+        ("pass", 'state.update({"net.more": self.more})', "whole_state_dict(model)"),
+    ],
+)
+def test_keys_that_the_program_adds(hook: str, method: str, reader: str) -> None:
+    """Torch's function raises for a key that is no parameter and no buffer, also of a model that is not sharded."""
+    text = KEYS.replace("{hook}", hook).replace("{method}", method)
+    assert f"    torch.save({reader}, path)\n" in rewrite(text).text
+
+
+@pytest.mark.parametrize(
+    ("wraps", "saves", "is_left"),
+    [
+        ("dist.get_world_size() == 1", "dist.get_world_size() > 1", True),
+        ("world_size < 2", "dist.get_world_size() != 1 and path", False),
+        ("path", "dist.get_world_size() > 1", False),
+    ],
+)
+def test_a_save_where_nothing_is_wrapped(wraps: str, saves: str, is_left: bool) -> None:
+    text = (
+        "import torch\nimport torch.distributed as dist\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        f"def build(net, path, world_size):\n    if {wraps}:\n        return net\n    return FSDP(net)\n\n\n"
+        "def save(net, path):\n    model = build(net, path, 2)\n"
+        f"    if {saves}:\n        return model\n    torch.save(model.state_dict(), path)\n"
+    )
+    assert ("torch.save(model.state_dict(), path)" in rewrite(text).text) is is_left
+
+
 MARKED = [
     ("model.state_dict(prefix='model.')", "arguments"),
     ("model.state_dict(keep_vars=True)", "arguments"),

@@ -33,7 +33,7 @@ STAYS = [
     "    optimizer.load_state_dict(state)\n",
     "    optimizer.load_state_dict(FSDP.optim_state_dict_to_load(model, optimizer, torch.load(path)))\n",
     "    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())\n    other.load_state_dict(torch.load(path))\n",
-    "    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())\n    torch.save(other.state_dict(), path)\n",
+    "    other = torch.optim.SGD([{'params': net.head.parameters()}])\n    torch.save(other.state_dict(), path)\n",
     "    state = optimizer.state_dict()\n    print(state['param_groups'])\n",
     "    torch.save(optimizer.state_dict() if not state.fsdp else {}, path)\n",
     "    if state.use_ddp:\n        torch.save({'optimizer': optimizer.state_dict()}, path)\n",
@@ -67,6 +67,10 @@ BY_IDS = [
     "    torch.save(optimizer.state_dict(), path)\n",
     "    groups = [{'params': [p for n, p in model.named_parameters() if 'norm' in n]}]\n"
     "    optimizer = torch.optim.SGD(params=groups)\n    torch.save(optimizer.state_dict(), path)\n",
+    "    optimizer = torch.optim.SGD(model.get_head().parameters())\n    torch.save(optimizer.state_dict(), path)\n",
+    "    groups = []\n    for block in model.blocks:\n        own = list(block.parameters())\n"
+    "        groups.append({'params': own})\n    optimizer = torch.optim.SGD(groups)\n"
+    "    torch.save(optimizer.state_dict(), path)\n",
 ]
 
 

@@ -173,6 +173,22 @@ RIGHT = {
                 if rank == 0:
                     model.merge_adapter()
         """,
+    "names that the wrapped model itself gave": """
+        class Average:
+            def __init__(self, net):
+                self.model = FSDP(net)
+                self.shadow, self.seen = {}, set()
+                for name, p in self.model.named_parameters():
+                    self.shadow[name] = p.clone()
+                    self.seen.add(name)
+
+            def update(self, optimizer):
+                first = {n: p.clone() for n, p in self.model.named_parameters()}
+                for name, p in self.model.named_parameters():
+                    assert name in optimizer.names
+                    if name in self.shadow and name in self.seen and name in first:
+                        self.shadow[name].lerp_(p, self.shadow.get(name, 0.5))
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -201,6 +217,40 @@ WRONG = {
                 if not name.endswith("bias"):
                     decay.append(p)
             return decay
+        """,
+    ),
+    "groups by a set of names": (
+        "FM406",
+        """
+        def main(net):
+            model = FSDP(net)
+            linear = set()
+            for name, module in model.named_modules():
+                if isinstance(module, nn.Linear):
+                    linear.add(f"{name}.weight")
+            return [p for name, p in model.named_parameters() if name in linear]
+        """,
+    ),
+    "rates of a table": (
+        "FM406",
+        """
+        def main(net, rates):
+            model = FSDP(net)
+            groups = []
+            for i, (name, p) in enumerate(model.named_parameters()):
+                groups.append({"params": [p], "lr": rates.get(name, 0.1)})
+            return groups
+        """,
+    ),
+    "groups by a pattern": (
+        "FM406",
+        """
+        import re
+
+
+        def main(net, pattern):
+            model = FSDP(net)
+            return [p for name, p in model.named_parameters() if re.search(pattern, name)]
         """,
     ),
     "groups of a list that is made first": (
@@ -601,7 +651,20 @@ WRONG = {
         """,
     ),
     "Rprop": ("FM407", "def main(net):\n    return torch.optim.Rprop(FSDP(net).parameters())\n"),
-    "Muon": ("FM407", "def main(net):\n    return torch.optim.Muon(FSDP(net).parameters())\n"),
+    "Muon of a part": (
+        "FM407",
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(4, 4)
+
+
+        def main():
+            model = FSDP(Net())
+            return torch.optim.Muon(model.head.parameters())
+        """,
+    ),
     "asked for in names": (
         "FM418",
         """

@@ -217,6 +217,12 @@ def no_sync_takes_ddp() -> None:
     own = nn.Module()
     own.module = model.module
     assert support.unwrap(own) is model.module, "a model has a part of this name, as it was"
+    sharded = fully_shard(nn.Linear(2, 2))
+    for wrapped, inner in ((sharded, sharded), (model, model.module)):
+        assert support.unwrap_compiled(wrapped) is inner
+        assert support.unwrap_compiled(torch.compile(wrapped, backend="eager")) is inner
+    compiled = fully_shard(torch.compile(nn.Linear(2, 2), backend="eager"))
+    assert support.unwrap_compiled(compiled) is compiled
 
 
 @check()
@@ -811,6 +817,10 @@ def each_group_loads_its_own() -> None:
         name: torch.full_like(value, dist.get_rank() // 2) for name, value in support.full_state_dict(model).items()
     }
     support.load_full_state_dict(model, state)
+    equal(state, support.full_state_dict(model))
+    model.load_state_dict = None  # FSDP1's wrapper went past such a method
+    state = {name: value + 1 for name, value in state.items()}
+    support.load_past_own_method(model, state)
     equal(state, support.full_state_dict(model))
 
 

@@ -35,12 +35,15 @@ Same keys, order, dtypes and values (torch 2.13). All ranks have to take part, a
 module stand in for torch's where those would give something else:
 
 - The program compiles a model or a part of one: torch takes the `_orig_mod.` out of the names, which FSDP1 left there.
+- The program adds keys to state dicts, by a hook or a `state_dict` of a class's own: torch raises for what is no
+  parameter and no buffer. What only runs where the program does not wrap (`world_size == 1`) is left alone.
 - With NO_SHARD there is nothing to gather, and torch returns the parameters themselves, which go on training. What is
   not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
 - A constructor call names a process group or a part of a mesh: torch broadcasts from the first rank of all, and gives
   groups with weights of their own its values.
 - The model may be none of FSDP's in a process without a process group, in which nothing can be broadcast.
 - The model can be a DDP model, whose keys keep their prefix: `whole_state_dict(model)` takes any.
+- The model's class has a `load_state_dict` of its own: FSDP1's wrapper went past it, as `load_past_own_method` does.
 - The program sets state-dict types for code that is not seen: `model_state_dict(model)` decides at run time.
 
 What all ranks save by `torch.distributed.checkpoint`, or load into and then into the model, stays as it is: the file is
@@ -95,11 +98,13 @@ from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import insertion
-from codemods.reading.model_loading import loading
+from codemods.reading.lone_rank import is_never_wrapped
+from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_process import may_run_alone
 from codemods.reading.one_rank import is_on_one_rank
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.plain_objects import but_for_others, may_be_plain
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.program import imports_wrapper
@@ -263,7 +268,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
-    if _is_way_without_fsdp(found, ctx):
+    if _is_way_without_fsdp(found, ctx) or is_never_wrapped(found.call, ctx):
         return Fix()
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
@@ -359,10 +364,10 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
     if found.given:
         raise NotStatic("it takes arguments that the new function does not have")
     chosen = _settings(found, ctx)
-    if ctx.wrapping.compiles(ctx.path):
+    if ctx.wrapping.compiles(ctx.path) or adds_keys(ctx):
         name = "full_state_dict" if chosen.full_arguments else _for_any_model(found, ctx)
         is_sharded = not chosen.is_full or is_saved_by_dcp(found.call, ctx)
-        return _compiled(found, ctx, is_sharded, name, chosen.full_arguments)
+        return _by_method(found, ctx, is_sharded, name, chosen.full_arguments)
     options = "" if is_saved_by_dcp(found.call, ctx) else reading_options(found.call, chosen, ctx)
     if options is None or (options == FULL and may_alias(found.call, ctx)):
         return _through_support(found, ctx, "full_state_dict", chosen.full_arguments)
@@ -380,7 +385,7 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
     state = f", {ctx.quote(load.state)}"
     if ctx.wrapping.compiles(ctx.path):
         is_sharded = not _settings(found, ctx).is_full or is_loaded_by_dcp(load.state, ctx)
-        return _compiled(found, ctx, is_sharded, "load_full_state_dict")
+        return _by_method(found, ctx, is_sharded, "load_full_state_dict")
     if load.is_lenient and load.result_is_used:
         # Torch reports no missing key when it broadcasts: it fills them in from the model.
         return _through_support(found, ctx, "load_full_state_dict")
@@ -391,8 +396,25 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
         return _through_support(found, ctx, "load_full_state_dict")
     if full and load.is_read_again:  # torch puts the model's own DTensors into what it loads
         state = f", dict({ctx.quote(load.state)})"
+    if has_own_method(found.model, ctx):
+        return _past_own_method(found, bool(full), ctx)
     fix = _rewritten(found, ctx, "set_model_state_dict", state, ", ".join(filter(None, [full, strict])))
     return _behind_evaluation(fix, found, ctx)
+
+
+def _past_own_method(found: Match, is_full: bool, ctx: PlannedContext) -> Fix:
+    """As FSDP1's wrapper loaded, which has torch's method."""
+    if is_full:
+        return _through_support(found, ctx, PAST_OWN)
+    if ctx.kinds(found.model) != {ModelKind.FSDP}:
+        raise NotStatic("its class has a load_state_dict of its own, which FSDP1 went past and a plain model does not")
+    nn = ctx.named(Import("torch", "nn"), found.call)
+    arguments = [ctx.quote(found.model), *(quoted_argument(ctx, argument) for argument in found.given)]
+    text = f"{nn.local}.Module.load_state_dict({', '.join(arguments)})"
+    message = "load_state_dict becomes that of nn.Module, as FSDP1's wrapper went past the class's own"
+    return Fix(
+        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [nn]
+    )
 
 
 def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
@@ -405,8 +427,9 @@ def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])
 
 
-def _compiled(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
-    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there."""
+def _by_method(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
+    """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there, and refuse
+    keys that a program adds."""
     return Fix() if is_sharded else _through_support(found, ctx, name, more)
 
 
@@ -435,6 +458,10 @@ def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: st
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     if found.method == "load_state_dict":
         _check_loading(found.given)
+        if name != PAST_OWN and has_own_method(found.model, ctx):
+            if name != "load_full_state_dict":
+                raise NotStatic("its class has a load_state_dict of its own, which FSDP1 went past")
+            name = PAST_OWN
     elif found.given:
         name = "state_dict_of"
     item = ctx.named(Import(SUPPORT, name), found.call)

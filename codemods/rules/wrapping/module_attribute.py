@@ -31,7 +31,8 @@ def sample(net, batch):
 ## Fix safety
 
 Done where the model is seen to be an FSDP model. Where it can be a DDP model too, whose `.module` has to stay,
-`unwrap(model)` of the support module decides at run time, once in a function that asks several times. Where a choice
+`unwrap(model)` of the support module decides at run time, once in a function that asks several times; in a program that
+compiles a model it is `unwrap_compiled(model)`, as what `torch.compile` gives is no FSDP2 model itself. Where a choice
 reads `.module` only without FSDP (`model.net if use_fsdp else model.module.net`), or for the flag that DDP's model is
 made by, it is another wrapper's, and stays. A choice by `hasattr(model, "module")` whose two sides say the same of the
 model becomes the one without, unless DDP's models come there.
@@ -191,7 +192,8 @@ def edit(found: Match, ctx: Context) -> Fix:
     if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
         return _step(step, node, ctx)
     if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
-        item = ctx.named(Import(SUPPORT, "unwrap"), node)
+        unwrap = "unwrap_compiled" if ctx.wrapping.compiles(ctx.path) else "unwrap"
+        item = ctx.named(Import(SUPPORT, unwrap), node)
         call = f"{item.local}({ctx.quote(node.value)})"
         local = local_of(found.held, node, ctx)
         edits = [Edit(*ctx.bare_span(node), local.name if local is not None else call)]
@@ -199,7 +201,7 @@ def edit(found: Match, ctx: Context) -> Fix:
             edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
         return Fix(
             edits=edits,
-            findings=[finding(CODE, Level.REWRITTEN, ctx, node, ".module becomes unwrap, a support function")],
+            findings=[finding(CODE, Level.REWRITTEN, ctx, node, f".module becomes {unwrap}, a support function")],
             imports=[item],
         )
     statement = _set_to_itself(node, ctx)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from .summon import full_tensor, is_first_rank
@@ -70,3 +72,15 @@ def load_full_state_dict(model: nn.Module, state_dict: Mapping[str, Any], strict
     if strict:  # left out, as a class's own method need not take it
         return model.load_state_dict(sharded)
     return model.load_state_dict(sharded, strict=False)
+
+
+def load_past_own_method(model: nn.Module, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
+    """Load each rank's full state dict past the class's own method, as FSDP1 did. Collective."""
+    load: Any = partial(nn.Module.load_state_dict, model) if isinstance(model, FSDPModule) else model.load_state_dict
+    sharded = dict(state_dict)
+    for name, own in nn.Module.state_dict(model).items():
+        if isinstance(own, DTensor) and name in state_dict:
+            sharded[name] = distribute_tensor(state_dict[name].detach(), own.device_mesh, own.placements)
+    if strict:  # left out, as a class's own method need not take it
+        return load(sharded)
+    return load(sharded, strict=False)

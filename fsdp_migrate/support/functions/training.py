@@ -21,6 +21,12 @@ def unwrap(model: Any) -> Any:
     return model if isinstance(model, FSDPModule) else model.module
 
 
+def unwrap_compiled(model: Any) -> Any:
+    """The model inside of its wrapper, and of `torch.compile`'s. FSDP2 shards in place, without one."""
+    inner = model if isinstance(model, FSDPModule) else getattr(model, "_orig_mod", model)
+    return inner if isinstance(inner, FSDPModule) else inner.module
+
+
 def group_of(model: Any) -> Any:
     """The ranks that hold one copy of a model: FSDP1's `process_group`."""
     shards = [param for param in model.parameters() if isinstance(param, DTensor)]

@@ -48,8 +48,9 @@ where all that it holds for is read or loaded below it, in the same function, or
 given the same kind behind its constructor call; what `torch.distributed.checkpoint` alone takes is the same for each
 kind. A context of LOCAL_STATE_DICT goes: FSDP2's own state dict is each rank's part. A file that FSDP1 saved holds flat
 pieces, and is refused; with `--read-fsdp1-files` what is loaded there goes through functions of the support module that
-read those, too (torch 2.13, 2 and 4 ranks, with use_orig_params and without). A part (`model.encoder.state_dict()`) is
-read as the model is; FSDP1 gathered of it what lies in units, and not what the root itself shards.
+read those, too (torch 2.13, 2 and 4 ranks, with use_orig_params and without). Files of `torch.save` that hold a
+SHARDED_STATE_DICT are for review: FSDP1's do not load. A part (`model.encoder.state_dict()`) is read as the model is;
+FSDP1 gathered of it what lies in units, and not what the root itself shards.
 
 ## References
 
@@ -70,6 +71,7 @@ from codemods.reading.dcp_alone import is_for_dcp_alone
 from codemods.reading.enclosing import enclosing, names_around
 from codemods.reading.layout import removal
 from codemods.reading.model_parts import UNITS_ONLY
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.state_dict_setting import depends_on_setting, is_set_in_sight, setting_of
 from codemods.reading.state_dict_settings import Settings, settings
 from codemods.tables.state_dicts import CONTEXT, SET, SETTINGS
@@ -78,6 +80,9 @@ from .calls import PREFIX, Body, rewrite_calls
 from .local import HINT as LOCAL_HINT
 from .local import block_of, is_local, local
 from .onward import calls_in, check_own, is_handed_on, is_state_of, reads_below
+from .rank_files import HINT as RANK_HINT
+from .rank_files import MESSAGE as RANK_FILES
+from .rank_files import deals_in_rank_files
 
 CODE = "FM301"
 
@@ -109,15 +114,16 @@ def _set_in_sight(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         chosen = settings(call, ctx) if reads or ctx.path in ctx.plan.usual_settings else None
     except NotStatic:
         return None
-    if chosen is not None and ctx.wrapping.compiles(ctx.path) and not _keeps_names(reads, chosen, ctx):
+    by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
+    if chosen is not None and by_method and not _keeps_names(reads, chosen, ctx):
         return None
     dead = chosen.dead if chosen is not None else ()
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     message = "set_state_dict_type goes: what is read and loaded says itself of which kind it is"
-    return Fix(
-        [removal(ctx, statement) for statement in (line, *dead) if statement is not None],
-        [_told(call, ctx, message)],
-    )
+    told = _told(call, ctx, message)
+    if chosen is not None and not chosen.is_full and deals_in_rank_files(reads, ctx):
+        told = finding(CODE, Level.REVIEW, ctx, call, f"{message}; {RANK_FILES}", RANK_HINT)
+    return Fix([removal(ctx, statement) for statement in (line, *dead) if statement is not None], [told])
 
 
 def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContext) -> bool:
@@ -150,11 +156,21 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     if any(reads_below(each, ctx) for each in reads):
         level = Level.REVIEW
         message += "; a class of the program gathers by itself, and what that returns is not moved to the CPU"
+    hint = ""
+    if not chosen.is_full and deals_in_rank_files(_of_model(block, chosen.model, ctx), ctx):
+        level, hint = Level.REVIEW, RANK_HINT
+        message += f"; {RANK_FILES}"
     return Fix(
         edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
-        findings=[finding(CODE, level, ctx, call, message)],
+        findings=[finding(CODE, level, ctx, call, message, hint)],
         imports=sorted(written.imports),
     )
+
+
+def _of_model(block: cst.With, model: cst.BaseExpression, ctx: Context) -> list[cst.Call]:
+    """The calls in a block that read the model's state dict, or load it."""
+    methods = ("state_dict", "load_state_dict")
+    return [each for each in calls_in(block.body) if is_state_of(each, model, ctx, methods)]
 
 
 def _kept_full(call: cst.Call, chosen: Settings, written: Body, ctx: PlannedContext) -> Fix:
@@ -233,7 +249,19 @@ def _at_run_time(call: cst.Call, ctx: Context) -> Fix:
         message += "; LOCAL_STATE_DICT is each rank's part of FSDP2's own, and files of FSDP1 of this kind do not load"
     elif ctx.fsdp1(call.func) == SET:
         return Fix(edits, [_told(call, ctx, message)], [item])
+    elif _is_of_rank_files(call, ctx):
+        level, hint = Level.REVIEW, RANK_HINT
+        message += f"; {RANK_FILES}"
     return Fix(edits, [finding(CODE, level, ctx, call, message, hint)], [item])
+
+
+def _is_of_rank_files(call: cst.Call, ctx: Context) -> bool:
+    """Whether a context of sharded state dicts, or one that may be, is around files of single ranks."""
+    kinds = {ctx.fsdp1(argument.value) for argument in call.args}
+    block = enclosing(ctx, call, cst.With)
+    if "StateDictType.SHARDED_STATE_DICT" not in kinds or block is None or not call.args:
+        return False
+    return deals_in_rank_files(_of_model(block, call.args[0].value, ctx), ctx)
 
 
 def _told(call: cst.Call, ctx: Context, message: str) -> Finding:

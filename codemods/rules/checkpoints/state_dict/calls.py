@@ -14,10 +14,11 @@ from codemods.reading.call_layout import argument_removal, own_line
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
 from codemods.reading.enclosing import enclosing
-from codemods.reading.model_loading import loading
+from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import model_around, unwrapped
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_reading import options_in_context
+from codemods.reading.own_keys import adds_keys
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.saves import may_alias
 from codemods.reading.state_dict_settings import Settings, reading_options
@@ -96,12 +97,13 @@ def _rewrite_method(
     if method == "state_dict" and not own_arguments(node, ctx):
         is_dcps = is_saved_by_dcp(node, ctx) or (chosen.is_full and is_for_dcp_alone(node, ctx))
         options = "" if is_dcps else reading_options(node, chosen, ctx)
-        if ctx.wrapping.compiles(ctx.path) and not options and options is not None:
+        by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
+        if by_method and not options and options is not None:
             return  # FSDP2's own sharded state dict: the new function would take `_orig_mod.` out of the names
-        if ctx.wrapping.compiles(ctx.path) and not chosen.is_full:
-            raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model")
+        if by_method and not chosen.is_full:
+            raise NotStatic("the new functions take `_orig_mod.` out of the names of a compiled model, or refuse keys")
         is_alias = options == FULL and may_alias(node, ctx)
-        if options is None or is_alias or ctx.wrapping.compiles(ctx.path):
+        if options is None or is_alias or by_method:
             more = chosen.full_arguments
             function = "full_state_dict" if more or may_alias(node, ctx) else "whole_state_dict"
             name = written.name(Import(SUPPORT, function), node, ctx)
@@ -125,9 +127,14 @@ def _load(node: cst.Call, model: str, chosen: Settings, block: cst.With, ctx: Co
         return
     is_unsaid = load.is_lenient and load.result_is_used
     is_elsewhere = has_group_of_its_own(ctx, chosen.model) or _may_load_by_itself(chosen.model, ctx)
-    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or is_elsewhere):
+    goes_past = has_own_method(chosen.model, ctx)
+    if is_full and (ctx.wrapping.compiles(ctx.path) or is_unsaid or is_elsewhere or goes_past):
         # Torch reports no missing key when it broadcasts: it fills them in from the model. It broadcasts to all ranks.
-        name = written.name(Import(SUPPORT, "load_full_state_dict"), node, ctx)
+        name = written.name(Import(SUPPORT, PAST_OWN if goes_past else "load_full_state_dict"), node, ctx)
+        written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
+        return
+    if goes_past:
+        name = f"{written.name(Import('torch', 'nn'), node, ctx)}.Module.load_state_dict"
         written.edits.append(Edit(start, first, f"{name}({gap}{model},{gap or ' '}"))
         return
     name = written.name(Import(DCP, "set_model_state_dict"), node, ctx)

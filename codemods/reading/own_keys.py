@@ -1,0 +1,62 @@
+"""Keys that a program adds to the state dicts of its modules: by a hook, or by a `state_dict` of a class's own.
+
+Torch's functions look up each key as a parameter or a buffer, and raise for others, of a plain model as well.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from codemods.api import Context
+from codemods.reading.enclosing import enclosing
+
+_HOOKS = ("_register_state_dict_hook", "_register_state_dict_post_hook", "register_state_dict_post_hook")
+_METHOD = "state_dict"
+
+
+def adds_keys(ctx: Context) -> bool:
+    """Whether the state dict of a module may hold what is no parameter and no buffer of it."""
+    return any(_registers(where, name) for name in _HOOKS for where in ctx.files(name)) or (
+        ctx.defines(_METHOD) and any(_extends(where) for where in ctx.files(_METHOD))
+    )
+
+
+def _registers(ctx: Context, name: str) -> bool:
+    """Whether a hook is registered that is not seen to leave the keys alone."""
+    return any(
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value == name
+        and bool(call.args)
+        and any(_may_store(origin.node, origin.file) for origin in ctx.origins(call.args[0].value))
+        for call in ctx.nodes(cst.Call)
+    )
+
+
+def _may_store(hook: cst.CSTNode | None, ctx: Context) -> bool:
+    return not isinstance(hook, (cst.FunctionDef, cst.Lambda)) or _stores(hook, ctx)
+
+
+def _extends(ctx: Context) -> bool:
+    """Whether a class puts something into what `super().state_dict(...)` gave."""
+    methods = (f for f in ctx.nodes(cst.FunctionDef) if f.name.value == _METHOD and enclosing(ctx, f, cst.ClassDef))
+    return any(_stores(method, ctx) and any(_is_inherited(node) for node in ctx.inside(method)) for method in methods)
+
+
+def _is_inherited(node: cst.CSTNode) -> bool:
+    """`super().state_dict`."""
+    if not isinstance(node, cst.Attribute) or node.attr.value != _METHOD or not isinstance(node.value, cst.Call):
+        return False
+    return isinstance(node.value.func, cst.Name) and node.value.func.value == "super"
+
+
+def _stores(function: cst.CSTNode, ctx: Context) -> bool:
+    """`destination[key] = value`, and `destination.update(...)`."""
+    return any(
+        (isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript))
+        or (
+            isinstance(node, cst.Call)
+            and isinstance(node.func, cst.Attribute)
+            and node.func.attr.value in {"update", "setdefault"}
+        )
+        for node in ctx.inside(function)
+    )
