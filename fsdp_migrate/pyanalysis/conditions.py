@@ -14,7 +14,7 @@ from itertools import combinations, takewhile
 import libcst as cst
 
 from .containers import constant
-from .definitions import class_of, is_class_method, takes_object
+from .definitions import class_of, is_class_method, returns, takes_object
 from .order import Order
 from .origin import Origin
 from .tests_around import left_before, parts, tests_at
@@ -104,6 +104,7 @@ class Conditions:
         self._values = values
         self._order = Order(values)
         self._memo: dict[tuple[cst.CSTNode, int], frozenset[Fact | OneOf]] = {}
+        self._sizes: set[Hashable] = {"torch.distributed.get_world_size"}
         self._set: dict[str, Sequence[tuple[Tree, cst.Attribute, frozenset[Hashable]]]] = {}
 
     def exclude(self, tree: Tree, node: cst.CSTNode, other_tree: Tree, other: cst.CSTNode) -> bool:
@@ -158,6 +159,8 @@ class Conditions:
             value = self._value(tree, test.left) if len(test.comparisons) == 1 else None
             if equal is not None and wanted is not None and value is not None:
                 yield Fact(value, wanted, holds is equal)
+                if wanted == 1 and self._is_size(value):
+                    yield Fact(value, Bound(True, 1), holds is not equal)
             bound = _BOUNDS.get(type(target.operator))
             if bound is not None and isinstance(wanted, int) and value is not None:
                 yield Fact(value, Bound(bound[0], wanted), holds is bound[1])
@@ -190,7 +193,9 @@ class Conditions:
             and _is_constant(origin.node)
         ):
             return origin.node  # `sharded = False` at the top, whatever `exec` makes of it
-        return origin.node if isinstance(origin.node, (cst.Call, cst.Comparison, cst.BooleanOperation)) else None
+        if isinstance(origin.node, cst.Call):
+            return self._asked(origin.tree, origin.node) or origin.node
+        return origin.node if isinstance(origin.node, (cst.Comparison, cst.BooleanOperation)) else None
 
     def _set_and_read(self, tree: Tree, expression: cst.BaseExpression, origins: Collection[Origin]) -> Owned | None:
         """An attribute of a configuration that the program sets as well, by assignments alone."""
@@ -217,7 +222,25 @@ class Conditions:
         if len(functions) != 1:
             return None
         ((where, function),) = functions
-        return function if self._is_settled(where, function, depth) else None
+        if not self._is_settled(where, function, depth):
+            return None
+        given = returns(where, function)
+        if given and all(self._gives_size(where, value, depth) for value in given):
+            self._sizes.add(function)
+        return function
+
+    def _gives_size(self, tree: Tree, value: cst.BaseExpression, depth: int) -> bool:
+        """`get_world_size()`, and `1` for a run without a process group."""
+        if isinstance(value, cst.IfExp):
+            return all(self._gives_size(tree, side, depth) for side in (value.body, value.orelse))
+        if isinstance(value, cst.Call):
+            asked = self._asked(tree, value, depth - 1)
+            return asked is not None and self._is_size(asked)
+        return constant(value) == 1
+
+    def _is_size(self, value: Hashable) -> bool:
+        """Whether it counts ranks, of which there is one at least: what is not 1 is more."""
+        return value in self._sizes
 
     def _is_settled(self, tree: Tree, function: cst.FunctionDef, depth: int) -> bool:
         """Whether a function only asks for what is settled, and does nothing."""

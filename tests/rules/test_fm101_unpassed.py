@@ -75,10 +75,19 @@ def test_a_function_that_the_program_never_calls_keeps_its_parameters() -> None:
     assert "sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):" in rewrite(HEAD + DEFINITION).text
 
 
-def test_a_parameter_that_something_else_reads_stays() -> None:
-    read = DEFINITION.replace("    return FSDP", "    print(sharding_strategy)\n    return FSDP")
-    text = rewrite(HEAD + read + "def main(net):\n    return shard_model(net, 0)\n").text
-    assert "sharding_strategy=ShardingStrategy.FULL_SHARD, sync=True):" in text
+@pytest.mark.parametrize(
+    ("strategy", "asks"), [("FULL_SHARD", False), ("HYBRID_SHARD", False), ("SHARD_GRAD_OP", True), ("NO_SHARD", True)]
+)
+def test_a_parameter_that_something_else_reads_stays(strategy: str, asks: bool) -> None:
+    read = DEFINITION.replace("    return FSDP", "    print(sharding_strategy, process_group)\n    return FSDP")
+    read = read.replace("FULL_SHARD", strategy).replace(
+        "        model,", "        model.cuda(), auto_wrap_policy=choose,"
+    )
+    result = rewrite(HEAD + read + "def main(net):\n    return shard_model(net, 0)\n")
+    assert f"sharding_strategy=ShardingStrategy.{strategy}, sync=True):" in result.text
+    (found,) = [finding for finding in result.findings if finding.rule == "FM101"]
+    named = "`process_group` of shard_model stays, and changes" if asks else "`process_group`, `sharding_strategy` of "
+    assert named in found.message, "what is asked no more is said"
 
 
 IGNORED = """

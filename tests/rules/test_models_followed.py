@@ -141,6 +141,15 @@ NONE = [
         id="the flag of DDP",
     ),
     pytest.param(
+        "def size():\n    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1\n\n\n"
+        "def build(net):\n    world = size()\n    if world == 1:\n        return net\n    return shard(net)\n\n\n"
+        "def save(net):\n    for part in net.modules():\n        if size() > 1:\n"
+        "            part = FSDP.summon_full_params(part)\n        else:\n            {}\n\n\n"
+        "def main(net):\n    save(build(net))\n",
+        "torch.save(part.state_dict(), 'x.pt')",
+        id="one rank alone, for which nothing is wrapped",
+    ),
+    pytest.param(
         "def save(model: DDP):\n    {}\n\n\ndef main(net):\n    return FSDP(net), save\n",
         "torch.save(model.module.state_dict(), 'x.pt')",
         id="annotated DDP",

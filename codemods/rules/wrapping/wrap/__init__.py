@@ -85,6 +85,7 @@ from codemods.tables.versions import exists
 from .as_function import function_edit
 from .draft import Draft
 from .emit import edits, is_repeatable, place_of, root_call
+from .fixed_parameters import of_fixed_parameters
 from .plan import NotFSDP1, draft, draft_factory
 from .unused import UNUSED, may_lack_gradients
 from .unused_settings import unused_settings
@@ -251,9 +252,10 @@ def _rewritten(call: cst.Call, ctx: PlannedContext) -> Fix:
         written = [Edit(*ctx.bare_span(call), root_call(made))]
     written += [removal(ctx, statement) for statement in (*made.dead, *unused_settings(made, ctx.plan))]
     written += [edit for where, edit in made.edits if where.path == ctx.path]
+    fixed = of_fixed_parameters(made, written, ctx.plan)
     return Fix(
         edits=written,
-        findings=[_finding(made, call, ctx)],
+        findings=[_finding(replace(made, notes=[*made.notes, *([fixed] if fixed else [])]), call, ctx)],
         imports=sorted(made.imports),
         elsewhere=[
             *((where, Fix(edits=[edit])) for where, edit in made.edits if where.path != ctx.path),
