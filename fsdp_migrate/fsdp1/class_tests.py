@@ -119,6 +119,7 @@ def _seen_through(
 ) -> Iterator[tuple[cst.CSTNode, bool]]:
     """The same tests, and what those are that have a name: `is_fsdp = FSDP is not None and isinstance(model, FSDP)`."""
     for test, met in _tests_around(file, place, node):
+        yield from _left_unset(file, test, met)
         said = (_bound_here(file, test) or test) if isinstance(test, cst.Name) else test
         for part, holds in _parts(said, met) if isinstance(said, cst.BaseExpression) else [(said, met)]:
             asked = _without_availability(file, part)
@@ -126,6 +127,41 @@ def _seen_through(
                 yield asked, holds
             else:
                 yield test, met
+
+
+def _left_unset(file: FileContext, test: cst.CSTNode, met: bool) -> Iterator[tuple[cst.BaseExpression, bool]]:
+    """What did not hold above where `state is None`, since each way on which it held set a state dict."""
+    target = test.comparisons[0] if isinstance(test, cst.Comparison) and len(test.comparisons) == 1 else None
+    name = test.left if isinstance(test, cst.Comparison) else None
+    if target is None or not isinstance(name, cst.Name) or file.code(target.comparator) != "None":
+        return
+    if not isinstance(target.operator, cst.Is if met else cst.IsNot):
+        return
+    order, bound = file.tree.order, reaching(file.tree, name, name.value)
+    for binding in bound:
+        way = _only_way_to(file, binding.node) if not binding.path and _is_state_dict(binding.value) else None
+        if way is None or not file.tree.contains(file.parent(way[0]) or way[0], name):
+            continue
+        if all(each is binding or order[each.node] < order[way[0]] for each in bound):
+            yield from _parts(way[0].test, not way[1])
+
+
+def _is_state_dict(value: cst.BaseExpression | None) -> bool:
+    return (
+        isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.func.attr.value == "state_dict"
+    )
+
+
+def _only_way_to(file: FileContext, node: cst.CSTNode) -> tuple[cst.If, bool] | None:
+    """The `if` that alone decides about a statement, and what its test is then."""
+    inner = node
+    for outer in file.tree.ancestors(node):
+        if isinstance(outer, cst.If):
+            return outer, inner is outer.body
+        if not isinstance(outer, (cst.SimpleStatementLine, cst.IndentedBlock, cst.With, cst.Else)):
+            return None
+        inner = outer
+    return None
 
 
 def _without_availability(file: FileContext, test: cst.CSTNode) -> cst.CSTNode:

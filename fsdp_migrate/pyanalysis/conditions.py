@@ -15,6 +15,7 @@ import libcst as cst
 
 from .containers import constant
 from .definitions import class_of, is_class_method, returns, takes_object
+from .flow import reaching
 from .order import Order
 from .origin import Origin
 from .tests_around import left_before, parts, tests_at
@@ -177,7 +178,8 @@ class Conditions:
             return None
         origins = self._values.origins(tree, expression)
         if len(origins) != 1:
-            return self._chosen(origins, tree, expression) or self._set_and_read(tree, expression, origins)
+            chosen = self._chosen(origins, tree, expression) or self._set_and_read(tree, expression, origins)
+            return chosen or self._asked_above(tree, expression)
         (origin,) = origins
         read = origin.read if origin.node is None else origin.node
         if isinstance(read, cst.Attribute):
@@ -210,6 +212,12 @@ class Conditions:
     def _owned(self, tree: Tree, read: cst.Attribute) -> Owned | None:
         owned = self._part(tree, read.value, read.attr.value)
         return None if owned is None or self._is_set_late(owned, tree, read) else owned
+
+    def _asked_above(self, tree: Tree, expression: cst.BaseExpression) -> Hashable | None:
+        """The same of what a variable was given: `world_size = get_world_size()`."""
+        bound = reaching(tree, expression, expression.value) if isinstance(expression, cst.Name) else ()
+        value = bound[0].value if len(bound) == 1 and not bound[0].path else None
+        return self._asked(tree, value) if isinstance(value, cst.Call) else None
 
     def _asked(self, tree: Tree, call: cst.Call, depth: int = _DEPTH) -> Hashable | None:
         """What a call asks that the start of the program settles: `get_world_size()`, or a function that asks that."""

@@ -273,7 +273,10 @@ _SAID = [
     "if FSDP is not None and isinstance(model, FSDP):",
     "if AVAILABLE and isinstance(model, FSDP):",
 ]
+_SET = "state = None\n    if isinstance(model, FSDP):\n        state = model.state_dict()\n    {}if state is not None:"
+_SAID.append(_SET.format(""))
 _UNSAID = [
+    _SET.format("if other:\n        state = None\n    "),
     "is_fsdp = isinstance(model, FSDP)\n    model = other or model\n    if is_fsdp:",
     "if other and isinstance(model, FSDP):",
 ]
