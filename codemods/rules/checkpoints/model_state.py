@@ -36,7 +36,7 @@ module stand in for torch's where those would give something else:
 
 - The program compiles a model or a part of one: torch takes the `_orig_mod.` out of the names, which FSDP1 left there.
 - The program adds keys to state dicts, by a hook or a `state_dict` of a class's own: torch raises for what is no
-  parameter and no buffer. What only runs where the program does not wrap (`world_size == 1`) is left alone.
+  parameter and no buffer.
 - With NO_SHARD there is nothing to gather, and torch returns the parameters themselves, which go on training. What is
   not saved at once is a copy, as FSDP1's was. (On a single rank it is never one: clone what you keep.)
 - A constructor call names a process group or a part of a mesh: torch broadcasts from the first rank of all, and gives
@@ -98,7 +98,6 @@ from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import reads_after_forward
 from codemods.reading.inner_module import is_inner_module
 from codemods.reading.layout import insertion
-from codemods.reading.lone_rank import is_never_wrapped
 from codemods.reading.model_loading import PAST_OWN, has_own_method, loading
 from codemods.reading.model_parts import NO_MODELS, UNITS_ONLY, model_around, unwrapped
 from codemods.reading.negation import conjuncts
@@ -268,7 +267,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
-    if _is_way_without_fsdp(found, ctx) or is_never_wrapped(found.call, ctx):
+    if _is_way_without_fsdp(found, ctx):
         return Fix()
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
