@@ -70,6 +70,8 @@ def test_a_line_that_became_long_is_broken(before: str, after: str) -> None:
 def test_a_line_that_the_user_made_long_stays() -> None:
     line = f"{LONG} = model.module.loss_of_a_batch({LONG}_, what_comes_behind_it_in_the_order_of_the_file)\n"
     assert written(line) == line.replace(".module", "")
+    line = f"{LONG} = loss({LONG}_, what_comes_behind_it_in_the_order_of_the_file, isinstance({LONG}, FSDP))\n"
+    assert written(line).count("\n") == 1
 
 
 def test_a_comment_of_the_user_stays_where_it_is() -> None:
