@@ -314,6 +314,9 @@ class Context(Source, Protocol):
     def excludes(self, node: cst.CSTNode, other: cst.CSTNode) -> bool:
         """Whether a run that comes to one place of this file never comes to the other."""
 
+    def is_met_where_wrapped(self, test: cst.BaseExpression) -> bool:
+        """Whether the test of an `if` of this file is met in each run that makes an FSDP model."""
+
     def uses(self, node: cst.CSTNode) -> Sequence[cst.Name]:
         """The uses, in this file, of the names that a statement or definition binds."""
 

@@ -52,6 +52,7 @@ from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.model_parameters import READERS, Loop, handed_on, loops_over
 from codemods.reading.model_parts import wrapped_around
+from codemods.reading.overwritten import is_overwritten
 from codemods.reading.sharded_values import is_sharded
 from codemods.reading.stepped import stepped
 
@@ -76,6 +77,8 @@ def find(ctx: Context) -> Iterator[Finding]:
         inside = (node for loop in loops_over(given, ctx) for node in ctx.inside(loop))
         asked = next((node for node in inside if _is_dimension(node, ctx)), None)
         function = enclosing(ctx, asked, cst.FunctionDef) if asked is not None else None
+        if asked is not None and function is not None and _is_for_others(asked, ctx):
+            continue
         if asked is not None and (isinstance(given, cst.Call) or function not in seen):
             seen.add(function)
             test = next((n for n in ctx.ancestors(asked) if isinstance(n, cst.Comparison)), asked)
@@ -98,6 +101,12 @@ def _read_or_handed_on(ctx: Context) -> Iterator[cst.Call | Loop]:
             yield call
     if any(_is_dimension(node, ctx) for kind in (cst.Attribute, cst.Call) for node in ctx.nodes(kind)):
         yield from (reading.body for reading in handed_on(ctx) if isinstance(reading.body, Loop))
+
+
+def _is_for_others(asked: cst.CSTNode, ctx: Context) -> bool:
+    """Whether each run that wraps does without what the function around gives."""
+    callers = ctx.callers(asked)
+    return bool(callers) and all(is_overwritten(where, call) for where, call in callers)
 
 
 def _is_dimension(node: cst.CSTNode, ctx: Context) -> bool:

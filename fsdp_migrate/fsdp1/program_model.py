@@ -296,6 +296,10 @@ class FileContext(ParsedSource):
     def excludes(self, node: cst.CSTNode, other: cst.CSTNode) -> bool:
         return self._facts.conditions.exclude(self.tree, node, self.tree, other)
 
+    def is_met_where_wrapped(self, test: cst.BaseExpression) -> bool:
+        conditions, calls = self._facts.conditions, self._facts.wrapping.calls(self.path)
+        return bool(calls) and all(conditions.meets(self.tree, test, cast("FileContext", f).tree, c) for f, c in calls)
+
     @property
     def parts_wrapped(self) -> Sequence[tuple[Context, cst.CSTNode, cst.BaseExpression]]:
         """Where the program makes a wrapped module a part of something, and of what."""

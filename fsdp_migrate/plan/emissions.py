@@ -31,7 +31,7 @@ def proposals(sites: Iterable[WrapSite], kept: Collection[Path]) -> Proposals:
     sites, asked, left = list(sites), frozenset[cst.CSTNode](), frozenset[cst.CSTNode]()
     while True:
         proposed = {site.call: propose(site.file, site.call, kept, asked, left) for site in sites}
-        ways = {call: proposal.emission for call, proposal in proposed.items()}
+        ways = _together(sites, {call: proposal.emission for call, proposal in proposed.items()})
         torn = changed(proposed, ways) & unchanged(proposed, ways)
         torn |= disagreed(each.draft for each in proposed.values() if each.draft is not None)
         if torn - left:

@@ -54,6 +54,9 @@ class Fact:
     wanted: object
     holds: bool
 
+    def follows_from(self, other: Fact) -> bool:
+        return (self.wanted, self.holds) == (other.wanted, other.holds) and _are_same(self.value, other.value)
+
     def contradicts(self, other: Fact) -> bool:
         if not _are_same(self.value, other.value):
             return False
@@ -113,6 +116,12 @@ class Conditions:
         here = self._at(tree, node)
         there = self._at(other_tree, other) if here else here
         return _any_contradicts(here, there) or _any_contradicts(there, here)
+
+    def meets(self, tree: Tree, test: cst.BaseExpression, other_tree: Tree, other: cst.CSTNode) -> bool:
+        """Whether a test is met in each run that comes to a place."""
+        asked = [list(self._facts(tree, *part)) for part in parts(test, True)]
+        known = [fact for fact in self._at(other_tree, other) if isinstance(fact, Fact)]
+        return all(facts and all(any(f.follows_from(each) for each in known) for f in facts) for facts in asked)
 
     def says_anything(self, tree: Tree, node: cst.CSTNode) -> bool:
         """Whether anything is known to hold at a place."""

@@ -92,6 +92,18 @@ def test_keywords_of_the_function_around_are_read_once_for_all_wraps() -> None:
     assert code(after) in rewrite("import torch\n" + HEAD + code(before)).text
 
 
+def test_a_precision_of_the_context_is_written_anew_where_it_is_made() -> None:
+    before = """
+        mp_policy = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+        net = make()
+        with enable_wrap(wrapper_cls=FSDP, mixed_precision=mp_policy):
+            net = wrap(net)
+        """
+    text = rewrite("import torch\n" + HEAD + code(before)).text
+    assert "mp_policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)\n" in text
+    assert text.endswith("\nfully_shard(net, mp_policy=mp_policy)\n")
+
+
 def test_device_that_may_be_another_in_between_is_set_again() -> None:
     before = """
         def wrap_parts(net, args):

@@ -247,6 +247,36 @@ def test_parameters_that_a_helper_is_handed(rule: str, statement: str) -> None:
     assert rule not in found, "those of another model"
 
 
+BY_DIMENSION = """\
+from torch import optim
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def by_dimension(model):
+    return [p for p in model.parameters() if p.ndim < 2]
+
+
+class Trainer:
+    def __init__(self, args, net):
+        self.args = args
+        if args.fsdp:
+            net = FSDP(net)
+        parameters = by_dimension(net)
+        if self.args.{flag}:
+            parameters = {groups}
+        self.optimizer = optim.AdamW(parameters)
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "groups", "count"),
+    [("fsdp", "net.parameters()", 0), ("ema", "net.parameters()", 1), ("fsdp", "parameters", 1)],
+)
+def test_groups_that_the_way_of_fsdp_does_without(flag: str, groups: str, count: int) -> None:
+    found = [f.rule for f in rewrite(BY_DIMENSION.format(flag=flag, groups=groups)).findings]
+    assert found.count("FM404") == count
+
+
 STEPPED = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

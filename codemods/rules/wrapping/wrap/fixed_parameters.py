@@ -6,9 +6,8 @@ other readers alone.
 
 from __future__ import annotations
 
-import io
-import tokenize
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
 
 import libcst as cst
 
@@ -83,17 +82,9 @@ def _is_written(value: cst.Name, texts: Iterable[str], made: Draft) -> bool:
     ]
     for piece in (piece for text in texts for piece in pieces(text)):
         if isinstance(piece, str):
-            if value.value in _names(piece):
+            if value.value in re.findall(r"\w+", piece):
                 return True
         elif piece.file == number(ctx.path) and first <= piece.start and piece.end <= last:
             if any(piece.start <= start and end <= piece.end for start, end in mine):
                 return True
     return False
-
-
-def _names(piece: str) -> Iterator[str]:
-    try:
-        tokens = tokenize.generate_tokens(io.StringIO(f"(\n{piece}").readline)  # in brackets no indentation counts
-        yield from (token.string for token in tokens if token.type == tokenize.NAME)
-    except tokenize.TokenError:
-        return  # the bracket is never closed
