@@ -9,6 +9,10 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import enclosing
+from codemods.reading.model_parts import NO_MODELS
+from codemods.reading.places import bound
+from codemods.reading.plain_objects import is_plain_class
+from codemods.reading.words import words
 
 _HOOKS = ("_register_state_dict_hook", "_register_state_dict_post_hook", "register_state_dict_post_hook")
 _METHOD = "state_dict"
@@ -33,13 +37,20 @@ def _registers(ctx: Context, name: str) -> bool:
 
 
 def _may_store(hook: cst.CSTNode | None, ctx: Context) -> bool:
+    if isinstance(hook, cst.Call) and ctx.dotted(hook.func) == "functools.partial" and hook.args:
+        return any(_may_store(origin.node, origin.file) for origin in ctx.origins(hook.args[0].value))
     return not isinstance(hook, (cst.FunctionDef, cst.Lambda)) or _stores(hook, ctx)
 
 
 def _extends(ctx: Context) -> bool:
     """Whether a class puts something into what `super().state_dict(...)` gave."""
-    methods = (f for f in ctx.nodes(cst.FunctionDef) if f.name.value == _METHOD and enclosing(ctx, f, cst.ClassDef))
+    methods = (f for f in ctx.nodes(cst.FunctionDef) if f.name.value == _METHOD and _may_be_of_module(f, ctx))
     return any(_stores(method, ctx) and any(_is_inherited(node) for node in ctx.inside(method)) for method in methods)
+
+
+def _may_be_of_module(method: cst.FunctionDef, ctx: Context) -> bool:
+    owner = enclosing(ctx, method, cst.ClassDef)
+    return owner is not None and not is_plain_class(ctx, owner) and not words(owner.name.value) & NO_MODELS
 
 
 def _is_inherited(node: cst.CSTNode) -> bool:
@@ -52,11 +63,26 @@ def _is_inherited(node: cst.CSTNode) -> bool:
 def _stores(function: cst.CSTNode, ctx: Context) -> bool:
     """`destination[key] = value`, and `destination.update(...)`."""
     return any(
-        (isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript))
+        (isinstance(node, cst.AssignTarget) and _is_new(node.target, ctx))
         or (
             isinstance(node, cst.Call)
             and isinstance(node.func, cst.Attribute)
             and node.func.attr.value in {"update", "setdefault"}
         )
         for node in ctx.inside(function)
+    )
+
+
+def _is_new(target: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a key may be new: not `state[key] = value.half()` in a loop over `state.items()`."""
+    if not isinstance(target, cst.Subscript):
+        return False
+    index = target.slice[0].slice if len(target.slice) == 1 else None
+    key, table = index.value if isinstance(index, cst.Index) else None, ctx.code(target.value)
+    loops = [outer for outer in ctx.ancestors(target) if isinstance(outer, cst.For)]
+    return not any(
+        isinstance(key, cst.Name)
+        and key.value in bound(loop.target)
+        and any(ctx.code(node) == table for node in ctx.inside(loop.iter) if isinstance(node, cst.Name))
+        for loop in loops
     )

@@ -181,7 +181,7 @@ def save(path):
     ("hook", "method", "reader"),
     [
         (
-            "print(prefix)",
+            "for key, value in destination.items():\n        destination[key] = value.half()",
             "print(state)",
             "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))",
         ),
