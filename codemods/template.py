@@ -59,3 +59,8 @@ def plain(template: str, text: str) -> str:
     if "\0" not in template:
         return template
     return "".join(each if isinstance(each, str) else text[each.start : each.end] for each in pieces(template))
+
+
+def has_word(piece: str, word: str) -> bool:
+    """Whether the tool's own text, between two holes, has an identifier."""
+    return word in re.findall(r"\w+", piece)

@@ -6,7 +6,6 @@ other readers alone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import libcst as cst
@@ -17,7 +16,7 @@ from codemods.reading.defaults import parameter_named
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
-from codemods.template import number, pieces
+from codemods.template import has_word, number, pieces
 
 from .draft import Draft, Note
 
@@ -82,7 +81,7 @@ def _is_written(value: cst.Name, texts: Iterable[str], made: Draft) -> bool:
     ]
     for piece in (piece for text in texts for piece in pieces(text)):
         if isinstance(piece, str):
-            if value.value in re.findall(r"\w+", piece):
+            if has_word(piece, value.value):
                 return True
         elif piece.file == number(ctx.path) and first <= piece.start and piece.end <= last:
             if any(piece.start <= start and end <= piece.end for start, end in mine):
