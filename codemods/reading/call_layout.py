@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import libcst as cst
@@ -117,6 +117,24 @@ def call_with(ctx: Context, call: cst.Call, function: str, more: str) -> Edit:
     added = append_argument(ctx, call, more)
     inner = f"{ctx.quote_text(ctx.span(call.func)[1], added.start)}{added.text}"
     return Edit(start, end, f"{function}{inner}{ctx.quote_text(added.end, end)}")
+
+
+def comment_on(ctx: Context, argument: cst.Arg | None) -> str:
+    """What is said behind an argument that has its lines for itself."""
+    if argument is None or not _is_on_own_lines(ctx, argument):
+        return ""
+    end = _with_comma(ctx, argument)[1]
+    return ctx.text[end : line_end(ctx, end)].strip()
+
+
+def call_of(ctx: PlannedContext, node: cst.CSTNode, function: str, arguments: Sequence[tuple[str, str]]) -> str:
+    """A call in the place of `node`, of arguments and what is said of each: a line for each where anything is."""
+    if not any(comment for _, comment in arguments):
+        return f"{function}({', '.join(text for text, _ in arguments)})"
+    start, first = statement_start(ctx, node)
+    outer = f"{ctx.newline}{ctx.text[first : start - gone_around(node, ctx)]}"
+    lines = (f"{outer}{ctx.indent}{text},{comment and f'  {comment}'}" for text, comment in arguments)
+    return f"{function}({''.join(lines)}{outer})"
 
 
 def is_broken_for_width(ctx: Context, call: cst.Call) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from textwrap import dedent
 
@@ -29,7 +30,7 @@ def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
     if "\n" not in ctx.newline or len(below) == 1:
         return Edit(start, end, "")
     if _is_apart(below):
-        start -= sum(len(line) + 1 for line in comments_on_top(above))
+        start -= sum(len(line) + 1 for line in _comments_on(ctx, statement, above))
     return Edit(start, end, "")
 
 
@@ -52,7 +53,7 @@ def lost_comments(ctx: Context, statement: cst.CSTNode) -> list[str]:
     """The comments that go with a statement: those in it, and those above it that are about nothing else."""
     start, end = ctx.whole_lines(statement)
     above, below = ctx.text[:start].split("\n")[:-1], ctx.text[end:].split("\n")
-    on_top = [line.strip() for line in reversed(comments_on_top(above))] if _is_apart(below) else []
+    on_top = [line.strip() for line in reversed(_comments_on(ctx, statement, above))] if _is_apart(below) else []
     return [*on_top, *comments_in(ctx.text[start:end])]
 
 
@@ -130,6 +131,26 @@ def _above_comments(text: str, start: int, first: int) -> tuple[int, int]:
             return above + len(indent), above
         above = line
     return start, first
+
+
+def _comments_on(ctx: Context, statement: cst.CSTNode, above: Sequence[str]) -> list[str]:
+    """Those that are about a statement: not a line of code that is switched off, and names nothing of it."""
+    names = {node.value for node in ctx.inside(statement) if isinstance(node, cst.Name)}
+    return list(takewhile(lambda line: _is_about(names, line), comments_on_top(above)))
+
+
+def _is_about(names: Collection[str], comment: str) -> bool:
+    try:
+        code = ast.parse(comment.lstrip().lstrip("#").strip())
+    except SyntaxError:
+        return True
+    if not all(isinstance(line, _STEPS) or isinstance(getattr(line, "value", None), ast.Call) for line in code.body):
+        return True  # a word or two
+    said = {getattr(node, "id", None) or getattr(node, "attr", None) for node in ast.walk(code)}
+    return not code.body or not said.isdisjoint(names)
+
+
+_STEPS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Import, ast.ImportFrom)
 
 
 def comments_on_top(above: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.call_layout import comment_on
 from codemods.reading.choices import lookup, written
 from codemods.reading.defaults import is_never_passed, parameter_named
 
@@ -145,6 +146,17 @@ def policy_arguments(origin: Origin, names_classes: bool = False) -> list[str]:
     """
     fields = precision_fields(origin, names_classes)
     return [f"{field}={written(origin.file, fields[field], {})}" for field in KEPT if field in fields]
+
+
+def policy_lines(origin: Origin) -> list[str] | None:
+    """The same where something is said behind one of them, a line for each; None where nothing is."""
+    call, fields = cst.ensure_type(origin.node, cst.Call), precision_fields(origin)
+    of = {argument.value: argument for argument in call.args}
+    said = {field: comment_on(origin.file, of.get(fields[field])) for field in KEPT if field in fields}
+    if not any(said.values()):
+        return None
+    texts = (f"{field}={written(origin.file, fields[field], {})}," for field in said)
+    return [f"{text}  {comment}".rstrip() for text, comment in zip(texts, said.values(), strict=True)]
 
 
 def policy_call(origin: Origin, name: str) -> str:

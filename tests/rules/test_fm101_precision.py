@@ -304,6 +304,23 @@ def test_a_comment_on_several_fields_that_go_goes_with_them() -> None:
     assert "        # Gradients too.\n        param_dtype=torch.bfloat16,\n    )\n" in text
 
 
+def test_what_is_said_of_a_field_goes_where_the_field_goes() -> None:
+    body = code(
+        """
+        def wrap(model):
+            kwargs = {}
+            kwargs["mixed_precision"] = MixedPrecision(
+                param_dtype=torch.bfloat16,
+                reduce_dtype=torch.float32,  # for stability
+                cast_forward_inputs=True,  # everywhere
+            )
+            return FSDP(model, **kwargs)
+        """
+    )
+    text = rewrite(HEAD + body).text
+    assert "        param_dtype=torch.bfloat16,\n        reduce_dtype=torch.float32,  # for stability\n    )\n" in text
+
+
 def test_precision_that_fits_on_one_line_now_stands_on_one() -> None:
     body = code(
         """

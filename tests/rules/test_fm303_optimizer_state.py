@@ -294,6 +294,15 @@ def test_order_told_by_the_optimizer() -> None:
         assert loaded in changed(lines.format(*order))
 
 
+def test_what_is_said_of_an_argument_stays_with_it() -> None:
+    text = body(
+        "    if rank:\n        # state\n        o = FSDP.optim_state_dict_to_load(\n            model,  # the root\n"
+        "            optimizer,\n            saved,  # by all ranks\n        )\n        optimizer.load_state_dict(o)\n"
+    )
+    loaded = f"model,  # the root\n            optimizer,\n            saved,  # by all ranks\n            {LOADED},\n"
+    assert f"        # state\n        set_optimizer_state_dict(\n            {loaded}        )\n" in text
+
+
 def test_order_that_goes_by_the_version_of_torch() -> None:
     text = body(
         "    if torch.__version__ < '2.1':\n        o = FSDP.optim_state_dict_to_load(saved, model, optimizer)\n"

@@ -102,9 +102,10 @@ def test_what_another_function_calls_the_same_stays() -> None:
 
 
 def test_comment_about_it_goes_and_others_stay() -> None:
-    body = "# LoRA freezes some\nkeep = cfg.peft\n\n# now shard\nmodel = FSDP(net, use_orig_params=keep)"
+    body = "# net.lr = 1\n# LoRA freezes some\nkeep = cfg.peft\n\n# now shard\nmodel = FSDP(net, use_orig_params=keep)"
     text = rewrite(HEAD + function(body)).text
     assert "# LoRA freezes some" not in text
+    assert "    # net.lr = 1\n" in text, "code that is switched off is about itself"
     assert "    # now shard\n    model = fully_shard(net)\n" in text
 
 

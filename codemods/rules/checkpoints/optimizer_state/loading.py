@@ -6,7 +6,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, NotStatic
 from codemods.plan import PlannedContext
-from codemods.reading.call_layout import line_above, line_below
+from codemods.reading.call_layout import call_of, comment_on, line_above, line_below
 from codemods.reading.first_step import may_be_before_first_step
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.reading.forwards import reads_after_forward
@@ -41,8 +41,10 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
     if ctx.wrapping.compiles(ctx.path):
         imports.append(ctx.named(Import(SUPPORT, "without_compiled_names"), call))
         text = f"{imports[-1].local}({text})"
-    arguments = f"{ctx.quote(model)}, {ctx.quote(optimizer)}, {text}"
-    edits = [line_above(ctx, call, comment) for comment in comments_in(ctx.code(call))]
+    of_state = next(given[key] for key in STATES if key in given)
+    said = [comment_on(ctx, argument) for argument in (given["model"], given.get("optim"), of_state)]
+    arguments = list(zip((ctx.quote(model), ctx.quote(optimizer), text), said, strict=True))
+    edits = [line_above(ctx, call, each) for each in comments_in(ctx.code(call)) if each not in said]
     on_first = not sharded and is_on_first_rank_only(call, name, state, ctx)
     seen = found if _is_of_one_kind(call, name, ctx) and (sharded or _has_tensors(optimizer, ctx)) else None
     has_group = has_own_group(given, ctx)
@@ -51,7 +53,7 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         raise NotStatic("the model is sharded over a process group of its own")
     if seen is None:
         imports.append(ctx.named(Import(SUPPORT, "optim_state_dict_to_load"), call))
-        edits.append(Edit(*ctx.bare_span(call), f"{imports[-1].local}({arguments})"))
+        edits.append(Edit(*ctx.bare_span(call), call_of(ctx, call, imports[-1].local, arguments)))
         return Written("optim_state_dict_to_load, a support function", edits, imports)
     function = Import(DCP, "set_optimizer_state_dict")
     if on_first:
@@ -60,9 +62,9 @@ def load(call: cst.Call, name: str, given: Given, ctx: PlannedContext) -> Writte
         options = ctx.named(Import(DCP, "StateDictOptions"), call)
         imports.append(options)
         whole = "" if sharded else f"{FULL if has_group else FULL_LOAD}, "
-        arguments += f", options={options.local}({whole}strict=False)"
+        arguments.append((f"options={options.local}({whole}strict=False)", ""))
     imports.append(ctx.named(function, call))
-    written = f"{imports[-1].local}({arguments})"
+    written = call_of(ctx, seen.replaced, imports[-1].local, arguments)
     if seen.result is not None:
         result = f"{ctx.quote(seen.result)} = {ctx.quote(seen.optimizer)}.state_dict()"
         written += line_below(ctx, call, result)

@@ -14,6 +14,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import lookup, written
+from codemods.reading.enclosing import contains
 from codemods.reading.manual import arguments
 from codemods.reading.parts import root_around, wraps_parts
 from codemods.reading.precision import (
@@ -25,6 +26,7 @@ from codemods.reading.precision import (
     is_precision,
     policy_arguments,
     policy_call,
+    policy_lines,
     precision_fields,
     text_of,
 )
@@ -296,7 +298,11 @@ def _policy_expression(value: cst.BaseExpression, made: list[Origin], optional: 
     if value is made[0].node:
         name = draft.fresh("mp_policy", "fsdp_mp_policy")
         item = draft.imported(PACKAGE, "MixedPrecisionPolicy")
-        draft.before.append(draft.assigned(name, item, policy_arguments(made[0], draft.names_float32)))
+        said = None if contains(draft.file, draft.call, value) else policy_lines(made[0])
+        if said is not None:
+            draft.before.append(f"{name} = {item}(\n" + "".join(f"    {line}\n" for line in said) + ")")
+        else:
+            draft.before.append(draft.assigned(name, item, policy_arguments(made[0], draft.names_float32)))
         return name
     inside = set(draft.file.inside(value))
     if isinstance(value, cst.IfExp) and all(origin.node in inside for origin in made):
