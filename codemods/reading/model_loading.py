@@ -53,7 +53,9 @@ def has_own_method(model: cst.BaseExpression, ctx: Context) -> bool:
     torch's, went past it. FSDP2's model has the method, and need not take what torch's functions give it."""
     if not ctx.defines(METHOD):
         return False
-    classes = (found for where, call in constructor_calls(model, ctx) for found in model_classes(where, call))
+    # Of a model that nobody is seen to pass, any that the program wraps can be meant.
+    calls = constructor_calls(model, ctx) or ctx.wrapping.calls(ctx.path)
+    classes = (found for where, call in calls for found in model_classes(where, call))
     return any(
         isinstance(node, cst.FunctionDef) and node.name.value == METHOD
         for _, owner in classes

@@ -133,8 +133,9 @@ def holds_parameters(given: cst.CSTNode | None, ctx: Context, depth: int = _DEPT
         )
     if isinstance(given, cst.Call):
         is_read = isinstance(given.func, cst.Attribute) and ModelKind.FSDP in ctx.kinds(given.func.value)
-        if is_read or any(holds_parameters(each.value, ctx, depth) for each in given.args):
-            return True
+        is_chain = isinstance(given.func, cst.Name) or (ctx.dotted(given.func) or "").startswith("itertools.")
+        if is_read or (is_chain and any(holds_parameters(each.value, ctx, depth) for each in given.args)):
+            return True  # not an optimizer around another, which other scripts may hand in
     made = ctx.origins(given) if depth and isinstance(given, cst.BaseExpression) else ()
     return any(holds_parameters(o.node, o.file, depth - 1) for o in made if o.node is not given)
 

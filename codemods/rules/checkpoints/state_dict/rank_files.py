@@ -14,6 +14,8 @@ from codemods.api import Context
 from codemods.reading.saves import is_saved
 
 MESSAGE = "a file that FSDP1 saved like this holds ShardedTensors, and is an error when it is loaded"
+_DEPTH = 3
+"""How many names a state dict is followed over."""
 HINT = "go on from a full checkpoint of FSDP1, or from one of torch.distributed.checkpoint"
 
 
@@ -29,12 +31,17 @@ def _method(call: cst.Call) -> str:
 
 
 def _is_loaded(call: cst.Call, ctx: Context) -> bool:
-    if _method(call) != "load_state_dict" or not call.args:
-        return False
-    state = call.args[0].value
+    return _method(call) == "load_state_dict" and bool(call.args) and _is_of_file(call.args[0].value, ctx, _DEPTH)
+
+
+def _is_of_file(state: cst.CSTNode | None, ctx: Context, depth: int) -> bool:
+    """`torch.load(path)`, and `payload["model"]` of it."""
     while isinstance(state, cst.Subscript):
         state = state.value
-    return any(
-        isinstance(made.node, cst.Call) and made.file.dotted(made.node.func) == "torch.load"
-        for made in ctx.origins(state)
-    )
+    if isinstance(state, cst.Call) and ctx.dotted(state.func) == "torch.load":
+        return True
+    if not depth or not isinstance(state, (cst.Name, cst.Attribute, cst.Call)):
+        return False
+    made = [(origin.file, origin.node) for origin in ctx.origins(state)]
+    made += ctx.bound(state) or () if isinstance(state, cst.Name) else ()
+    return any(_is_of_file(node, where, depth - 1) for where, node in made if node is not state)
