@@ -26,4 +26,4 @@ def test_is_what_a_walk_finds(edges: set[tuple[int, int]], order: list[int]) -> 
 
 
 def test_long_ways_need_no_recursion() -> None:
-    assert len(Closure(lambda node: [node + 1] if node < 9_999 else []).of(0)) == 10_000
+    assert len(Closure(lambda node: [node + 1] if node < 2_999 else []).of(0)) == 3_000
