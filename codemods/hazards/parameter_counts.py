@@ -77,13 +77,13 @@ def _measure(param: cst.BaseExpression, ctx: Context) -> cst.BaseExpression:
 
 
 def _is_measured(param: cst.BaseExpression, ctx: Context) -> bool:
-    """`p.numel()`, `p.data.shape`, `p.detach().size()`, and not one size of it: `p.size(0)`."""
+    """`p.numel()`, `p.data.shape`, `p.grad.size()`, and not one size of it: `p.size(0)`."""
     outer = ctx.parent(param)
     while isinstance(outer, (cst.Attribute, cst.Call)):
         if isinstance(outer, cst.Attribute) and outer.attr.value in _SIZES:
             call = ctx.parent(outer)
             return not isinstance(call, cst.Call) or call.func is not outer or not call.args
-        if isinstance(outer, cst.Attribute) and outer.attr.value not in {"data", "detach"}:
+        if isinstance(outer, cst.Attribute) and outer.attr.value not in {"data", "detach", "grad"}:
             return False
         outer = ctx.parent(outer)
     return False

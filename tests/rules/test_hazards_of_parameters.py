@@ -117,6 +117,7 @@ FOUND = [
     ),
     ("FM308", Level.MANUAL, f"return [v for v in model.state_dict() if isinstance(v, {SHARDED_TENSOR})]"),
     ("FM422", Level.REVIEW, "return sum(p.numel() for p in model.parameters() if p.requires_grad)"),
+    ("FM422", Level.REVIEW, "return sum(p.grad.numel() for p in model.parameters())"),
     ("FM422", Level.REVIEW, "for n, p in model.named_parameters():\n        print(n, p.shape)"),
     ("FM422", Level.REVIEW, "head = model.head\n    return sum(p.numel() for p in head.parameters())"),
     ("FM423", Level.MANUAL, "with model.no_sync():\n        print([p.grad for p in model.parameters()])"),
