@@ -1534,16 +1534,6 @@ def _given_both(strategy: str) -> str:
     return rewrite(header + code(text)).text
 
 
-def test_a_name_that_the_command_line_offers_is_looked_up_at_run_time() -> None:
-    text = """
-        def wrap(model, parser):
-            parser.add_argument("--strategy", choices=["FULL_SHARD", "SHARD_GRAD_OP"])
-            args = parser.parse_args()
-            return FSDP(model.cuda(), sharding_strategy=ShardingStrategy[args.strategy])
-        """
-    assert "strategy_kwargs(args.strategy)" in rewrite(HEAD + code(text)).text
-
-
 def test_a_group_where_the_mesh_is_none() -> None:
     """FSDP1 refuses both, so that what is given is the one or the other."""
     text = _given_both("")
@@ -2133,3 +2123,44 @@ def test_a_choice_between_a_value_and_none_is_the_value() -> None:
     after = rewrite(code(text)).text
     assert "else None" not in after
     assert "    if policy is not None:\n        for module in " in after
+
+
+OPTION = """
+    import argparse
+
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+    KINDS = ["FULL_SHARD", "SHARD_GRAD_OP"]
+
+
+    def wrap(net, cfg):
+        return FSDP(net, sharding_strategy=ShardingStrategy[cfg.strategy], device_id=0)
+
+
+    def main(net):
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--strategy", choices=KINDS, default="FULL_SHARD")
+        args = parser.parse_args()
+        return wrap(net, args)
+    """
+
+
+def test_an_option_is_one_of_its_choices() -> None:
+    result = rewrite(code(OPTION))
+    assert '{"FULL_SHARD": {}, "SHARD_GRAD_OP": {"reshard_after_forward": False}}[cfg.strategy]' in flat(result.text)
+    assert not result.support
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        (", choices=KINDS", ""),
+        ('"SHARD_GRAD_OP"]', "other()]"),
+        ("parser.parse_args()", "read()"),
+        ("return wrap(", 'args.strategy = "HYBRID_SHARD"\n    return wrap('),
+    ],
+)
+def test_an_option_that_may_be_another_is_any(edit: tuple[str, str]) -> None:
+    text = code(OPTION)
+    assert edit[0] in text
+    assert rewrite(text.replace(*edit)).support == {"strategy_kwargs"}

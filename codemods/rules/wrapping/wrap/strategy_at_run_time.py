@@ -7,6 +7,7 @@ from dataclasses import replace
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic, Origin
+from codemods.reading.argument_choices import argument_choices
 from codemods.reading.attribute_stores import stored
 from codemods.reading.choices import written
 from codemods.tables.strategies import STRATEGIES
@@ -48,7 +49,8 @@ def look_at_run_time(value: cst.BaseExpression, draft: Draft, given: Ranks | Non
     text, key = ctx.quote(value), name_looked_up(ctx, assigned_once(value, ctx))
     if key is not None and (isinstance(key, (cst.Name, cst.Attribute)) or name_looked_up(ctx, value) is not None):
         if ctx.same_meaning(key, draft.call):
-            looked_up = with_kwargs(Strategy(names, "**", ctx.quote(key), value=key), draft, given)
+            chosen = names & (argument_choices(key, ctx) or names) or names
+            looked_up = with_kwargs(Strategy(chosen, "**", ctx.quote(key), value=key), draft, given)
             refuses = looked_up.keys or looked_up.has_mesh or not looked_up.meshes
             if looked_up.is_own and refuses:  # what is no name
                 draft.keeps.discard(assigned_once(value, ctx))
