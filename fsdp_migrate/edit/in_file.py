@@ -25,7 +25,7 @@ _LINES = 40
 _SHORT = 30
 """The same for what is not about the wrap: it is read past on the way to what the file is for."""
 
-_BESIDE_THE_WRAP = frozenset(
+BESIDE_THE_WRAP = frozenset(
     {
         *(
             "broadcast_unit",
@@ -66,10 +66,10 @@ def own_text(tidied: Tidied, elsewhere: Collection[str], is_shared: bool, or_som
     tree, asked = tidied.tree, _movable(tidied, elsewhere)
     own = _short(asked, asked.keys(), _SHORT, or_some=False)
     if not own:
-        own = _short(asked, _BESIDE_THE_WRAP & asked.keys(), _LINES, or_some)
-        own |= _short(asked, asked.keys() - _BESIDE_THE_WRAP, _SHORT, or_some)
+        own = _short(asked, BESIDE_THE_WRAP & asked.keys(), _LINES, or_some)
+        own |= _short(asked, asked.keys() - BESIDE_THE_WRAP, _SHORT, or_some)
     if is_shared:
-        own = {name: given for name, given in own.items() if name in _BESIDE_THE_WRAP}
+        own = {name: given for name, given in own.items() if name in BESIDE_THE_WRAP}
     definitions = support.cut(own)
     if not is_annotated([tree]):
         definitions = [support.unannotated(each) for each in definitions]

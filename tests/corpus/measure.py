@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fsdp_migrate.edit.in_file import BESIDE_THE_WRAP
 from fsdp_migrate.project.style import configured_width
 from fsdp_migrate.pyanalysis.tree import Tree
 
@@ -55,6 +56,8 @@ class Row:
     """Those kept because the program has an FSDP2 path of its own."""
     shard_model: int = 0
     """Calls of `shard_model` in the result."""
+    run_time: int = 0
+    """Calls of small functions beside the native ones, each for one argument that only run time knows."""
     support: list[int] = field(default_factory=list)
     """Lines of each support file."""
     changed: int = 0
@@ -131,7 +134,9 @@ def _count_calls(row: Row, report: dict[str, Any], folder: Path, after: dict[str
         row.calls += calls
         row.rewritten += calls - (wraps(after[name]) if name in after else calls)
     row.beside = sum(f["rule"] == BESIDE for f in report["findings"])
-    row.shard_model = sum(calls_of("shard_model", text) for name, text in after.items() if not _is_support(name))
+    written = [text for name, text in after.items() if not _is_support(name)]
+    row.shard_model = sum(calls_of("shard_model", text) for text in written)
+    row.run_time = sum(calls_of(each, text) for text in written for each in sorted(BESIDE_THE_WRAP))
 
 
 def _count_lines(row: Row, before: dict[str, str], after: dict[str, str]) -> None:
