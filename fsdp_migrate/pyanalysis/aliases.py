@@ -6,6 +6,7 @@ cost time, and nothing else: whoever looks for callers asks of each call what it
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -16,8 +17,10 @@ import libcst as cst
 from .definitions import class_of, first_parameter, last_name
 from .program import Program
 from .scopes import Binds, Scope
+from .symbols import Defined, Outside
 from .tree import Tree
 
+Use = tuple[Tree, cst.BaseExpression]
 Targets = Callable[[Tree, cst.BaseExpression], Iterable[tuple[Tree, cst.FunctionDef | cst.Lambda]]]
 Definition = cst.FunctionDef | cst.ClassDef
 Registering = Callable[[Tree, Definition], Iterable[tuple[Tree, cst.Param]]]
@@ -26,6 +29,8 @@ _WHOLE = (cst.IfExp, cst.BooleanOperation, cst.Await, cst.StarredElement, cst.La
 _MAPPED = (cst.DictComp, cst.GeneratorExp, cst.ListComp, cst.SetComp)
 _HANDING_ON = frozenset({"partial", "staticmethod", "classmethod"})
 _FILLING = frozenset({"add", "append", "extend", "insert"})
+_FUNCTIONS = (cst.FunctionDef, cst.Lambda)
+_DEFINING = frozenset({Binds.IMPORT, Binds.DEFINITION})
 _OF_CONTAINERS = frozenset({"get", "values", "items", "pop", "setdefault", "copy"})
 _MOST = 200
 """Calls of methods of one name that are looked at: more are of a name that every class has."""
@@ -87,21 +92,60 @@ class Named:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._definitions: dict[frozenset[str], Sequence[tuple[Tree, cst.BaseExpression]]] = {}
-        self._attributes: dict[str, Sequence[tuple[Tree, cst.Attribute]]] = {}
+        self._uses: dict[str, _Uses] = {}
+        self._attributes: dict[str, Sequence[Use]] = {}
 
-    def definition(self, names: set[str]) -> Sequence[tuple[Tree, cst.BaseExpression]]:
-        """`uses_of_definition`."""
-        key = frozenset(names)
-        if key not in self._definitions:
-            self._definitions[key] = list(uses_of_definition(self.program, names))
-        return self._definitions[key]
+    def uses(self, tree: Tree, scope: Scope, name: str) -> Iterator[Use]:
+        """What can stand for something that a file, or a function, has by a name: there, or where it is imported."""
+        if name not in self._uses:
+            self._uses[name] = _Uses(self.program, name)
+        return self._uses[name].of(tree, scope)
 
-    def attributes(self, name: str) -> Sequence[tuple[Tree, cst.Attribute]]:
+    def attributes(self, name: str) -> Sequence[Use]:
         if name not in self._attributes:
             trees = self.program.mentioning(name)
             self._attributes[name] = [(tree, use) for tree in trees for use in tree.attributes(name)]
         return self._attributes[name]
+
+
+class _Uses:
+    """What goes by one name in a program, variables of functions left out, by the scope that it comes from."""
+
+    def __init__(self, program: Program, name: str) -> None:
+        self._name = name
+        self._symbols = program.symbols
+        self._known: dict[Scope, list[Use]] = defaultdict(list)
+        self._unseen: list[tuple[str | None, Use]] = []
+        """What an import gives that leads to no file, with the module's first name."""
+        names = sorted(program.known_as(name))
+        for tree in program.mentioning(*names):
+            for use in tree.named(*names):
+                self._add(tree, use)
+
+    def of(self, tree: Tree, scope: Scope) -> Iterator[Use]:
+        yield from self._known.get(scope, ())
+        if isinstance(scope.node, cst.Module):
+            places = {None, tree.path.stem, *tree.path.parts}
+            yield from (use for first, use in self._unseen if first in places)
+
+    def _add(self, tree: Tree, use: cst.Name | cst.Attribute) -> None:
+        bound = tree.scope_of[use].lookup(use.value) if isinstance(use, cst.Name) else None
+        bindings = bound.bindings[use.value] if isinstance(use, cst.Name) and bound is not None else ()
+        ways = {binding.how for binding in bindings}
+        if bound is not None and isinstance(bound.node, _FUNCTIONS) and ways.isdisjoint(_DEFINING):
+            return
+        if bound is not None and use.value == self._name:
+            self._known[bound].append((tree, use))
+        symbol = self._symbols.of(tree, use)
+        if isinstance(symbol, Defined):
+            if symbol.scope is not bound and symbol.name == self._name:
+                self._known[symbol.scope].append((tree, use))
+        elif isinstance(symbol, Outside):
+            names = symbol.dotted.split(".")
+            if names[-1] == self._name:
+                self._unseen.append((names[0], (tree, use)))
+        elif Binds.IMPORT in ways:
+            self._unseen.append((None, (tree, use)))
 
 
 class Steps:
@@ -155,14 +199,14 @@ class Steps:
                     yield _local(tree, tree.scope_of[parameter], parameter.name.value), place.attributes
 
     def _uses(self, name: Name, attributes: int) -> Iterator[Place]:
-        found: Iterable[tuple[Tree, cst.BaseExpression]]
-        if name.tree is not None and name.scope is not None:
+        found: Iterable[Use]
+        if name.tree is None or name.scope is None:
+            found = self.named.attributes(name.name)
+        elif name.how is How.LOCAL:
             uses = name.tree.names(name.name)
             found = ((name.tree, use) for use in uses if name.tree.scope_of[use].lookup(name.name) is name.scope)
-        elif name.how in {How.IN_FILE, How.FUNCTION}:
-            found = self.named.definition(self.named.program.known_as(name.name))
         else:
-            found = self.named.attributes(name.name)
+            found = self.named.uses(name.tree, name.scope, name.name)
         if name.how not in {How.FUNCTION, How.METHOD}:
             yield from (Place(tree, use, attributes) for tree, use in found)
             return
@@ -238,9 +282,9 @@ def _name(place: Place, target: cst.BaseExpression, step: Step) -> None:
     elif isinstance(target, cst.Attribute):
         _name_attribute(place, target.attr.value, step)
     elif isinstance(target, cst.Name):
-        scope = place.tree.scope_of[target].lookup(target.value)
-        if scope is None or isinstance(scope.node, cst.Module):
-            step.names[Name(How.IN_FILE, target.value), place.attributes] = None
+        scope = place.tree.scope_of[target].lookup(target.value) or place.tree.scope
+        if isinstance(scope.node, cst.Module):
+            step.names[Name(How.IN_FILE, target.value, place.tree, scope), place.attributes] = None
         elif isinstance(scope.node, cst.ClassDef):
             _name_attribute(place, target.value, step)
         else:
@@ -258,10 +302,11 @@ def _local(tree: Tree, scope: Scope, name: str) -> Name:
 
 def _make(place: Place, function: cst.FunctionDef, step: Step) -> None:
     """A function returns the value."""
-    is_method = class_of(place.tree, function) is not None
-    attributes = place.attributes + is_method
-    if attributes <= _FAR:
-        step.names[Name(How.METHOD if is_method else How.FUNCTION, function.name.value), attributes] = None
+    if class_of(place.tree, function) is None:
+        name = Name(How.FUNCTION, function.name.value, place.tree, place.tree.scope_of[function])
+        step.names[name, place.attributes] = None
+    elif place.attributes < _FAR:
+        step.names[Name(How.METHOD, function.name.value), place.attributes + 1] = None
 
 
 class Aliases:
@@ -283,7 +328,7 @@ class Aliases:
                     nearest[name] = attributes
                     self._steps.append(steps.behind(name, attributes))
         for name in nearest:
-            if name.tree is not None:
+            if name.how is How.LOCAL and name.tree is not None:
                 self.locals.setdefault(name.tree, set()).add(name.name)
             elif name.how is How.ATTRIBUTE:
                 self.names.add(name.name)
@@ -294,22 +339,6 @@ class Aliases:
     def places(self) -> Iterable[tuple[Tree, cst.CSTNode]]:
         """Where the values are."""
         return dict.fromkeys((place.tree, place.node) for step in self._steps for place in step.places)
-
-
-def uses_of_definition(program: Program, names: set[str]) -> Iterator[tuple[Tree, cst.BaseExpression]]:
-    """What can stand for something with one of these names at the top of a file, there or imported."""
-    for tree in program.mentioning(*sorted(names)):
-        for use in tree.named(*sorted(names)):
-            if program.symbols.of(tree, use) is not None if isinstance(use, cst.Attribute) else _is_of_file(tree, use):
-                yield tree, use
-
-
-def _is_of_file(tree: Tree, use: cst.Name) -> bool:
-    """Not a variable of a function that happens to have the name."""
-    scope = tree.scope_of[use].lookup(use.value)
-    if scope is None or not isinstance(scope.node, (cst.FunctionDef, cst.Lambda)):
-        return True
-    return any(binding.how in {Binds.IMPORT, Binds.DEFINITION} for binding in scope.bindings[use.value])
 
 
 def _filled(tree: Tree, function: cst.FunctionDef | cst.Lambda, place: int, argument: cst.Arg) -> cst.Param | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import libcst as cst
 
-from .aliases import Aliases, Named, Place, Steps, uses_of_definition
+from .aliases import Aliases, Named, Place, Steps, Use
 from .calls import Run, argument_for, parameters, runs
 from .containers import Part
 from .definitions import (
@@ -64,7 +64,7 @@ class Callers:
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._aliases: dict[Function | cst.ClassDef, Aliases] = {}
-        named = Named(values.program)
+        self._named = named = Named(values.program)
         self._steps = Steps(named, self._targets, self._registering, values.solver.is_whole)
         self._lookups = Lookups(values, named)
         self._decorating: dict[str, Sequence[tuple[Tree, cst.Decorator]]] = {}
@@ -273,7 +273,7 @@ class Callers:
             found = [(tree, function)] if function in tree.parents else []
         elif owner is None or isinstance(function, cst.ClassDef):
             yield from [Place(tree, function)] if function.decorators else []
-            found = uses_of_definition(self._program, names)
+            found = self._uses(tree, function)
         elif function.name.value == "__call__":
             classes = [(tree, owner), *self._values.objects.heirs(tree, owner)]
             yield from (Place(*call) for klass in classes for call in self.calls_of_class(*klass))
@@ -281,7 +281,7 @@ class Callers:
         elif function.name.value in _MAKERS:
             classes = [(tree, owner), *self._values.objects.heirs(tree, owner)]
             yield from (Place(*klass) for klass in classes)
-            found = uses_of_definition(self._program, names - {*_MAKERS})
+            found = (use for klass in classes for use in self._uses(*klass))
         elif is_property(function):
             found = []
         else:
@@ -293,6 +293,9 @@ class Callers:
             call = where.parents[use]
             if not isinstance(call, cst.Call) or call.func is not use:
                 yield Place(where, use)
+
+    def _uses(self, tree: Tree, definition: cst.FunctionDef | cst.ClassDef) -> Iterator[Use]:
+        return self._named.uses(tree, tree.scope_of[definition], definition.name.value)
 
     def _maps(self, tree: Tree, function: Function) -> Iterator[tuple[Tree, cst.Call]]:
         """`map(function, …)`."""

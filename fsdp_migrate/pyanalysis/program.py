@@ -14,6 +14,7 @@ import libcst as cst
 from .calls import DEFERRING
 from .depth import TooDeep
 from .library import Library
+from .starred import Starred
 from .symbols import Resolve, Symbols
 from .tree import Tree
 
@@ -64,7 +65,7 @@ class Program:
         self._mentioning: dict[tuple[str, ...], list[Tree]] = {}
         self._setting: dict[str, list[Tree]] = {}
         self.errors: dict[Path, str] = {}
-        self.symbols = Symbols(self.tree, resolve, library)
+        self.symbols = Symbols(self.tree, resolve, library, Starred(texts, resolve).brings)
 
     def tree(self, path: Path) -> Tree | None:
         """The parsed file; None when it is not the program's, or not Python (then it is in `errors`)."""

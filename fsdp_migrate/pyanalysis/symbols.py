@@ -46,14 +46,22 @@ Symbol = Outside | Defined | OwnModule
 class Symbols:
     """Follows names through imports, re-exports and star imports of the program's own files."""
 
-    def __init__(self, tree_of: Callable[[Path], Tree | None], resolve: Resolve, library: Library) -> None:
+    def __init__(
+        self,
+        tree_of: Callable[[Path], Tree | None],
+        resolve: Resolve,
+        library: Library,
+        brings: Callable[[Path, str], bool],
+    ) -> None:
+        """`brings`: whether `from file import *` can bring a name."""
         self._tree_of = tree_of
+        self._brings = brings
         self._resolve = resolve
         self._library = library
         self._following: set[tuple[Path, str]] = set()
         self._known: dict[tuple[Scope, str], Symbol | None] = {}
         self._behind: dict[cst.BaseExpression, Symbol | None] = {}
-        self._starring: dict[Tree, Sequence[Tree | str]] = {}
+        self._starring: dict[Tree, Sequence[Path | str]] = {}
         self._whole: dict[Tree, frozenset[str]] = {}
 
     def file_of(self, importing: Path, module: str | None, level: int) -> Path | None:
@@ -130,11 +138,11 @@ class Symbols:
         symbol = self._of_name(tree, tree.scope_of[at], first)
         return ".".join(filter(None, [symbol.dotted, rest])) if isinstance(symbol, Outside) else None
 
-    def star_imports(self, tree: Tree) -> Sequence[Tree | str]:
+    def _star_imports(self, tree: Tree) -> Sequence[Path | str]:
         """The modules a file imports everything from: a file of the program, or a dotted name."""
         if tree not in self._starring:
             stars = (node for node in tree.nodes(cst.ImportFrom) if isinstance(node.names, cst.ImportStar))
-            self._starring[tree] = [self._own_module(tree, node) or _module_name(node) for node in stars]
+            self._starring[tree] = [self._path_of(tree, node) or _module_name(node) for node in stars]
         return self._starring[tree]
 
     def _of_import_above(self, tree: Tree, scope: Scope, use: cst.Name) -> Symbol | None:
@@ -184,12 +192,13 @@ class Symbols:
         return symbol if is_wrapper and isinstance(symbol, Outside) else None
 
     def _starred(self, tree: Tree, name: str) -> Symbol | None:
-        for module in self.star_imports(tree):
+        for module in self._star_imports(tree):
             if isinstance(module, str):
                 if self._library.exports(module, name):
                     return Outside(f"{module}.{name}")
                 continue
-            symbol = self.top_level(module, name)
+            own = self._tree_of(module) if self._brings(module, name) else None
+            symbol = self.top_level(own, name) if own is not None else None
             if symbol is not None:
                 return symbol
         return None
@@ -244,8 +253,11 @@ class Symbols:
         return OwnModule(own) if own is not None else Outside(bound)
 
     def _own_module(self, tree: Tree, statement: cst.ImportFrom) -> Tree | None:
-        path = self._resolve(tree.path, _module_name(statement) or None, _level(statement))
+        path = self._path_of(tree, statement)
         return self._tree_of(path) if path is not None else None
+
+    def _path_of(self, tree: Tree, statement: cst.ImportFrom) -> Path | None:
+        return self._resolve(tree.path, _module_name(statement) or None, _level(statement))
 
 
 def dotted_name(node: cst.BaseExpression) -> str:
