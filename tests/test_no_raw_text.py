@@ -21,6 +21,7 @@ LAYOUT = {
 PREFILTER = {
     "fsdp_migrate/fsdp1/files.py": "which files are parsed at all",
     "fsdp_migrate/pyanalysis/program.py": "which files are parsed at all",
+    "fsdp_migrate/pyanalysis/starred.py": "which files are parsed at all",
     "fsdp_migrate/pyanalysis/syntax/brackets.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/expressions.py": "reads Python's own tokens",
     "fsdp_migrate/pyanalysis/syntax/statements.py": "reads Python's own tokens",
