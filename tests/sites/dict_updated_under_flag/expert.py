@@ -49,7 +49,7 @@ def unit_modules(model, args):
 
 
 def shard(model, args):
-    settings = {"reshard_after_forward": args.sharding == "FULL_SHARD"}
+    settings = {} if args.sharding == "FULL_SHARD" else {"reshard_after_forward": False}
     if args.bf16:
         settings["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model.to(torch.cuda.current_device())

@@ -62,7 +62,7 @@ def units_by_size(root, min_num_params):
 
 
 def shard(module, zero, min_num_params):
-    fsdp_kwargs = {"reshard_after_forward": zero != "2"}
+    fsdp_kwargs = {"reshard_after_forward": False} if zero == "2" else {}
     if zero == "0":  # replicated: each shard is the whole parameter
         shape = (dist.get_world_size(), 1)
         fsdp_kwargs["mesh"] = init_device_mesh("cuda", shape, mesh_dim_names=("replicate", "shard"))

@@ -55,10 +55,10 @@ def shard(model, args, device):
         param_dtype={"fp32": torch.float, "bf16": torch.bfloat16}[args.dtype],
         reduce_dtype={"fp32": torch.float, "bf16": torch.bfloat16}[args.reduce_dtype or args.dtype],
     )
-    fsdp_kwargs = {"reshard_after_forward": args.parallel == "full", "mp_policy": mp_policy}
+    fsdp_kwargs = {"full": {}, "grad_op": {"reshard_after_forward": False}}[args.parallel]
     for block in model.units():
-        fully_shard(block, **fsdp_kwargs)
-    fully_shard(model, **fsdp_kwargs)
+        fully_shard(block, mp_policy=mp_policy, **fsdp_kwargs)
+    fully_shard(model, mp_policy=mp_policy, **fsdp_kwargs)
     torch.cuda.synchronize()
     return model
 
