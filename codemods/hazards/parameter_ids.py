@@ -161,6 +161,7 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
 
 
 def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether any of the optimizers that it can be is one of a wrapped model: the way of FSDP may make it anew."""
     for origin in ctx.origins(optimizer):
         made = origin.node
         name = (origin.file.dotted(made.func) or "") if isinstance(made, cst.Call) else ""
@@ -168,7 +169,8 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
-            return (is_of_model or not _has_another_way(ctx)) and holds_parameters(given, origin.file)
+            if (is_of_model or not _has_another_way(ctx)) and holds_parameters(given, origin.file):
+                return True
     return False
 
 

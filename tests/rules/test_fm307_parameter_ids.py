@@ -59,6 +59,8 @@ def test_the_way_of_other_models_beside_fsdps_own_functions() -> None:
 
 
 BY_IDS = [
+    "    plain = torch.nn.Linear(2, 2)\n    chosen = torch.optim.SGD(plain.parameters())\n"
+    "    if state:\n        chosen = torch.optim.SGD(model.parameters())\n    torch.save(chosen.state_dict(), path)\n",
     "    optimizer.load_state_dict(torch.load(path))\n",
     "    saved = torch.load(path)\n    optimizer.load_state_dict(saved['optimizer'])\n",
     "    torch.save(optimizer.state_dict(), path)\n",
