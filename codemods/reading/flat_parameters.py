@@ -10,9 +10,10 @@ from codemods.reading.manual import arguments, is_constructor
 
 def may_have_had_flat_parameters(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a constructor call that a model is seen to come from made flat parameters, or could: it says nothing, or
-    `use_orig_params=args.use_orig_params`."""
+    `use_orig_params=args.use_orig_params`. In `**arguments` only a program that has the word can say it."""
     return any(
-        not any(argument.star for argument in arguments(where, call)) and not _keeps_parameters(where, call)
+        not _keeps_parameters(where, call)
+        and not (any(each.star for each in arguments(where, call)) and where.mentions("use_orig_params"))
         for where, call in constructor_calls(model, ctx)
     )
 
