@@ -150,10 +150,13 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:
-    """Whether a load stands in the `else` of `isinstance(model, FSDP)`, where only a compiled FSDP model comes."""
+    """Whether a load stands in the `else` of `if use_fsdp`, or of `isinstance(model, FSDP)`, where only a compiled FSDP
+    model comes."""
     for outer in ctx.ancestors(call):
         if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
             test = outer.test
+            if isinstance(test, (cst.Name, cst.Attribute)) and _ASKS_FOR_FSDP.search(ctx.code(test)):
+                return True
             is_class_test = isinstance(test, cst.Call) and ctx.code(test.func) == "isinstance" and len(test.args) == 2
             if is_class_test and ctx.fsdp1(cst.ensure_type(test, cst.Call).args[1].value) == WRAPPER:
                 return not ctx.wrapping.compiles(ctx.path)

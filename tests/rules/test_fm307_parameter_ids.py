@@ -42,6 +42,7 @@ STAYS = [
     "    state = dict(optim=optimizer.state_dict())\n    torch.distributed.checkpoint.save(state, path)\n",
     "    return {'optimizer': optimizer.state_dict()}\n",
     "    if isinstance(model, FSDP):\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
+    "    if state.use_fsdp:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
 ]
 
 
