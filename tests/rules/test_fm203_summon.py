@@ -46,6 +46,7 @@ GENERATES = [
         "with {}(model, writeback=False, recurse=False):\n        return model.generate(x)",
         "with {}:\n        return model.generate(x)",
     ),
+    ("with {}(model, writeback=False):\n        model.generate(x)", "with {}:\n        model.generate(x)"),
     ("with {}(model, recurse=False, writeback=False), x:\n        model(x)", "with {}, x:\n        model(x)"),
     (
         "context = lambda: {}(model, writeback=False, recurse=False) if x else nothing()\n"
