@@ -141,10 +141,11 @@ def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: 
     edits = replace_head(ctx, block, _lines(lines, block, ctx))
     for read in body.reads:
         start, end = ctx.bare_span(read)
+        cpu = ".cpu()" if body.is_offloaded and read in body.to_cpu else ""
         if is_sharded and (isinstance(read, cst.Name) or last_name(read) in _PARAMETERS):
-            edits.append(Edit(end, end, ".full_tensor()"))
+            edits.append(Edit(end, end, f".full_tensor(){cpu}"))
         else:
-            edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, ")")]
+            edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, f"){cpu}")]
             imports.append(gathers)
     for call, param, value in body.writes:
         edits.append(Edit(*ctx.bare_span(call), f"{writes.local}({ctx.code(param)}, {ctx.quote(value)})"))
