@@ -241,7 +241,7 @@ WRONG = {
         "FM406",
         """
         def main(net, rates):
-            config = dict(device_id=0)
+            config = {"device_id": 0, "use_orig_params": False}
             model = FSDP(net, **config)
             groups = []
             for i, (name, p) in enumerate(model.named_parameters()):
