@@ -86,6 +86,7 @@ def test_inputs_are_cast_at_the_root_only() -> None:
                 return fully_shard(model, mp_policy=mp_policy)
             """
         ),
+        Level.REVIEW,  # a model of which nothing is seen may hold BatchNorm
     )
 
 
