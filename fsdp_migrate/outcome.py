@@ -23,15 +23,15 @@ _WAITS = "FSDP1 stays as it is here, as long as no constructor call of the progr
 _FAILED = "see the error: nothing of this program was written"
 
 
-_LIGHTNING = "Lightning wraps this model: use ModelParallelStrategy, with fully_shard in configure_model"
+_LIGHTNING = "where Lightning wraps the model, use ModelParallelStrategy, with fully_shard in configure_model"
 _WRAPS = {
     ("accelerate", "Accelerator"): (
-        "accelerate wraps this model: give it fsdp_version: 2, and take accelerator.get_state_dict(model)"
+        "where accelerate wraps the model, give it fsdp_version: 2, and take accelerator.get_state_dict(model)"
     ),
     ("lightning",): _LIGHTNING,
     ("pytorch_lightning",): _LIGHTNING,
 }
-"""The names by which a program has a library shard its model, with what to do there."""
+"""The names by which a program has a library shard a model, with what to do there."""
 
 
 def obstacle(program: Program, plan: Plan) -> str | None:

@@ -51,6 +51,7 @@ from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import base, bound
 from codemods.reading.wrapped import wrapped_module
+from codemods.tables.names import WRAPPER
 
 CODE = "FM411"
 
@@ -73,8 +74,8 @@ def find(ctx: Context) -> Iterator[Finding]:
     for node in ctx.nodes(cst.Comparison):
         parts = [node.left, *(target.comparator for target in node.comparisons)]
         asked = [module for part in parts if (module := _class_of(part)) is not None]
-        if not asked or any(_WRAPPER.search(ctx.code(part)) for part in parts):
-            continue  # the wrapper's own name has a rule that rewrites it
+        if not asked or any(_WRAPPER.search(ctx.code(part)) or ctx.fsdp1(part) == WRAPPER for part in parts):
+            continue  # the wrapper's own name, and the wrapper, have rules that rewrite it
         if any(_is_builtin(part, ctx) for part in parts):
             continue  # no module is of that class, sharded or not
         named = any(_OWN.search(ctx.code(part)) for part in parts)

@@ -150,10 +150,13 @@ def _is_by_ids(call: cst.Call, method: str, ctx: Context) -> bool:
 
 
 def _is_in_else(call: cst.Call, ctx: Context) -> bool:
-    """Whether a load stands in the `else` of `isinstance(model, FSDP)`, where only a compiled FSDP model comes."""
+    """Whether a load stands in the `else` of `if use_fsdp`, or of `isinstance(model, FSDP)`, where only a compiled FSDP
+    model comes."""
     for outer in ctx.ancestors(call):
         if isinstance(outer, cst.If) and outer.orelse is not None and contains(ctx, outer.orelse, call):
             test = outer.test
+            if isinstance(test, (cst.Name, cst.Attribute)) and _ASKS_FOR_FSDP.search(ctx.code(test)):
+                return True
             is_class_test = isinstance(test, cst.Call) and ctx.code(test.func) == "isinstance" and len(test.args) == 2
             if is_class_test and ctx.fsdp1(cst.ensure_type(test, cst.Call).args[1].value) == WRAPPER:
                 return not ctx.wrapping.compiles(ctx.path)
@@ -161,6 +164,7 @@ def _is_in_else(call: cst.Call, ctx: Context) -> bool:
 
 
 def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether any of the optimizers that it can be is one of a wrapped model: the way of FSDP may make it anew."""
     for origin in ctx.origins(optimizer):
         made = origin.node
         name = (origin.file.dotted(made.func) or "") if isinstance(made, cst.Call) else ""
@@ -168,7 +172,8 @@ def _is_for_wrapped_model(optimizer: cst.BaseExpression, ctx: Context) -> bool:
             given = next((a.value for a in made.args if a.keyword is None or a.keyword.value == "params"), None)
             is_read = isinstance(given, cst.Call) and isinstance(given.func, cst.Attribute)
             is_of_model = is_read and origin.file.dotted(cst.ensure_type(given, cst.Call).func) is None
-            return (is_of_model or not _has_another_way(ctx)) and holds_parameters(given, origin.file)
+            if (is_of_model or not _has_another_way(ctx)) and holds_parameters(given, origin.file):
+                return True
     return False
 
 

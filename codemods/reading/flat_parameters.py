@@ -10,11 +10,23 @@ from codemods.reading.manual import arguments, is_constructor
 
 def may_have_had_flat_parameters(model: cst.BaseExpression, ctx: Context) -> bool:
     """Whether a constructor call that a model is seen to come from made flat parameters, or could: it says nothing, or
-    `use_orig_params=args.use_orig_params`."""
+    `use_orig_params=args.use_orig_params`. In `**arguments` only a program that says it somewhere can say True."""
     return any(
-        not any(argument.star for argument in arguments(where, call)) and not _keeps_parameters(where, call)
+        not _keeps_parameters(where, call)
+        and not (any(each.star for each in arguments(where, call)) and _is_said_elsewhere(where))
         for where, call in constructor_calls(model, ctx)
     )
+
+
+def _is_said_elsewhere(ctx: Context) -> bool:
+    """Whether the program has the word for anything else than `use_orig_params=False`, or the same in a dict."""
+    for where in ctx.files("use_orig_params"):
+        words = [node for node in where.nodes(cst.Name) if node.value == "use_orig_params"]
+        texts = [node for node in where.nodes(cst.SimpleString) if node.evaluated_value == "use_orig_params"]
+        for holder in map(where.parent, (*words, *texts)):
+            if not isinstance(holder, (cst.Arg, cst.DictElement)) or where.code(holder.value) != "False":
+                return True
+    return False
 
 
 def constructor_calls(model: cst.BaseExpression, ctx: Context) -> list[tuple[Context, cst.Call]]:

@@ -37,6 +37,11 @@ class Makeup:
     """Whether all its classes are seen."""
 
     @property
+    def is_seen(self) -> bool:
+        """Whether any of it is seen."""
+        return bool(self.from_libraries or self.classes)
+
+    @property
     def is_by_name(self) -> bool:
         """Whether a part may be of a class that run time finds by its name."""
         return not self.from_libraries.isdisjoint(_BY_NAME)
@@ -60,7 +65,7 @@ def makeup(ctx: Context, call: cst.Call) -> Makeup:
         if isinstance(origin.node, cst.Call):
             found.made.append((origin.file, origin.node))
             _read_call(origin.file, origin.node, found, seen)
-            if not found.from_libraries and not found.classes:
+            if not found.is_seen:
                 found.is_whole = False
         elif not origin.is_none:
             found.is_whole = False

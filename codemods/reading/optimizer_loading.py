@@ -80,13 +80,12 @@ def _is_let_go(use: cst.CSTNode, ctx: Context) -> bool:
 
 
 def _end(use: cst.CSTNode, holder: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:
-    """The line `del state`, in the block where the state is made, or its name in it, where that is one of several."""
-    line, here = enclosing(ctx, use, cst.SimpleStatementLine), ctx.parent(holder)
-    if not _is_let_go(use, ctx) or line is None or len(line.body) != 1 or here is None:
+    """The line `del state` behind what makes the state, or its name in it, where that is one of several."""
+    line = enclosing(ctx, use, cst.SimpleStatementLine)
+    if not _is_let_go(use, ctx) or line is None or len(line.body) != 1 or not _follows(line, holder, ctx):
         return None
     named = ctx.parent(use)
-    end = named if isinstance(named, cst.Element) else line
-    return end if ctx.parent(line) is ctx.parent(here) else None
+    return named if isinstance(named, cst.Element) else line
 
 
 def _loaded_later(holder: cst.Assign, uses: Sequence[cst.Name], given: Given, ctx: Context) -> Loading | None:

@@ -40,6 +40,17 @@ def root_around(ctx: Context, call: cst.Call) -> cst.Call | None:
     return None
 
 
+def are_given_apart(ctx: Context, call: cst.Call, other: cst.Call) -> bool:
+    """Whether one function is given two parameters, of which one is wrapped, and the other or its parts are."""
+    function = ctx.scope(call)
+    if not isinstance(function, cst.FunctionDef) or ctx.scope(other) is not function:
+        return False
+    places = {wrapped_place(ctx, each) or "" for each in (call, other)}
+    names = {place.partition(".")[0] for place in places}
+    given = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)} - {"self"}
+    return len(names) == 2 and names <= given and bool(places & given)
+
+
 def _function_of(ctx: Context, call: cst.Call) -> cst.CSTNode:
     """A comprehension is part of the function that it stands in."""
     return enclosing(ctx, call, cst.FunctionDef, cst.ClassDef, cst.Lambda) or ctx.top

@@ -19,6 +19,8 @@ from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS
 _LOOPS = ("parameters", "named_parameters")
 _WALKS = frozenset({"buffers", "children", "modules", "named_buffers", "named_children", "named_modules"})
 _CHOICES = (cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.Try, cst.FunctionDef, cst.Lambda, cst.ExceptHandler)
+_SAME_THERE = frozenset({"data", "detach", "clone", "float"})
+"""What gives the same on any device."""
 _NEEDLESS = {"recurse": "True", "rank0_only": "False", "offload_to_cpu": "False", "with_grads": "False"}
 
 
@@ -31,6 +33,10 @@ class Body:
     """Expressions of a whole parameter whose values are looked at."""
     writes: list[tuple[cst.Call, cst.BaseExpression, cst.BaseExpression]] = field(default_factory=list)
     """Calls that copy a value into a parameter: the call, the parameter, the value."""
+    is_offloaded: bool = False
+    """Whether whole parameters lie on the CPU."""
+    to_cpu: set[cst.BaseExpression] = field(default_factory=set)
+    """Those of the reads that do not say so themselves."""
 
 
 def summons(node: cst.CSTNode, ctx: Context) -> bool:
@@ -49,9 +55,10 @@ def is_summoned_no_more(node: cst.CSTNode, model: str, ctx: Context) -> bool:
 def body_of(block: cst.With, ctx: Context) -> Body | None:
     """None where anything is done with a model that is not seen through, or where not all ranks read the same."""
     calls = [item.item for item in block.items]
-    if not all(isinstance(call, cst.Call) and _summons_as_always(call, ctx) for call in calls):
+    offloading = [isinstance(call, cst.Call) and _is_true(_given(call).get("offload_to_cpu"), ctx) for call in calls]
+    if not all(isinstance(call, cst.Call) and _summons_as_always(call, ctx, all(offloading)) for call in calls):
         return None
-    found = Body([cst.ensure_type(call, cst.Call).args[0].value for call in calls])
+    found = Body([cst.ensure_type(call, cst.Call).args[0].value for call in calls], is_offloaded=all(offloading))
     names = {ctx.code(model) for model in found.models}
     names |= {f"{name}.module" for name in names}
     inner = ctx.inside(block.body)
@@ -81,14 +88,21 @@ def _walks(call: cst.Call) -> bool:
     return isinstance(call.func, cst.Attribute) and call.func.attr.value in _WALKS
 
 
-def _summons_as_always(call: cst.BaseExpression, ctx: Context) -> bool:
-    """Whole parameters on every rank, where they are; `writeback` is the body's affair."""
+def _is_true(value: cst.BaseExpression | None, ctx: Context) -> bool:
+    return value is not None and ctx.code(value) == "True"
+
+
+def _summons_as_always(call: cst.BaseExpression, ctx: Context, is_offloaded: bool = False) -> bool:
+    """Whole parameters on every rank, where they are, or on the CPU; `writeback` is the body's affair."""
     if not isinstance(call, cst.Call) or not summons(call, ctx) or call.args[0].keyword is not None:
         return False
     given = _given(call)
+    count = len(given)
+    if is_offloaded:
+        del given["offload_to_cpu"]
     return (
         isinstance(call.args[0].value, (cst.Name, cst.Attribute))
-        and len(given) == len(call.args) - 1
+        and count == len(call.args) - 1
         and all(name == "writeback" or _NEEDLESS.get(name) == ctx.code(value) for name, value in given.items())
     )
 
@@ -137,7 +151,7 @@ def _is_followed(model: cst.CSTNode, block: cst.With, found: Body, ctx: Context)
     if call.args or _is_chosen(call, block, ctx):
         return False
     if holder.attr.value == "state_dict":
-        return ModelKind.FSDP in ctx.kinds(holder.value)
+        return ModelKind.FSDP in ctx.kinds(holder.value) and not found.is_offloaded
     loop = ctx.parent(call)
     return holder.attr.value in _LOOPS and _is_seen_loop(loop, call, holder.attr.value, block, found, ctx)
 
@@ -162,6 +176,7 @@ def _is_read_by_torch(value: cst.Attribute, block: cst.With, found: Body, ctx: C
     if not function.startswith("torch.") or function.endswith("_"):
         return False
     found.reads.append(value)
+    found.to_cpu.add(value)
     return True
 
 
@@ -196,7 +211,7 @@ def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context) -> b
     chain = list(_chain(use, ctx))
     names = [link.attr.value for link in chain if isinstance(link, cst.Attribute)]
     if names and names[0] in FACTS | ASKS:
-        return True
+        return not found.is_offloaded or names[0] != "device" or _is_copied(use, ctx)
     top = chain[-1] if chain else use
     if [name for name in names if name != "data"] == ["copy_"] and isinstance(top, cst.Call) and len(top.args) == 1:
         is_alone = isinstance(ctx.parent(top), cst.Expr) and enclosing(ctx, top, cst.With) is not None
@@ -205,7 +220,15 @@ def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context) -> b
     if not {*names} <= READS | COPIES | {"data"} or _is_chosen(use, block, ctx):
         return False
     found.reads.append(use)
+    if "cpu" not in names or not _SAME_THERE.issuperset(names[: names.index("cpu")]):
+        found.to_cpu.add(use)
     return bool(COPIES & {*names}) or _is_only_looked_at(top, ctx)
+
+
+def _is_copied(use: cst.Name, ctx: Context) -> bool:
+    """Whether it stands in what is copied into a parameter: then it is no matter where that lies."""
+    calls = (outer for outer in ctx.ancestors(use) if isinstance(outer, cst.Call))
+    return any(isinstance(call.func, cst.Attribute) and call.func.attr.value == "copy_" for call in calls)
 
 
 def _chain(node: cst.CSTNode, ctx: Context) -> Iterator[cst.CSTNode]:

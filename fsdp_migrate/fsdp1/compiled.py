@@ -17,8 +17,8 @@ _OPTIONS = frozenset({"fullgraph", "dynamic", "backend", "mode", "options", "dis
 
 def compiling(program: Program, file: Callable[[Tree], Context]) -> list[Context]:
     """The files with such a call."""
-    trees = (program.tree(path) for path, text in program.texts.items() if "torch.compile(" in text)
-    files = [file(tree) for tree in trees if tree is not None]
+    trees = (tree for path, text in program.texts.items() if "compile(" in text and (tree := program.tree(path)))
+    files = [file(tree) for tree in trees]
     return [f for f in files if any(_is_of_module(program, f, call) for call in f.nodes(cst.Call))]
 
 

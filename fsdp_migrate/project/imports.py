@@ -19,7 +19,7 @@ from . import probes
 from .import_scan import Imported, scanned
 
 REPOSITORY = (".git", ".hg")
-ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
+ROOT_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md")
 FRONT_DOOR = 50
 WORTH_PROCESSES = 1_500
 INSTALLED = frozenset({"site-packages", "dist-packages"})

@@ -517,6 +517,10 @@ SUMMONS = {
         with torch.no_grad(), FSDP.summon_full_params(model, writeback=False, recurse=False):
             seen.append(model.generate(x).sum().item())
         """,
+    "to generate, of all units": """
+        with torch.no_grad(), FSDP.summon_full_params(model, writeback=False):
+            seen.append(model.generate(x).sum().item())
+        """,
     "to call a method": """
         with torch.no_grad(), FSDP.summon_full_params(model, writeback=False, recurse=False):
             seen.append(model.embed(x).sum().item())

@@ -129,6 +129,12 @@ def test_from_the_project_root(project: Path) -> None:
     assert program(project, "scripts/train.py") == ["scripts/train.py", "lib/wrap.py", "scripts/helper.py"]
 
 
+def test_a_readme_marks_the_root_of_a_tree_that_was_downloaded(tmp_path: Path) -> None:
+    (tmp_path / "README.md").touch()
+    write(tmp_path, pkg__train="from pkg.utils import train", pkg__utils="")
+    assert program(tmp_path.resolve(), "pkg/train.py") == ["pkg/train.py", "pkg/utils.py"]
+
+
 def test_src_layout(project: Path) -> None:
     write(project, train="import core.model", src__core__model="from core import data", src__core__data="")
     assert program(project) == ["train.py", "src/core/model.py", "src/core/data.py"]

@@ -36,6 +36,7 @@ def body(text: str, wrap: str = WRAP + COMPILE) -> str:
 NAMES_STAY = [
     pytest.param("    model = torch.compile(model)\n", id="function"),
     pytest.param("    other = torch.compile(module=model)\n", id="keyword"),
+    pytest.param("    from torch import compile\n    other = compile(model)\n", id="by its name"),
     pytest.param("    net.layers = [torch.compile(layer) for layer in net.layers]\n", id="layers"),
     pytest.param("    net.head = torch.compile(net.head, dynamic=True)\n", id="a part"),
 ]

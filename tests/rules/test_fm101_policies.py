@@ -195,6 +195,28 @@ def test_a_lambda_that_passes_something_else_on_is_asked_at_run_time(body: str) 
     assert "isinstance(module, Block)" not in text
 
 
+def test_a_policy_that_another_call_asks_at_run_time_is_asked_by_both() -> None:
+    text = """
+        from plugins import other_policy
+
+
+        def make_policy(block):
+            leaves = partial(lambda_auto_wrap_policy, lambda_fn=lambda module: not list(module.children()))
+            blocks = partial(transformer_auto_wrap_policy, transformer_layer_cls={block})
+            return partial(_or_policy, policies=[leaves, blocks])
+
+
+        def pretrain(model):
+            return FSDP(model, auto_wrap_policy=make_policy(Block))
+
+
+        def finetune(model, args):
+            policy = make_policy(Block)
+            return FSDP(model, auto_wrap_policy=policy if args.peft else other_policy())
+        """
+    assert rewrite(IMPORTS + code(text)).support == {"policy_units"}
+
+
 def test_a_lambda_that_passes_classes_on() -> None:
     policy = f"lambda {_ALL}: transformer_auto_wrap_policy({_ALL}, {{Block, Head}})"
     text = rewrite(IMPORTS + f"\n\ndef wrap(model):\n    return FSDP(model, auto_wrap_policy={policy})\n").text

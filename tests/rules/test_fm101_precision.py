@@ -86,6 +86,7 @@ def test_inputs_are_cast_at_the_root_only() -> None:
                 return fully_shard(model, mp_policy=mp_policy)
             """
         ),
+        Level.REVIEW,  # a model of which nothing is seen may hold BatchNorm
     )
 
 
@@ -660,6 +661,22 @@ def test_a_wrap_of_another_script_is_no_part_of_this_one_s_model() -> None:
     both = rewrite_files({"train.py": script, "tune.py": f"import train\n{script}", "shared.py": shared})
     assert both.after["train.py"] == result.after["train.py"]
     assert any("a part of another one" in finding.message for finding in both.findings)
+
+
+@pytest.mark.parametrize(("other", "support"), [("unet", {"cast_at_root"}), ("net", {"shard_model"})])
+def test_what_a_function_is_given_beside_a_model_is_no_model_around_it(other: str, support: set[str]) -> None:
+    text = code(f"""
+        import torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+        def shard(net, unet):
+            net.head = FSDP(net.head, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+            if unet:
+                {other} = FSDP({other}, mixed_precision=MixedPrecision(param_dtype=torch.float16))
+            return net, unet
+    """)
+    assert rewrite(text).support == support
 
 
 @pytest.mark.parametrize(

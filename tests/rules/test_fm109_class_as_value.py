@@ -68,6 +68,14 @@ def test_value_that_is_not_only_called_stays(text: str) -> None:
     assert "shard_model" not in result.text
 
 
+@pytest.mark.parametrize(("before", "after"), [("!=", "not isinstance"), ("is", "isinstance")])
+def test_a_test_of_the_type_becomes_isinstance(before: str, after: str) -> None:
+    text = HEAD + "def main(net):\n    model = FSDP(net)\n    return {}\n"
+    result = rewrite(text.format(f"net if type(model) {before} FSDP else None"))
+    assert f"    return net if {after}(model, FSDPModule) else None\n" in result.text
+    assert {finding.level for finding in result.findings} == {Level.REWRITTEN}
+
+
 PASSED = {
     "a conditional": """\
         def build(net, sharded, **kwargs):

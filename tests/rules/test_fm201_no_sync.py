@@ -402,7 +402,6 @@ def train(net, optimizer, batches, amp, last):
         {behind}
 """
 OUTSIDE = [
-    pytest.param("model.no_sync(), amp", "pass", "loss.backward()", False, id="behind"),
     pytest.param("amp, model.no_sync() if x else amp", "pass", "x.scale(loss).backward()", False, id="scaled"),
     pytest.param("model.no_sync()", "pass", "x(loss)", True, id="not seen"),
 ]
@@ -418,10 +417,18 @@ def test_nothing_is_left_unsynchronised_where_the_backward_is_outside(
     assert any("forward alone" in finding.message for finding in result.findings) is not is_left
 
 
-def test_the_forward_alone_needs_no_context() -> None:
-    text = AROUND_THE_FORWARD.format(context="model.no_sync()", run="pass", behind="loss.backward()")
+@pytest.mark.parametrize(
+    ("context", "left"),
+    [
+        ("model.no_sync()", "    loss = run(model, x)\n"),
+        ("model.no_sync(), amp", "    with amp:\n            loss = run(model, x)\n"),
+        ("amp as a, model.no_sync()", "    with amp as a:\n            loss = run(model, x)\n"),
+    ],
+)
+def test_the_forward_alone_needs_no_context(context: str, left: str) -> None:
+    text = AROUND_THE_FORWARD.format(context=context, run="pass", behind="loss.backward()")
     result = rewrite(HEAD + code(text))
-    assert "    for x in batches:\n        loss = run(model, x)\n        loss.backward()\n" in result.text
+    assert f"    for x in batches:\n    {left}        loss.backward()\n" in result.text
     assert not result.support
     assert {finding.level for finding in result.findings if finding.rule == "FM201"} == {Level.REWRITTEN}
 

@@ -35,8 +35,14 @@ def test_noop(text: str) -> None:
     check_noop(text)
 
 
-def test_other_models_stay() -> None:
-    text = "    other = net.copy()\n    other.train()\n    torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)\n"
+OTHERS = [
+    "    other = net.copy()\n    other.train()\n    torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)\n",
+    "    tools.clip_grad_norm_(amp.master_params() if args else model.parameters(), 1.0)\n",
+]
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_other_models_and_functions_stay(text: str) -> None:
     assert body(text) == text
 
 

@@ -46,6 +46,7 @@ GENERATES = [
         "with {}(model, writeback=False, recurse=False):\n        return model.generate(x)",
         "with {}:\n        return model.generate(x)",
     ),
+    ("with {}(model, writeback=False):\n        model.generate(x)", "with {}:\n        model.generate(x)"),
     ("with {}(model, recurse=False, writeback=False), x:\n        model(x)", "with {}, x:\n        model(x)"),
     (
         "context = lambda: {}(model, writeback=False, recurse=False) if x else nothing()\n"
@@ -172,7 +173,23 @@ def test_what_is_not_seen_through_stays_in_a_context(body: str) -> None:
     assert "    with summon_full_params(model):\n" in result.text
 
 
-@pytest.mark.parametrize("options", ["rank0_only=True", "recurse=False", "offload_to_cpu=True", "with_grads=True"])
+OFFLOADED = [
+    ("y[n] = p.detach().clone().float().cpu()", "y[n] = p.full_tensor().detach().clone().float().cpu()"),
+    ("y[n] = p.norm().cpu()", "y[n] = p.full_tensor().cpu().norm().cpu()"),
+    ("p.data.copy_(y[n].to(p.device))", "write_shard(p, y[n].to(p.device))"),
+]
+
+
+@pytest.mark.parametrize(("read", "after"), OFFLOADED)
+def test_what_is_read_on_the_cpu_is_read_there(read: str, after: str) -> None:
+    loop = "for n, p in model.named_parameters():\n    "
+    text = "    with FSDP.summon_full_params(model, offload_to_cpu=True):\n        {}        {}\n"
+    result = rewrite(HEAD + text.format(loop, read))
+    assert result.text.endswith(f"    {loop}    {after}\n")
+    assert "summon_full_params" in rewrite(HEAD + text.format(loop, f"{read}; y[n].to(p.device)")).support
+
+
+@pytest.mark.parametrize("options", ["rank0_only=True", "recurse=False", "with_grads=True"])
 def test_options_that_ask_for_more_stay_in_a_context(options: str) -> None:
     text = f"    with FSDP.summon_full_params(model, {options}):\n        y = [p.norm() for p in model.parameters()]\n"
     assert f"    with summon_full_params(model, {options}):\n" in rewrite(HEAD + text).text

@@ -9,7 +9,7 @@ import pytest
 from codemods.api import Level
 from fsdp_migrate.pipeline import Options
 
-from ..helpers import check_marked, check_noop, code, flat, meaning, rewrite
+from ..helpers import check_marked, check_noop, code, flat, meaning, rewrite, run_files
 
 HEAD = """\
 import torch
@@ -86,6 +86,15 @@ def test_config_that_is_made_of_local_values_elsewhere() -> None:
     inside = "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config(rank)):\n"
     result = rewrite(head + inside + "        s = model.state_dict()\n")
     assert "    with state_dict_type(model, StateDictType.FULL_STATE_DICT, config(rank)):\n" in result.text
+
+
+@pytest.mark.parametrize("head", ["if rank != 0:\n        return\n    with {}:", "if rank == 0:\n     with {}:"])
+@pytest.mark.parametrize(("kind", "level"), [("FULL", Level.MANUAL), ("SHARDED", Level.REWRITTEN)])
+def test_one_rank_alone_that_gathers_waits_for_the_others(head: str, kind: str, level: Level) -> None:
+    context = head.format(FULL.replace("FULL", kind))
+    text = HEAD + f"    {context}\n        state = model.state_dict()\n"
+    result = run_files({"train.py": text}, None)  # the gate says so of the result too
+    assert {finding.level for finding in result.findings if finding.rule == "FM301"} == {level}
 
 
 def test_sharded_state_dict_needs_no_options() -> None:

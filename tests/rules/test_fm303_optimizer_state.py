@@ -219,6 +219,11 @@ def test_a_name_that_goes_is_let_go_of_no_more() -> None:
     assert changed(text.format(MADE_READY[0])) == f"{written}    del saved, path\n"
 
 
+def test_what_is_let_go_behind_a_block_is_no_use() -> None:
+    text = f"    with saved:\n        new = FSDP.{MADE_READY[0]}\n        optimizer.load_state_dict(new)\n    del new\n"
+    assert "optimizer.load_state_dict" not in changed(text)
+
+
 def test_sharded_state() -> None:
     text = """\
     with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):

@@ -47,6 +47,13 @@ def test_what_is_not_a_wrapped_model_stays(text: str) -> None:
     assert body(text) == text
 
 
+def test_arguments_of_another_class_stay_where_settings_are_kept() -> None:
+    context = "    with FSDP.state_dict_type(model, StateDictType[path]):\n     torch.save(model.state_dict(), path)\n"
+    text = "    torch.save(model.state_dict(only_rank_0=True), path)\n"
+    head = HEAD.replace("\n\n\ndef", "\nfrom torch.distributed.fsdp import StateDictType\n\n\ndef")
+    assert rewrite(head + context + text).text.endswith(text)
+
+
 def test_model_before_it_is_wrapped_stays() -> None:
     head, wrap = HEAD[: HEAD.index("    model")], "    model = FSDP(net)\n"
     text = "    net.load_state_dict(torch.load(path))\n"

@@ -42,6 +42,7 @@ STAYS = [
     "    state = dict(optim=optimizer.state_dict())\n    torch.distributed.checkpoint.save(state, path)\n",
     "    return {'optimizer': optimizer.state_dict()}\n",
     "    if isinstance(model, FSDP):\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
+    "    if state.use_fsdp:\n        pass\n    else:\n        optimizer.load_state_dict(torch.load(path))\n",
 ]
 
 
@@ -59,6 +60,8 @@ def test_the_way_of_other_models_beside_fsdps_own_functions() -> None:
 
 
 BY_IDS = [
+    "    plain = torch.nn.Linear(2, 2)\n    chosen = torch.optim.SGD(plain.parameters())\n"
+    "    if state:\n        chosen = torch.optim.SGD(model.parameters())\n    torch.save(chosen.state_dict(), path)\n",
     "    optimizer.load_state_dict(torch.load(path))\n",
     "    saved = torch.load(path)\n    optimizer.load_state_dict(saved['optimizer'])\n",
     "    torch.save(optimizer.state_dict(), path)\n",

@@ -13,6 +13,7 @@ import functools
 
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
 
 """
 
@@ -480,7 +481,8 @@ REBOUND = [
     pytest.param(
         """
         def fit(model, optimizer, data):
-            model = FSDP(model, use_orig_params=True)
+            policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={torch.nn.Linear})
+            model = FSDP(model, auto_wrap_policy=policy, use_orig_params=True)
             for x in data:
                 model(x).sum().backward()
                 optimizer.step()
@@ -493,6 +495,9 @@ REBOUND = [
         """
         def fit(model, optimizer, data):
             unsharded = list(model.named_parameters())
+            for module in model.modules():
+                if module is not model and isinstance(module, torch.nn.Linear):
+                    fully_shard(module)
             fully_shard(model)
             rebind_optimizer(optimizer, unsharded, model)
             for x in data:

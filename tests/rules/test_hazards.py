@@ -189,6 +189,12 @@ RIGHT = {
                     if name in self.shadow and name in self.seen and name in first:
                         self.shadow[name].lerp_(p, self.shadow.get(name, 0.5))
         """,
+    "names of a model whose arguments a dict holds": """
+        def main(net):
+            config = dict(device_id=0, use_orig_params=True)
+            model = FSDP(net, **config)
+            return [p for name, p in model.named_parameters() if "bias" in name]
+        """,
     "names only cleaned": """
         def main(net):
             model = FSDP(net, use_orig_params=True)
@@ -235,7 +241,8 @@ WRONG = {
         "FM406",
         """
         def main(net, rates):
-            model = FSDP(net)
+            config = {"device_id": 0, "use_orig_params": False}
+            model = FSDP(net, **config)
             groups = []
             for i, (name, p) in enumerate(model.named_parameters()):
                 groups.append({"params": [p], "lr": rates.get(name, 0.1)})

@@ -236,8 +236,16 @@ def test_file_that_does_not_parse_is_an_error_and_the_rest_goes_on() -> None:
 
 
 LIBRARIES = {
-    "accelerate": ("from accelerate import Accelerator\n", "model = Accelerator().prepare(net)\n", "fsdp_version: 2"),
-    "lightning": ("from lightning.fabric.strategies import FSDPStrategy\n", "model = run(FSDPStrategy())\n", "fully_"),
+    "accelerate": (
+        "from accelerate import Accelerator\n",
+        "model = Accelerator().prepare(net)\n",
+        "where accelerate wraps the model, give it fsdp_version: 2",
+    ),
+    "lightning": (
+        "from lightning.fabric.strategies import FSDPStrategy\n",
+        "model = run(FSDPStrategy())\n",
+        "where Lightning wraps the model",
+    ),
     "elsewhere": ("", "model = net\n", "name the script that wraps the model"),
     "a word": ('"""As lightning does."""\n', "model = net\n", "name the script that wraps the model"),
 }

@@ -1,7 +1,8 @@
-"""Twenty constructor calls as repositories have them, chosen before the tool was run on any of them.
+"""Constructor calls as repositories have them, chosen before the tool was run on any of them.
 
 Each folder has a program of our own in the shape of one such call (`fsdp1.py`) and what a person who knows FSDP2 writes
-for it (`expert.py`), written by hand first. No line is the repository's.
+for it (`expert.py`), written by hand first. No line is the repository's. Five more are of the kinds that once sent
+programs through `shard_model`: what only run time knows of each is its value here.
 """
 
 SHAPE_OF = {
@@ -25,4 +26,12 @@ SHAPE_OF = {
     "kwargs_from_function": "hao-ai-lab/FastVideo fastvideo/utils/fsdp_util.py",
     "offload_if_else": "aws-samples/awsome-distributed-training 3.test_cases/pytorch/FSDP/src/train.py",
     "lora_or_policy": "AnswerDotAI/fsdp_qlora train.py",
+}
+
+ONCE_THROUGH_SHARD_MODEL = {
+    "strategy_and_dtypes_by_flag": "strategy and dtypes by dict, units from the model's own method, sync_module_states",
+    "size_policy_no_shard": "size-based policy, strategy by name with NO_SHARD",
+    "dict_updated_under_flag": "dict updated under a flag, then splat; `ShardingStrategy[name]`; policy or None",
+    "batch_norm_in_bf16": "BatchNorm under mixed precision",
+    "meta_but_rank_0": "rank 0 has the weights, the others are on meta; param_init_fn, sync_module_states",
 }

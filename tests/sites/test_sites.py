@@ -1,4 +1,4 @@
-"""Sites as repositories have them: the tool writes no more than a person would, and leaves nothing to one.
+"""Sites as repositories have them: the tool writes `fully_shard`, in no more lines than a person, leaving nothing open.
 
 Lines are those that the diff against `fsdp1.py` adds, the support file's included, blank ones left out.
 """
@@ -13,14 +13,15 @@ import pytest
 from codemods.api import Level
 from tests.helpers import Result, rewrite_files
 
-from .shapes import SHAPE_OF
+from .shapes import ONCE_THROUGH_SHARD_MODEL, SHAPE_OF
 
 HERE = Path(__file__).parent
+SITES = SHAPE_OF | ONCE_THROUGH_SHARD_MODEL
 LIMIT = 1.3
 """How many times a person's lines."""
 
 
-@pytest.mark.parametrize("name", SHAPE_OF)
+@pytest.mark.parametrize("name", SITES)
 def test_no_more_lines_than_a_person_writes(name: str) -> None:
     before, expert = (_program(name, which) for which in ("fsdp1", "expert"))
     result = _rewritten(before)
@@ -29,11 +30,13 @@ def test_no_more_lines_than_a_person_writes(name: str) -> None:
 
     left = [finding for finding in result.findings if finding.level is Level.MANUAL]
     assert not left, "something is left to a person"
+    assert set(result.after) == {"train.py"}, "a support file"
+    assert not result.report.through_support, "not native"
     assert ratio <= LIMIT, f"{ratio:.2f} times a person's lines"
 
 
 def test_each_site_has_its_folder() -> None:
-    assert {path.parent.name for path in HERE.glob("*/fsdp1.py")} == set(SHAPE_OF)
+    assert {path.parent.name for path in HERE.glob("*/fsdp1.py")} == set(SITES)
 
 
 def _program(name: str, which: str) -> str:

@@ -46,8 +46,8 @@ class Rebinding:
         call = f"{item.local}({self.optimizer}, {kept}, {self.model})"
         if self.may_be_none:
             call = f"if {self.optimizer} is not None:{newline}{indent}{ctx.indent}{call}"
-        before = f"{newline}{indent}{kept} = list({self.model}.named_parameters())"
-        above = statement_start(ctx, self.line)[1] - len(newline)
+        before = f"{indent}{kept} = list({self.model}.named_parameters()){newline}"
+        above = statement_start(ctx, self.line)[1]  # the line above may go
         return [Edit(above, above, before), Edit(end, end, f"{newline}{indent}{call}")], item
 
 

@@ -134,6 +134,8 @@ _MODEL = re.compile(
 
 _OTHERS = {*NO_MODELS, "ddp"}
 _HANDS_OVER = {"get", "get_nowait", "result"}
+_OWN = {"destination", "keep_vars", "prefix"}
+"""What `nn.Module.state_dict` takes, and FSDP1's wrapper handed on to it."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,9 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
     given = own_arguments(node, ctx)
+    named = {argument.keyword.value for argument in given if argument.keyword is not None}
+    if method == "state_dict" and named - _OWN:
+        return None  # a class of another kind takes more
     in_context = is_inside(node, CONTEXT, ctx.code(model), ctx) or is_inside(node, CONTEXT, name, ctx)
     if in_context:
         return Match(node, model, method, given) if is_kept_at_run_time(node, ctx) else None

@@ -197,9 +197,11 @@ def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
 
 def _is_given_parameters(call: cst.CSTNode | None) -> bool:
     first = call.args[0].value if isinstance(call, cst.Call) and call.args else None
-    if not isinstance(first, cst.Call) or not isinstance(first.func, cst.Attribute):
-        return False
-    return first.func.attr.value in READERS
+    sides = (first.body, first.orelse) if isinstance(first, cst.IfExp) else (first,)
+    return any(
+        isinstance(side, cst.Call) and isinstance(side.func, cst.Attribute) and side.func.attr.value in READERS
+        for side in sides
+    )
 
 
 def _becomes(found: Match, ctx: Context, message: str) -> Finding:

@@ -156,10 +156,9 @@ def edit(found: Match | Drop, ctx: Context) -> Fix:
     item = ctx.named(Import(SUPPORT, name), found.attribute)
     through_support = f"no_sync becomes {name}, a support function"
     if isinstance(call, cst.Call) and is_called:
-        around = ctx.parent(ctx.parent(call) or call)
-        if name == "unsynced" and isinstance(around, cst.With) and _holds_forward_alone(call, ctx):
-            if len(around.items) == 1 and around.items[0].asname is None:
-                return _rewritten(found, ctx, replace_head(ctx, around), [], _NOTHING)
+        is_plain = choice is not None and choice.test is None and choice.item.asname is None
+        if name == "unsynced" and choice is not None and is_plain and _holds_forward_alone(call, ctx):
+            return _rewritten(found, ctx, _without_context(choice, ctx), [], _NOTHING)
         edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
         if _holds_forward_alone(call, ctx):
             return _rewritten(found, ctx, edits, [item], through_support + _FORWARD_ALONE)
@@ -270,12 +269,7 @@ def _set_by_hand(model: cst.BaseExpression, choice: SyncChoice, flag: Flag, ctx:
     edits = [] if choice.default is None else [removal(ctx, choice.default)]
     if choice.chosen is not None:
         edits.append(Edit(*ctx.span(choice.chosen), line))
-    if len(block.items) > 1:
-        edits.append(_item_removal(choice, ctx))
-        if choice.chosen is None:
-            edits.append(insertion(ctx, block, [line]))
-    else:
-        edits += replace_head(ctx, block, line if choice.chosen is None else "")
+    edits += _without_context(choice, ctx, line if choice.chosen is None else "")
     if flag.is_reset:
         end = ctx.whole_lines(block.body.body[-1])[1]
         gap = "" if ctx.text[:end].endswith("\n") else ctx.newline
@@ -290,13 +284,15 @@ def _one_line_or_three(head: str, argument: str, indent: str, ctx: Context) -> s
     return f"{head}{ctx.newline}{indent}{ctx.indent}{argument}{ctx.newline}{indent})"
 
 
-def _item_removal(choice: SyncChoice, ctx: Context) -> Edit:
-    """One context less in a `with` that enters several."""
-    items = list(choice.block.items)
+def _without_context(choice: SyncChoice, ctx: Context, line: str = "") -> list[Edit]:
+    """One context less in a `with`, and a line above its body in the place of the only one."""
+    block, items = choice.block, list(choice.block.items)
+    if len(items) == 1:
+        return replace_head(ctx, block, line)
     index = items.index(choice.item)
-    if index:
-        return Edit(ctx.span(items[index - 1])[1], ctx.span(choice.item)[1], "")
-    return Edit(ctx.span(choice.item)[0], ctx.span(items[1])[0], "")
+    start, end = ctx.span(choice.item)
+    span = (ctx.span(items[index - 1])[1], end) if index else (start, ctx.span(items[1])[0])
+    return [Edit(*span, ""), *([insertion(ctx, block, [line])] if line else [])]
 
 
 def _with_discards(

@@ -48,8 +48,8 @@ parameters, on every rank, each is gathered by itself, and written as this rank'
 run the model or load into it, `full_params` of the support module puts whole parameters in, and takes this rank's shard
 of what is written. Otherwise the support module's context reads and writes whole parameters and gradients and writes
 back as FSDP1 did, the model may be called in it, and `model.state_dict()` gives whole tensors there and
-`load_state_dict` takes them (torch 2.13, 2 ranks). Where the root's parameters are summoned to call the model or its
-`generate`, `unsharded` of the support module is enough, which gathers them as a forward does; other units gather by
+`load_state_dict` takes them (torch 2.13, 2 ranks). Where parameters are summoned to call the model or its `generate`,
+`unsharded` of the support module is enough, which gathers the root's as a forward does; other units gather by
 themselves.
 
 ## References
@@ -141,10 +141,11 @@ def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: 
     edits = replace_head(ctx, block, _lines(lines, block, ctx))
     for read in body.reads:
         start, end = ctx.bare_span(read)
+        cpu = ".cpu()" if body.is_offloaded and read in body.to_cpu else ""
         if is_sharded and (isinstance(read, cst.Name) or last_name(read) in _PARAMETERS):
-            edits.append(Edit(end, end, ".full_tensor()"))
+            edits.append(Edit(end, end, f".full_tensor(){cpu}"))
         else:
-            edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, ")")]
+            edits += [Edit(start, start, f"{gathers.local}("), Edit(end, end, f"){cpu}")]
             imports.append(gathers)
     for call, param, value in body.writes:
         edits.append(Edit(*ctx.bare_span(call), f"{writes.local}({ctx.code(param)}, {ctx.quote(value)})"))
@@ -181,13 +182,15 @@ def _holds_nothing(call: cst.Call, ctx: Context) -> bool:
 def _only_runs(call: cst.Call, ctx: Context) -> bool:
     """Whether nothing is done with the model, in the blocks that enter the context, but to call it, or `generate`.
 
-    The root's own parameters are whole there, and in the precision of its forward, as in any forward.
+    The root's own parameters are whole there, and in the precision of its forward, as in any forward; other units
+    gather theirs in it, whether they were summoned too or not.
     """
-    if [argument.keyword for argument in call.args[:1]] != [None] or len(call.args) != 3:
+    if not call.args or call.args[0].keyword is not None:
         return False
     given = {argument.keyword.value: ctx.code(argument.value) for argument in call.args[1:] if argument.keyword}
     model = call.args[0].value
-    if given != {"writeback": "False", "recurse": "False"} or ModelKind.FSDP not in ctx.kinds(model):
+    is_lost = given.get("writeback") == "False" and given.keys() <= {"writeback", "recurse"}
+    if not is_lost or len(given) < len(call.args) - 1 or ModelKind.FSDP not in ctx.kinds(model):
         return False
     blocks = _blocks(call, ctx)
     uses = [node for block in blocks for node in ctx.inside(block.body) if ctx.code(node) == ctx.code(model)]

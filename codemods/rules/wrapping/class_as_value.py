@@ -62,7 +62,7 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
         return None
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
-    if _stands_for_objects(holder, ctx) or _is_asked_for(node, ctx):
+    if _stands_for_objects(holder, ctx) or _is_asked_for(node, ctx) or _type_test(node, ctx) is not None:
         return node
     calls = calls_of(ctx, node)
     return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
@@ -76,6 +76,21 @@ def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
     asked = test.comparisons[0]
     is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
     return is_none and isinstance(asked.operator, (cst.Is, cst.IsNot))
+
+
+def _type_test(node: cst.CSTNode, ctx: Context) -> tuple[cst.Comparison, cst.BaseExpression, bool] | None:
+    """`type(model) != FSDP`: the comparison, the model, and whether the answer is the other way round."""
+    target = ctx.parent(node)
+    test = ctx.parent(target) if isinstance(target, cst.ComparisonTarget) else None
+    if not isinstance(test, cst.Comparison) or not isinstance(target, cst.ComparisonTarget):
+        return None
+    call, operator = test.left, target.operator
+    is_type = isinstance(call, cst.Call) and ctx.code(call.func) == "type" and len(call.args) == 1
+    if not isinstance(call, cst.Call) or not is_type or len(test.comparisons) != 1:
+        return None
+    if not isinstance(operator, (cst.Equal, cst.NotEqual, cst.Is, cst.IsNot)):
+        return None
+    return test, call.args[0].value, isinstance(operator, (cst.NotEqual, cst.IsNot))
 
 
 def _stands_for_objects(holder: cst.CSTNode | None, ctx: Context) -> bool:
@@ -98,6 +113,13 @@ def edit(found: Reference, ctx: Context) -> Fix:
         return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
     if _is_asked_for(found, ctx):
         return _asked_for(found, ctx)
+    asked = _type_test(found, ctx)
+    if asked is not None:
+        test, model, is_negated = asked
+        item = ctx.named(FSDP_MODULE, found)
+        text = f"{'not ' if is_negated else ''}isinstance({ctx.quote(model)}, {item.local})"
+        done = finding(CODE, Level.REWRITTEN, ctx, found, "a test of the type becomes isinstance of FSDPModule")
+        return Fix([Edit(*ctx.bare_span(test), text)], [done], [item])
     item = ctx.named(Import(SUPPORT, "shard_model"), found)
     message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
     return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])

@@ -160,6 +160,9 @@ def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
     if not chosen.is_full and deals_in_rank_files(_of_model(block, chosen.model, ctx), ctx):
         level, hint = Level.REVIEW, RANK_HINT
         message += f"; {RANK_FILES}"
+    if written.is_on_one_rank:
+        level, hint = Level.MANUAL, "read it on every rank, and let one of them save it"
+        message += "; one rank alone reads there, and waits for the others, as under FSDP1"
     return Fix(
         edits=[*_edits(written, ctx, block), *(removal(ctx, statement) for statement in chosen.dead)],
         findings=[finding(CODE, level, ctx, call, message, hint)],

@@ -37,6 +37,8 @@ class Body:
     """Calls that take `options=`, and its value."""
     reads_part: bool = False
     """Whether one of them reads a part of the model: `model.encoder.state_dict()`."""
+    is_on_one_rank: bool = False
+    """Whether one of them gathers, and the other ranks do not come there."""
 
     def name(self, item: Import, node: cst.Call, ctx: Context) -> str:
         """What an import is called where `node` stands."""
@@ -96,6 +98,7 @@ def _rewrite_method(
         written.reads_part = True
     if method == "state_dict" and not own_arguments(node, ctx):
         is_dcps = is_saved_by_dcp(node, ctx) or (chosen.is_full and is_for_dcp_alone(node, ctx))
+        written.is_on_one_rank |= chosen.is_full and not is_dcps and is_on_one_rank(node, ctx)
         options = "" if is_dcps else reading_options(node, chosen, ctx)
         by_method = ctx.wrapping.compiles(ctx.path) or adds_keys(ctx)
         if by_method and not options and options is not None:

@@ -47,7 +47,7 @@ def find_batch_norm(precision: Value | None, draft: Draft) -> None:
         draft.float32_class = draft.imported("torch.nn.modules.batchnorm", _BASE)
     elif classes:
         draft.float32_class = f"{draft.imported('torch.nn', alias='nn')}.{classes.pop().rsplit('.', 1)[-1]}"
-    elif made.is_by_name or (not made.is_whole and _is_named(draft.file)):
+    elif made.is_by_name or (not made.is_whole and (not made.is_seen or _is_named(draft.file))):
         text = draft.model if draft.is_function else draft.file.code(draft.module)
         draft.notes.append(
             Note(f"`{text}` is taken to hold no BatchNorm, which FSDP1 kept in float32", "check proves it")

@@ -70,6 +70,8 @@ def translate_elsewhere(value: cst.BaseExpression, origins: Sequence[Origin], dr
     """The policy changes where it is made: into its classes, or into a function that the loop asks of each module."""
     if _checkpointing_asks(origins, draft.file):
         raise NotStatic("auto_wrap_policy is given to apply_activation_checkpointing as well")
+    if draft.left & {origin.node for origin in origins if not origin.is_none}:
+        raise NotStatic("auto_wrap_policy is asked by another call at run time")
     state = draft.state()
     nodes = {origin.node for origin in origins}
     try:

@@ -16,7 +16,7 @@ from codemods.api import SUPPORT, Context, NotStatic, Origin
 from codemods.reading.choices import lookup, written
 from codemods.reading.enclosing import contains
 from codemods.reading.manual import arguments
-from codemods.reading.parts import root_around, wraps_parts
+from codemods.reading.parts import are_given_apart, root_around, wraps_parts
 from codemods.reading.precision import (
     CLASSES,
     KEPT,
@@ -355,7 +355,9 @@ def _is_part(draft: Draft) -> bool:
     a part, and no call is seen to wrap the whole.
     """
     ctx = draft.file
-    is_alone = not ctx.wrapping.is_several(ctx.path)
+    calls = ((where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call)
+    beside = [(where, other) for where, other in calls if not are_given_apart(ctx, draft.call, other)]
+    is_alone = not beside or not ctx.wrapping.is_several(ctx.path)
     if draft.is_function or wraps_parts(ctx, draft.call):
         if not draft.is_function and root_around(ctx, draft.call) is not None:
             return True
@@ -365,7 +367,6 @@ def _is_part(draft: Draft) -> bool:
         return False
     if is_alone:
         return False
-    beside = [(where, other) for where, other in ctx.wrapping.calls(ctx.path) if other is not draft.call]
     parts = {other: root_around(where, other) for where, other in beside if wraps_parts(where, other)}
     if any(parts.get(other, other) is None and _may_have_precision(where, other) for where, other in beside):
         raise NotStatic("mixed_precision without a policy: another call may wrap a part of this model")
