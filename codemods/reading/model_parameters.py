@@ -10,7 +10,6 @@ from typing import get_args
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.accessors import is_put_in_wrapped
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
 
@@ -269,3 +268,19 @@ def _loop(call: cst.Call, ctx: Context) -> Loop | None:
         if isinstance(node, (cst.SimpleStatementLine, cst.Lambda)):
             return None
     return None
+
+
+def is_put_in_wrapped(got: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether some `x.set_embeddings(FSDP(…))` of the program is what `x.get_embeddings()` gives."""
+    if not isinstance(got, cst.Call) or got.args or not isinstance(got.func, cst.Attribute):
+        return False
+    name = got.func.attr.value
+    setter = f"set_{name.removeprefix('get_')}"
+    return name.startswith("get_") and any(
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value == setter
+        and bool(call.args)
+        and ModelKind.FSDP in where.kinds(call.args[0].value)
+        for where in ctx.files(setter)
+        for call in where.nodes(cst.Call)
+    )

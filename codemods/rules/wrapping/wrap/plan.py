@@ -45,7 +45,7 @@ from .strategy import read_strategy, translate_strategy
 from .unpassed import put_defaults
 from .unread import drop_unread
 from .unused import reduce_unused
-from .unused_fields import drop_field
+from .unused_settings import drop_field
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
 
