@@ -48,6 +48,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.enclosing import call_given
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import base, bound
 from codemods.reading.wrapped import wrapped_module
@@ -248,9 +249,8 @@ def _is_applied(ctx: Context, module: cst.Name) -> bool:
 
 def _goes_over_modules(ctx: Context, function: cst.BaseExpression) -> bool:
     """Whether a function is given to what calls it for each module of a wrapped model."""
-    argument = ctx.parent(function)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(call, cst.Call):
+    call = call_given(function, ctx)
+    if call is None:
         return False
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply":
         return ModelKind.FSDP in ctx.kinds(call.func.value)

@@ -47,6 +47,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.enclosing import upward
 
 CODE = "FM423"
 
@@ -122,8 +123,7 @@ def _models(call: cst.Call) -> Iterator[cst.BaseExpression]:
 
 def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
     """The `with` blocks around a call, and those above it in the same turn, unless a condition lies between."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if isinstance(outer, cst.If) and _is_of_the_turn(outer.test, ctx):
             return
         if isinstance(outer, cst.IndentedBlock):
@@ -133,7 +133,6 @@ def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
             yield outer
         if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
             return
-        inner = outer
 
 
 def _is_synchronised_between(block: cst.With, call: cst.Call, ctx: Context) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import upward
 from codemods.tables.names import WRAPPER
 
 LEAVES = (cst.Return, cst.Raise, cst.Break, cst.Continue, cst.Yield)
@@ -74,13 +75,11 @@ def _leaves(body: cst.BaseSuite) -> bool:
 def tests_around(ctx: Context, node: cst.CSTNode, model: str | None) -> set[bool]:
     """Whether the class tests that are met here ask for FSDP's classes."""
     found: set[bool] = set()
-    inner = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
             break
         if isinstance(outer, cst.If) and inner is outer.body:
             found |= _asked(ctx, outer.test, model)
-        inner = outer
     return found
 
 
@@ -98,13 +97,11 @@ def _asked(ctx: Context, test: cst.BaseExpression, model: str | None) -> set[boo
 
 def blocks(ctx: Context, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
     """The blocks around a node up to its function, each with the statement in it that holds the node."""
-    inner = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, BLOCKS):
             yield outer, inner
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) and isinstance(inner, BLOCKS):
             return
-        inner = outer
 
 
 def statements_of(block: cst.CSTNode) -> Sequence[cst.CSTNode]:

@@ -13,6 +13,7 @@ from enum import Enum
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts, answer, facts_of, without
 
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
@@ -54,9 +55,8 @@ class Way:
 
     def behind(self, node: cst.CSTNode, ctx: Context, facts: Facts = NOTHING) -> None:
         """Follow every way on from behind a node."""
-        inner = node
         exits: Exits = {Exit.BEHIND: facts}
-        for outer in ctx.ancestors(node):
+        for inner, outer in upward(ctx, node):
             if isinstance(outer, _BLOCKS):
                 if isinstance(inner, cst.Return):
                     exits = {Exit.RETURN: facts}
@@ -77,7 +77,6 @@ class Way:
                 return
             if not exits:
                 return
-            inner = outer
 
     def again(self, function: cst.FunctionDef, ctx: Context) -> None:
         """Follow the ways through a function from its start."""

@@ -13,6 +13,7 @@ from itertools import takewhile
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.enclosing import call_given
 from codemods.reading.policies import CLASS_POLICIES, class_elements, policy_call
 from codemods.reading.words import last_name
 
@@ -228,9 +229,8 @@ def _is_read_of(node: cst.CSTNode, module: str, ctx: Context) -> bool:
     """Whether a mark is read of the module that is asked about."""
     if isinstance(node, cst.Attribute):
         return isinstance(node.value, cst.Name) and node.value.value == module
-    holder = ctx.parent(node)
-    call = ctx.parent(holder) if isinstance(holder, cst.Arg) else None
-    if not isinstance(call, cst.Call) or last_name(call.func) not in _READERS:
+    call = call_given(node, ctx)
+    if call is None or last_name(call.func) not in _READERS:
         return False
     of = call.args[0].value
     return isinstance(of, cst.Name) and of.value == module

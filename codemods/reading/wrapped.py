@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import upward
 from codemods.reading.places import base, bound
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
@@ -54,12 +55,10 @@ def calls_above(ctx: Context, call: cst.Call, model: str) -> Iterator[cst.Call]:
 def is_on_another_way(ctx: Context, other: cst.CSTNode, call: cst.Call) -> bool:
     """Whether `other` stands in a branch that leaves the function before the call, or in the call's `else`."""
     around = set(ctx.ancestors(call))
-    inner: cst.CSTNode = other
-    for node in ctx.ancestors(other):
+    for inner, node in upward(ctx, other):
         if node in around:
             return isinstance(node, cst.If) and inner is not node.test
         if isinstance(node, cst.IndentedBlock) and node.body and isinstance(node.body[-1], cst.SimpleStatementLine):
             if isinstance(node.body[-1].body[-1], _LEAVES):
                 return True
-        inner = node
     return False

@@ -10,7 +10,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.class_asked import LEAVES
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.facts import combined
 from codemods.reading.flat_parameters import makes_flat_parameters
 from codemods.reading.manual import is_factory
@@ -67,8 +67,7 @@ def _is_made_anew(holder: PrewrapReference, early: Early) -> bool:
     name = holder.name or _name_of(early.file, holder.call)
     if not holder.is_optimizer or name is None:
         return False
-    inner: cst.CSTNode = early.site
-    for outer in early.file.ancestors(early.site):
+    for inner, outer in upward(early.file, early.site):
         if isinstance(outer, (cst.IndentedBlock, cst.Module)):
             below: list[cst.CSTNode] = list(outer.body)
             for statement in below[below.index(inner) + 1 :]:
@@ -78,7 +77,6 @@ def _is_made_anew(holder: PrewrapReference, early: Early) -> bool:
                     return False
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.For, cst.While, cst.Try)):
             return False
-        inner = outer
     return False
 
 
@@ -205,8 +203,7 @@ class ToldWays:
 
 def on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpression, bool]]:
     """The conditions that are asked before a place is reached, within its function, and what they have to be."""
-    inner = site
-    for outer in ctx.ancestors(site):
+    for inner, outer in upward(ctx, site):
         if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
             yield outer.test, inner is outer.body
         elif isinstance(outer, cst.IndentedBlock):
@@ -217,7 +214,6 @@ def on_the_way(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.BaseExpres
                     yield statement.test, False
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return
-        inner = outer
 
 
 def _leaves(body: cst.BaseSuite) -> bool:

@@ -58,7 +58,7 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import is_inside
+from codemods.reading.enclosing import is_inside, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
@@ -161,11 +161,9 @@ def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> boo
 
 def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
     """The loop over what the call returns, or that takes it out of the dict that it was put into."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if isinstance(outer, cst.For):
             return outer if inner is outer.iter else None
-        inner = outer
     variable = variable_of(call, ctx)
     loops = [loop for loop in ctx.nodes(cst.For) if variable and ctx.scope(loop) is ctx.scope(call)]
     return next((loop for loop in loops if _takes_out(loop, variable, ctx)), None)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option
+from codemods.reading.enclosing import upward
 from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
@@ -251,13 +251,11 @@ def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
         return True
     if names & HYBRID or _own_mesh_of_one(names):
         return False
-    inner = cast(cst.CSTNode, option.node)
-    for outer in option.file.ancestors(option.node):
+    for inner, outer in upward(option.file, option.node):
         if isinstance(outer, cst.If):
             asked = _dimensions_asked(option.file, outer.test, mesh)
             if asked and (asked == 1) == (inner is outer.body):
                 return True
-        inner = outer
     return False
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, upward
 from codemods.reading.makeup import Makeup
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
@@ -197,15 +197,13 @@ def _is_filled(ctx: Context, made: cst.Call, block: cst.With) -> bool:
 
 def _is_on_every_way(ctx: Context, call: cst.Call, block: cst.With, others: list[cst.Call]) -> bool:
     """Whether the other branch of each condition around a call has one of the others, too."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if contains(ctx, outer, block):
             return True
         if isinstance(outer, cst.If):
             other = outer.orelse if inner is outer.body else outer.body
             if other is None or not any(contains(ctx, other, each) for each in others):
                 return False
-        inner = outer
     return True
 
 

@@ -10,7 +10,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, upward
 from codemods.reading.wrapped import is_on_another_way
 
 from .draft import Entry, Switch, Value
@@ -167,8 +167,7 @@ def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Itera
     around = set(ctx.ancestors(call))
     asked = {ctx.code(each.test) for each in around if isinstance(each, cst.If) and each.body in around}
     found: list[tuple[cst.BaseExpression, bool]] = []
-    inner: cst.CSTNode = line
-    for outer in ctx.ancestors(line):
+    for inner, outer in upward(ctx, line):
         if outer in around:
             break
         if not isinstance(outer, _BLOCKS):
@@ -178,7 +177,6 @@ def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Itera
                 raise NotStatic(f"`{ctx.code(outer.test)}` may be something else at the call")
             if not (inner is outer.body and ctx.code(outer.test) in asked):
                 found.append((outer.test, inner is outer.body))
-        inner = outer
     return reversed(found)
 
 
