@@ -44,7 +44,7 @@ from dataclasses import replace
 import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding
-from codemods.reading.class_asked import model_of
+from codemods.reading.asked_classes import model_of
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.choices import Place
 from codemods.reading.enclosing import upward
-
-from .choices import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,9 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Import
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import ifs_around
+from codemods.reading.call_layout import either, quoted_argument
+from codemods.reading.enclosing import enclosing, ifs_around, is_self
 from codemods.tables.names import WRAPPER
-
-from .call_layout import either, quoted_argument
-from .enclosing import enclosing, is_self
 
 _NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
 _MODULE = "torch.nn.Module"

@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.enclosing import upward
+from codemods.reading.manual import arguments, is_constructor
 from codemods.reading.places import base, bound
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
@@ -62,3 +63,18 @@ def is_on_another_way(ctx: Context, other: cst.CSTNode, call: cst.Call) -> bool:
             if isinstance(node.body[-1].body[-1], _LEAVES):
                 return True
     return False
+
+
+def same_unit_inside(ctx: Context, call: cst.Call) -> cst.Call | None:
+    """The constructor call that a call wraps directly, where both have the same arguments."""
+    inner = wrapped_module(call) if is_constructor(ctx, call) else None
+    if not isinstance(inner, cst.Call) or not is_constructor(ctx, inner):
+        return None
+    return inner if _settings(ctx, call) == _settings(ctx, inner) else None
+
+
+def _settings(ctx: Context, call: cst.Call) -> set[tuple[str, str]]:
+    """The arguments but the module, each by its keyword, or its stars and place, and its text."""
+    module = wrapped_module(call)
+    given = [(i, a) for i, a in enumerate(arguments(ctx, call)) if a.value is not module]
+    return {(a.keyword.value if a.keyword is not None else f"{a.star}{i}", ctx.code(a.value)) for i, a in given}

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import upward
+from codemods.reading.asked_classes import asking_for, classes_of
+from codemods.reading.ddp import is_ddps_class
+from codemods.reading.enclosing import contains, enclosing, upward
+from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
-
-from .asked_classes import asking_for, classes_of
-from .ddp import is_ddps_class
-from .enclosing import contains, enclosing
-from .words import last_name
 
 _INNER = frozenset({"module", "_fsdp_wrapped_module"})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.class_asked import LEAVES
+from codemods.reading.asked_classes import LEAVES
 from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.facts import combined
 from codemods.reading.flat_parameters import makes_flat_parameters

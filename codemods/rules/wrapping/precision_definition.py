@@ -50,7 +50,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, is_broken_for_width, quoted_argument, renaming
 from codemods.reading.enclosing import call_given
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
-from codemods.reading.sharding import fully_shard_calls
+from codemods.reading.shardings import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM103"

@@ -75,11 +75,10 @@ from codemods.reading.chosen_class import chosen_class
 from codemods.reading.enclosing import call_given
 from codemods.reading.layout import removal
 from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
-from codemods.reading.nested import same_unit_inside
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
-from codemods.reading.wrapped import wrapped_module
+from codemods.reading.wrapped import same_unit_inside, wrapped_module
 from codemods.tables.arguments import DROPPED, FORMER, POSITIONS
 from codemods.tables.versions import exists
 

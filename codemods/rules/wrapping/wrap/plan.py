@@ -8,9 +8,9 @@ import libcst as cst
 
 from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
+from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
-from codemods.reading.without_forward import lacks_forward
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
