@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.enclosing import is_label
 
 Place = tuple[Context, cst.BaseExpression]
 """An expression of the program, and the file it stands in."""
@@ -174,14 +175,8 @@ def _part_named(ctx: Context, statement: cst.Assign, name: str) -> tuple[int, in
         return None
     uses = ctx.uses(statement)
     same = (n for n in ctx.inside(ctx.scope(statement)) if isinstance(n, cst.Name) and n.value == name)
-    others = [n for n in same if n not in uses and not _is_keyword(ctx, n)]
+    others = [n for n in same if n not in uses and not is_label(n, ctx)]
     return (own[0], len(names)) if others == [names[own[0]]] else None
-
-
-def _is_keyword(ctx: Context, node: cst.Name) -> bool:
-    holder = ctx.parent(node)
-    is_keyword = isinstance(holder, cst.Arg) and holder.keyword is node
-    return is_keyword or (isinstance(holder, cst.Attribute) and holder.attr is node)
 
 
 def _element(value: cst.BaseExpression, index: int, count: int) -> cst.BaseExpression | None:

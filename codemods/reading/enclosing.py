@@ -34,6 +34,14 @@ def ifs_around(ctx: Source, node: cst.CSTNode) -> Iterator[cst.If | cst.IfExp]:
     )
 
 
+def is_label(name: cst.CSTNode, ctx: Source) -> bool:
+    """`b` of `a.b`, and `b` of `f(b=1)`: the name of no variable."""
+    holder = ctx.parent(name)
+    if isinstance(holder, cst.Attribute):
+        return holder.attr is name
+    return isinstance(holder, cst.Arg) and holder.keyword is name
+
+
 def contains(ctx: Context, outer: cst.CSTNode, node: cst.CSTNode) -> bool:
     """Whether a node is the other one, or stands in it."""
     return outer is node or any(outer is ancestor for ancestor in ctx.ancestors(node))

@@ -10,6 +10,7 @@ from typing import get_args
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
 
@@ -41,13 +42,7 @@ class Reading:
         """Where the body speaks of the parameter."""
         text = ctx.code(self.param)
         for node in (self.body, *ctx.inside(self.body)):
-            if not isinstance(node, type(self.param)) or ctx.code(node) != text:
-                continue
-            around = ctx.parent(node)
-            is_a_name_only = (isinstance(around, cst.Attribute) and around.attr is node) or (
-                isinstance(around, cst.Arg) and around.keyword is node
-            )
-            if not is_a_name_only:
+            if isinstance(node, type(self.param)) and ctx.code(node) == text and not is_label(node, ctx):
                 yield node
 
 

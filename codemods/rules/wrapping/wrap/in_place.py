@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, readers
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, is_label
 from codemods.reading.manual import is_constructor, is_factory
 
 from .draft import Draft
@@ -218,7 +218,7 @@ def rename(where: Context, found: Chosen, draft: Draft, better: Sequence[str]) -
 def mentions(ctx: Context, scope: cst.CSTNode, name: str) -> tuple[list[cst.Name], list[cst.Name]]:
     """Where a function binds a name by `=`, and where else it names it."""
     names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == name]
-    names = [node for node in names if not _is_keyword(ctx, node)]
+    names = [node for node in names if not is_label(node, ctx)]
     targets = [node for node in names if _is_target(ctx, node)]
     return targets, [node for node in names if node not in targets]
 
@@ -234,10 +234,3 @@ def _is_target(ctx: Context, node: cst.Name) -> bool:
 
 def _in_tuple(ctx: Context, element: cst.Element) -> bool:
     return isinstance(ctx.parent(element), cst.Tuple)
-
-
-def _is_keyword(ctx: Context, node: cst.Name) -> bool:
-    holder = ctx.parent(node)
-    return (isinstance(holder, cst.Arg) and holder.keyword is node) or (
-        isinstance(holder, cst.Attribute) and holder.attr is node
-    )
