@@ -15,9 +15,10 @@ from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import base
 from codemods.reading.program import others
+from codemods.reading.words import is_name
 
 from .draft import Draft, Note
-from .placement import groups_of_mesh, is_name, is_named, one_group, truth
+from .placement import groups_of_mesh, is_named, one_group, truth
 from .ranks import is_any_accelerator
 
 _CALLS = 3

@@ -11,6 +11,7 @@ from codemods.reading.chosen_class import chosen_class, takes_alone
 from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
+from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
@@ -27,7 +28,6 @@ from .one_dict import gather_arguments
 from .other_classes import leave_to_others
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
-    is_name,
     offload_of_entry,
     switch_offload,
     switch_sync,

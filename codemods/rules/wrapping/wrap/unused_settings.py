@@ -12,6 +12,7 @@ from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.layout import removal
+from codemods.reading.words import is_name
 from codemods.tables.names import WRAPPER
 
 from .draft import Draft
@@ -43,12 +44,8 @@ def _choice_of_settings(node: cst.CSTNode, made: Draft) -> cst.IfExp | None:
         return None
     sides = (choice.body, choice.orelse)
     kept = made.definitions | made.keeps
-    settings = all(_is_none(side) or (_is_setting(side, made.file) and side not in kept) for side in sides)
+    settings = all(is_name(side, "None") or (_is_setting(side, made.file) and side not in kept) for side in sides)
     return choice if settings else None
-
-
-def _is_none(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
