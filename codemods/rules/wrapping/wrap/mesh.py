@@ -249,7 +249,7 @@ def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
     names = names_given(option.file, option.node) or frozenset()
     if names and names <= HYBRID:
         return True
-    if names & HYBRID or _own_mesh_of_one(names):
+    if names & HYBRID or any(STRATEGIES[name].mesh for name in names):
         return False
     for inner, outer in upward(option.file, option.node):
         if isinstance(outer, cst.If):
@@ -257,10 +257,6 @@ def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
             if asked and (asked == 1) == (inner is outer.body):
                 return True
     return False
-
-
-def _own_mesh_of_one(names: Collection[str]) -> bool:
-    return any(STRATEGIES[name].mesh for name in names)
 
 
 def _dimensions_asked(ctx: Context, test: cst.BaseExpression, mesh: Collection[cst.CSTNode]) -> int:
