@@ -22,7 +22,7 @@ def maker(kind: type[cst.CSTNode], *given: str) -> Callable[..., Any]:
     for field in fields(kind):
         name, factory = field.name, cast(Any, field.default_factory)
         names[f"set_{name}"] = next(
-            slot.__set__ for each in kind.__mro__ if hasattr(slot := each.__dict__.get(name), "__set__")
+            c.__dict__[name].__set__ for c in kind.__mro__ if hasattr(c.__dict__.get(name), "__set__")
         )
         if name not in given:
             names[f"default_{name}"] = field.default if field.default is not MISSING else factory()
