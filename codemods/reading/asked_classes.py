@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
 from codemods.api import Context, Edit, ModelKind, Origin
 from codemods.reading.enclosing import enclosing, is_self, upward
-from codemods.reading.passed_on import Seen, parameters_given
+from codemods.reading.passed_on import Seen, all_of, parameters_given
 from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
 
@@ -94,7 +94,7 @@ def asking_for(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()
     if isinstance(holder, _STATEMENTS):
         return _of_variable(ctx, holder, value, seen)
     if isinstance(holder, (cst.Param, cst.CompFor, cst.For)):
-        return _all(asking_for(ctx, use, seen) for use in ctx.uses(holder))
+        return all_of(asking_for(ctx, use, seen) for use in ctx.uses(holder))
     return None
 
 
@@ -108,7 +108,7 @@ def _of_argument(ctx: Context, argument: cst.Arg, seen: Seen) -> Sequence[Asking
         return asking_for(ctx, call, seen)
     given = parameters_given(ctx, argument)
     uses = [(where, use) for where, each in given for use in where.uses(each)]
-    return _all(asking_for(where, use, seen) for where, use in uses) if given else None
+    return all_of(asking_for(where, use, seen) for where, use in uses) if given else None
 
 
 def _asks(ctx: Context, call: cst.CSTNode | None) -> bool:
@@ -123,21 +123,13 @@ def _of_variable(
     if len(targets) > 1 or not isinstance(target, (cst.Name, cst.Attribute)):
         return None
     if isinstance(target, cst.Name) and isinstance(ctx.scope(statement), cst.FunctionDef):
-        return _all(asking_for(ctx, use, seen) for use in ctx.uses(statement))
+        return all_of(asking_for(ctx, use, seen) for use in ctx.uses(statement))
     name = target.value if isinstance(target, cst.Name) else target.attr.value
     uses = [use for each in made for use in ctx.reading(name, each)]
     found = {node for _, node in uses}
     others = (each for each in ctx.attributes(name) if each[1] not in found and each[1] is not target)
     lost = [each for each in others if any(origin.node is None for origin in each[0].origins(each[1]))]
-    return _all([lost[:1], *(asking_for(where, use, seen) for where, use in uses)])
-
-
-def _all(found: Iterable[Sequence[Asking] | None]) -> Sequence[Asking] | None:
-    """All together; None when one of them is used otherwise."""
-    ways = list(found)
-    if any(way is None for way in ways):
-        return None
-    return [each for way in ways if way is not None for each in way]
+    return all_of([lost[:1], *(asking_for(where, use, seen) for where, use in uses)])
 
 
 def without_class(ctx: Context, found: cst.BaseExpression) -> Edit:

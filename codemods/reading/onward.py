@@ -78,10 +78,6 @@ class Way:
             if not exits:
                 return
 
-    def again(self, function: cst.FunctionDef, ctx: Context) -> None:
-        """Follow the ways through a function from its start."""
-        self._passes(function, ctx)
-
     def _headed(
         self, outer: cst.For | cst.While | cst.If | cst.With, inner: cst.CSTNode, exits: Exits, ctx: Context
     ) -> Exits:
@@ -224,13 +220,13 @@ class Way:
     def _returns(self, call: cst.Call, ctx: Context) -> Facts | None:
         """What is known of the arguments of a call when it returns; None when no function does that it can run."""
         functions = ctx.runs(call)
-        passed = [(function, self._passes(function, where)) for where, function in functions]
+        passed = [(function, self.passes(function, where)) for where, function in functions]
         told = [_told(function, call, facts, ctx) for function, facts in passed if facts is not None]
         if told:
             return frozenset.intersection(*told)
         return None if functions else NOTHING
 
-    def _passes(self, function: cst.FunctionDef, ctx: Context) -> Facts | None:
+    def passes(self, function: cst.FunctionDef, ctx: Context) -> Facts | None:
         if function not in self._falls:
             self._falls[function] = NOTHING  # while it is asked, for one that calls itself
             exits = self._statement(function.body, NOTHING, ctx)

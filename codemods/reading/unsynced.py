@@ -42,7 +42,7 @@ def drops_behind(left: Unsynced, ctx: Context) -> list[tuple[Context, cst.CSTNod
     for start in left.starts:
         way.behind(start, ctx, left.facts)
     for where, function in way.lost:
-        way.again(function, where)
+        way.passes(function, where)
     lost = [function for _, function in way.lost]
     unseen = [each for where, _ in way.lost for each in _of_others(where, lost, models)]
     return [*dict.fromkeys([*way.found, *unseen])]
