@@ -48,6 +48,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
 from codemods.reading.enclosing import upward
+from codemods.reading.words import last_name
 
 CODE = "FM423"
 
@@ -99,17 +100,13 @@ def _accumulates(block: cst.With, ctx: Context) -> bool:
 def _clippings_in_every_turn(ctx: Context) -> Iterator[cst.Call]:
     """The clippings behind a block of `no_sync`, or in it, that no condition keeps to the synchronised turns."""
     for call in ctx.nodes(cst.Call):
-        if not isinstance(call.func, (cst.Attribute, cst.Name)) or _name(call.func) not in _CLIPPINGS:
+        if not isinstance(call.func, (cst.Attribute, cst.Name)) or last_name(call.func) not in _CLIPPINGS:
             continue
         if not any(ModelKind.FSDP in ctx.kinds(model) for model in _models(call)):
             continue
         blocks = (block for block in _blocks_before(call, ctx) if not _is_synchronised_between(block, call, ctx))
         if any(_may_not_sync(block, ctx) for block in blocks):
             yield call
-
-
-def _name(function: cst.Attribute | cst.Name) -> str:
-    return function.attr.value if isinstance(function, cst.Attribute) else function.value
 
 
 def _models(call: cst.Call) -> Iterator[cst.BaseExpression]:

@@ -10,6 +10,7 @@ from codemods.api import Context
 from codemods.reading.choices import Place, readers
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.places import bound
+from codemods.reading.words import last_name
 
 from .draft import Entry
 from .handed_dict import Way, way_of
@@ -25,7 +26,7 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
     if not displays or len(displays) < len(origins):
         raise unseen(ctx, value)
     way = way_of(ctx, call, value)
-    names = {_last_name(value), *way.names}
+    names = {last_name(value), *way.names}
     values: _Values = {}
     always: set[str] | None = None
     for where, display in displays:
@@ -107,7 +108,7 @@ def _is_bound_in_function(ctx: Context, call: cst.Call, value: cst.Name) -> bool
 def _is_passed_anywhere(ctx: Context, names: set[str], way: Way) -> bool:
     files = {where.path: where for name in names for where in ctx.files(name)}.values()
     return any(
-        node not in way.handed and _last_name(node) in names and _is_passed(where, node)
+        node not in way.handed and last_name(node) in names and _is_passed(where, node)
         for where in files
         for node in (*where.nodes(cst.Name), *where.nodes(cst.Attribute))
         if isinstance(node, (cst.Name, cst.Attribute))
@@ -117,7 +118,7 @@ def _is_passed_anywhere(ctx: Context, names: set[str], way: Way) -> bool:
 def _named(where: Context, scope: cst.CSTNode, names: set[str]) -> set[cst.CSTNode]:
     """What goes by one of the names in a function."""
     nodes = (node for node in where.inside(scope) if isinstance(node, (cst.Name, cst.Attribute)))
-    return {node for node in nodes if _last_name(node) in names}
+    return {node for node in nodes if last_name(node) in names}
 
 
 def _is_passed(where: Context, node: cst.CSTNode) -> bool:
@@ -128,10 +129,6 @@ def _is_passed(where: Context, node: cst.CSTNode) -> bool:
         name = call.func.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) else ""
         return holder.value is node and not holder.star and name not in {"len", "print", "repr", "str"}
     return isinstance(holder, (cst.Assign, cst.AnnAssign)) and holder.value is node
-
-
-def _last_name(value: cst.Name | cst.Attribute) -> str:
-    return value.attr.value if isinstance(value, cst.Attribute) else value.value
 
 
 def _literal(
@@ -160,7 +157,7 @@ def _assigned_to(where: Context, display: cst.BaseExpression) -> Iterator[str]:
         targets = [statement.target]
     else:
         return
-    yield from (_last_name(target) for target in targets if isinstance(target, (cst.Name, cst.Attribute)))
+    yield from (last_name(target) for target in targets if isinstance(target, (cst.Name, cst.Attribute)))
 
 
 def _stored(
@@ -193,7 +190,7 @@ def _stored(
 
 
 def _is_called(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) == name
+    return isinstance(node, (cst.Name, cst.Attribute)) and last_name(node) == name
 
 
 # Who else reads a dict that is spread into constructor calls.
