@@ -111,7 +111,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
         report = by_cause(report)
     remains, mention = what_remains(program.texts)
     return View(
-        report=_checked(report, program),
+        report=_checked(report),
         command=command,
         folder=folder,
         remains=remains,
@@ -134,9 +134,7 @@ def upgraded(program: Program, asked: Mapping[str, str], config: Config, folder:
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
     report, deselected = _select(report, config)
-    return View(
-        report=_checked(report, program), command=Command.UPGRADE, folder=folder, ignored=deselected, rules=rulebook()
-    )
+    return View(report=_checked(report), command=Command.UPGRADE, folder=folder, ignored=deselected, rules=rulebook())
 
 
 def selected(code: str, config: Config) -> bool:
@@ -186,7 +184,7 @@ def _select(report: Report, config: Config) -> tuple[Report, int]:
     return replace(report, findings=kept), len(report.findings) - len(kept)
 
 
-def _checked(report: Report, program: Program) -> Report:
+def _checked(report: Report) -> Report:
     """Without changes, should one of them not be Python: half a program is never written."""
     from .findings import FileError
 

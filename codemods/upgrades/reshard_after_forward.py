@@ -138,7 +138,7 @@ def entries(ctx: Context, value: cst.BaseExpression) -> Entries | None:
     """The keys of a dict, wherever it is made, and what is put into it behind; None where only run time knows."""
     found: dict[str, list[tuple[Context, cst.BaseExpression]]] = {}
     origins = ctx.origins(value)
-    for each in (*map(_of_display, origins), *_added(ctx, value, origins)):
+    for each in (*map(_of_display, origins), *_added(ctx, origins)):
         if each is None:
             return None
         for key, values in each.items():
@@ -167,7 +167,7 @@ def _of_display(origin: Origin) -> Entries | None:
     return None
 
 
-def _added(ctx: Context, value: cst.BaseExpression, origins: Sequence[Origin]) -> Iterator[Entries | None]:
+def _added(ctx: Context, origins: Sequence[Origin]) -> Iterator[Entries | None]:
     """What is stored under a key of one of these dicts; None for any other way to change it."""
     made = {id(origin.node) for origin in origins}
     for file in {each.path: each for each in (ctx, *(origin.file for origin in origins))}.values():
