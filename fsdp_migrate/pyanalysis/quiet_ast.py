@@ -6,11 +6,11 @@ import ast
 import warnings
 
 
-def parsed(text: str) -> ast.Module:
-    """Nothing for a text that does not parse; what Python warns of is the user's to see elsewhere."""
+def parsed(text: str) -> ast.Module | None:
+    """None for a text that is not Python; what Python warns of is the user's to see elsewhere."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
+        return None
