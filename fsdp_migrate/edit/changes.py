@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from codemods.template import pieces
 from .. import support
 from ..findings import Change, FileError
 from ..pyanalysis.program import Program
+from ..pyanalysis.quiet_ast import tokens
 from ..pyanalysis.tree import Tree
 from . import support_file
 from .apply import Overlap, Rendered, apply
@@ -182,13 +181,7 @@ def _writers(wanted: Pending, name: str) -> Iterator[str]:
 
 def _names(template: str) -> set[str]:
     text = "".join(each if isinstance(each, str) else " _ " for each in pieces(template))
-    found = set()
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            found.add(token.string)
-    except (tokenize.TokenError, SyntaxError):
-        pass
-    return found
+    return {token.string for token in tokens(text)}
 
 
 # Two support functions of one program where one of them serves for both.

@@ -1,9 +1,12 @@
-"""Python's own tree of a text, where LibCST's is not needed."""
+"""Python's own tree and tokens of a text, where LibCST's are not needed."""
 
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 import warnings
+from collections.abc import Iterator
 
 
 def parsed(text: str) -> ast.Module | None:
@@ -14,3 +17,11 @@ def parsed(text: str) -> ast.Module | None:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def tokens(text: str) -> Iterator[tokenize.TokenInfo]:
+    """Up to where it is no Python, as a piece of code need not be."""
+    try:
+        yield from tokenize.generate_tokens(io.StringIO(text).readline)
+    except (tokenize.TokenError, SyntaxError):
+        return
