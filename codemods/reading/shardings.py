@@ -1,4 +1,4 @@
-"""Which models a program shards with `fully_shard`, each with the calls for its parts."""
+"""Which models a program shards with `fully_shard`, each with its place and the calls for its parts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from codemods.api import Context, Edit, Finding, Level, finding
 from codemods.reading.layout import lines_below
 from codemods.reading.places import base, bound, place
 from codemods.reading.wrapped import is_on_another_way, looped_over, wrapped_module, wrapped_place
-
-# Which calls shard a model, and which place it has.
 
 WORDS = ("fully_shard",)
 

@@ -72,8 +72,6 @@ def edit(value: cst.Name, ctx: PlannedContext) -> Fix:
     return Fix([Edit(*ctx.span(value), piece)], [finding(CODE, Level.REWRITTEN, ctx, value, message)], imports)
 
 
-# The shards that a program takes out of the modules of a model themselves: `module._parameters`.
-
 _BROADCAST = "torch.distributed.broadcast"
 _WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
 _GROUP = 2

@@ -237,9 +237,6 @@ def _literals(nodes: list[cst.BaseExpression]) -> tuple[str, ...]:
     return tuple(str(node.raw_value) for node in nodes if isinstance(node, cst.SimpleString))
 
 
-# Whether a strategy is chosen by the number of a mesh's dimensions.
-
-
 def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
     """Whether a strategy is chosen only where the mesh is what it needs: a hybrid one raises for one of one dimension,
     and any other is chosen where `mesh.ndim` is one.
