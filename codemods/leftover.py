@@ -44,7 +44,7 @@ from dataclasses import replace
 import libcst as cst
 
 from codemods.api import Context, Edit, Finding, Fix, Import, Level, ModelKind, Raise, finding
-from codemods.reading.class_asked import model_of
+from codemods.reading.asked_classes import model_of
 from codemods.reading.program import defines_method, reads_attribute, sets_attribute
 from codemods.tables.leftovers import (
     ALSO_OF_MODELS,
@@ -134,7 +134,7 @@ def is_without_a_cure(found: Finding) -> bool:
 
 def quoted(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) -> Fix:
     """An annotation in quotes, which nothing runs."""
-    if migrated and name == WRAPPER and isinstance(node, cst.SimpleString) and _is_identifier(node):
+    if migrated and name == WRAPPER and isinstance(node, cst.SimpleString) and str(node.evaluated_value).isidentifier():
         nn = ctx.named(Import("torch", "nn"), node)
         changed = Edit(*ctx.span(node), f"{node.quote}{nn.local}.Module{node.quote}")
         message = "annotation becomes nn.Module: fully_shard works in place"
@@ -142,10 +142,6 @@ def quoted(node: cst.BaseExpression, name: str, ctx: Context, migrated: bool) ->
     message = f"{name} is named in an annotation in quotes, which stays as it is"
     hint = "write FSDPModule, or nn.Module where nothing of a unit is used" if name == WRAPPER else ""
     return Fix(findings=[finding(CODE, Level.REVIEW, ctx, node, message, hint)])
-
-
-def _is_identifier(node: cst.SimpleString) -> bool:
-    return str(node.evaluated_value).isidentifier()
 
 
 _STAYS = "of torch.distributed.fsdp stays in use: settings and policies, which have no behaviour of FSDP1"

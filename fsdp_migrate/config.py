@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,71 +31,163 @@ class ConfigError(Exception):
     """An option that is not one, or has a value it cannot have. The message says which are valid."""
 
 
+def _strings(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise ValueError("must be a list of strings")
+    return tuple(value)
+
+
+def _codes(value: object) -> tuple[str, ...]:
+    """Rules as `FM101`, or the start of their codes, as `FM1`; with commas, several."""
+    codes = tuple(code.strip() for item in _strings(value) for code in item.split(",") if code.strip())
+    if not all(code.startswith("FM") and (code[2:].isdigit() or code == "FM") for code in codes):
+        raise ValueError("must name rules such as FM101, or groups such as FM1")
+    return codes
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a string")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
+def _from(least: int) -> Callable[[object], int]:
+    def number(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"must be a whole number from {least} up")
+        return value
+
+    return number
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
+        raise ValueError("must be a number of seconds above 0")
+    return float(value)
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """A list of strings, or one string as a shell would split it."""
+    return tuple(shlex.split(value)) if isinstance(value, str) else _strings(value)
+
+
+def _checks(value: object) -> tuple[str, ...]:
+    checks = _strings(value)
+    if not set(checks) <= set(CHECKS):
+        raise ValueError(f"must name checks of a parity run: {', '.join(CHECKS)}")
+    return checks
+
+
+def _expectation(value: object) -> str:
+    if text := _text(value):
+        from .verify.expectation import expectation
+
+        expectation(text)
+    return text
+
+
+def _launcher(value: object) -> str:
+    text = _text(value)
+    if text and "{probe}" not in text:
+        raise ValueError("must have {probe} where the program goes")
+    return text
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def choice(value: object) -> str:
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return str(value)
+
+    return choice
+
+
+def _version(value: object) -> tuple[int, int]:
+    parts = _text(value).split(".") if isinstance(value, str) else []
+    if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
+        raise ValueError('must be a version such as "2.6"')
+    version = (int(parts[0]), int(parts[1]))
+    if version < OLDEST_TORCH:
+        raise ValueError("must be 2.6 or newer: older versions lack what FSDP2 code needs")
+    return version
+
+
+def _option(valid: Callable[[object], object], default: object) -> Any:
+    """What makes a valid value of an option, or raises ValueError, and what it is when nobody sets it."""
+    return field(default=default, metadata={"valid": valid})
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """One field an option; what pyproject.toml sets is overridden by the command line."""
 
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = _option(_strings, ())
     """What `rewrite` and `check` look at when no PATH is given, relative to pyproject.toml."""
-    exclude: tuple[str, ...] = ()
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    strict: bool = False
-    jobs: int = 0
+    exclude: tuple[str, ...] = _option(_strings, ())
+    select: tuple[str, ...] = _option(_codes, ())
+    ignore: tuple[str, ...] = _option(_codes, ())
+    strict: bool = _option(_flag, False)
+    jobs: int = _option(_from(0), 0)
     """0: as many as there are processors, when the work is worth it."""
-    no_cache: bool = False
+    no_cache: bool = _option(_flag, False)
     """Whether `check` looks at everything again, and keeps nothing for its next run."""
-    quiet: bool = False
-    output_format: str = "full"
-    torch_version: tuple[int, int] = OLDEST_TORCH
-    checkpoint_format: str = "keep"
-    read_fsdp1_files: bool = False
+    quiet: bool = _option(_flag, False)
+    output_format: str = _option(_one_of(*OUTPUT_FORMATS), "full")
+    torch_version: tuple[int, int] = _option(_version, OLDEST_TORCH)
+    checkpoint_format: str = _option(_one_of(*CHECKPOINT_FORMATS), "keep")
+    read_fsdp1_files: bool = _option(_flag, False)
     """Whether the output reads the flat pieces that each rank of FSDP1 saved of a LOCAL_STATE_DICT."""
-    script: str = ""
+    script: str = _option(_text, "")
     """What `check --run-gpus N` runs when no SCRIPT is given, relative to pyproject.toml."""
-    module: str = ""
+    module: str = _option(_text, "")
     """The same as `python -m` takes it; it comes before `script`."""
-    args: tuple[str, ...] = ()
-    run_gpus: int = 0
-    run_cpus: int = 0
-    dry_run_world: int = 0
+    args: tuple[str, ...] = _option(_strings, ())
+    run_gpus: int = _option(_from(0), 0)
+    run_cpus: int = _option(_from(0), 0)
+    dry_run_world: int = _option(_from(0), 0)
     """Compare the structure as on so many ranks, in one process."""
-    baseline: str = ""
-    steps: int = 20
-    floor_runs: int = 1
+    baseline: str = _option(_text, "")
+    steps: int = _option(_from(1), 20)
+    floor_runs: int = _option(_from(1), 1)
     """How often the original is run again from weights one ulp away."""
-    init: str = "auto"
+    init: str = _option(_one_of("auto", "copy", "as-is"), "auto")
     """Whether the rewritten program starts from the original's weights."""
-    resume_args: tuple[str, ...] = ()
+    resume_args: tuple[str, ...] = _option(_words, ())
     """What makes the program go on from its checkpoint; empty not to try."""
-    from_baseline_checkpoint: bool = False
+    from_baseline_checkpoint: bool = _option(_flag, False)
     """Whether the rewritten program must go on from the original's checkpoint too."""
-    seed: int | None = None
+    seed: int | None = _option(_from(0), None)
     """Seeds random, NumPy and torch in every process of a parity run; None leaves that to the program."""
-    launcher: str = ""
+    launcher: str = _option(_launcher, "")
     """What starts a parity run instead of torchrun, with `{probe}` where the command goes."""
-    nnodes: int = 1
-    node_rank: int | None = None
-    rdzv_endpoint: str = ""
-    torchrun_args: tuple[str, ...] = ()
-    hang_timeout: float = 120.0
+    nnodes: int = _option(_from(1), 1)
+    node_rank: int | None = _option(_from(0), None)
+    rdzv_endpoint: str = _option(_text, "")
+    torchrun_args: tuple[str, ...] = _option(_words, ())
+    hang_timeout: float = _option(_seconds, 120.0)
     """Seconds without a record from any rank; `start_timeout` before the first step."""
-    start_timeout: float = 600.0
-    python: str = ""
+    start_timeout: float = _option(_seconds, 600.0)
+    python: str = _option(_text, "")
     """What runs the programs; empty for the Python of this program."""
-    spawns: str = "auto"
+    spawns: str = _option(_one_of("auto", "yes", "no"), "auto")
     """Whether the program starts its own processes."""
-    redirect: str = "auto"
+    redirect: str = _option(_one_of("auto", "on", "off"), "auto")
     """Whether CUDA calls go to the CPU."""
-    fresh: bool = False
+    fresh: bool = _option(_flag, False)
     """Whether the original is run although an earlier check has its records."""
-    keep: str = ""
+    keep: str = _option(_text, "")
     """Where a parity run leaves its records; empty to leave none."""
-    allow: tuple[str, ...] = ()
+    allow: tuple[str, ...] = _option(_checks, ())
     """Checks of a parity run that may fail, because their difference is meant."""
-    expect: str = ""
+    expect: str = _option(_expectation, "")
     """What is stated of an upgrade: `same`, or `loss within 2%`; empty where a migration is checked."""
-    html: str = ""
+    html: str = _option(_text, "")
     """Where a parity run writes its page; empty for none."""
 
     @property
@@ -109,6 +201,11 @@ class Config:
         return replace(self, **{name: _valid(name.replace("_", "-"), value, "--") for name, value in given.items()})
 
 
+_VALIDATORS: Mapping[str, Callable[[object], Any]] = {
+    each.name.replace("_", "-"): each.metadata["valid"] for each in fields(Config)
+}
+
+
 def load(folder: Path) -> Config:
     """The configuration that holds in a folder. Raises `ConfigError`."""
     for candidate in (folder, *folder.parents):
@@ -120,9 +217,9 @@ def load(folder: Path) -> Config:
 
 def parse(table: Mapping[str, object], where: str) -> Config:
     """A configuration from the keys of `[tool.fsdp-migrate]`. Raises `ConfigError`, which names `where`."""
-    unknown = sorted(set(table) - set(_PARSERS))
+    unknown = sorted(set(table) - set(_VALIDATORS))
     if unknown:
-        raise ConfigError(f"{where}: unknown key {unknown[0]!r}; valid keys are {', '.join(sorted(_PARSERS))}")
+        raise ConfigError(f"{where}: unknown key {unknown[0]!r}; valid keys are {', '.join(sorted(_VALIDATORS))}")
     return Config(**{key.replace("-", "_"): _valid(key, value, f"{where}: ") for key, value in table.items()})
 
 
@@ -156,131 +253,6 @@ def _baseline_from(folder: Path, baseline: str) -> str:
 
 def _valid(key: str, value: object, where: str) -> Any:
     try:
-        return _PARSERS[key](value)
+        return _VALIDATORS[key](value)
     except ValueError as error:
         raise ConfigError(f"{where}{key} {error}, not {value!r}") from None
-
-
-def _strings(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise ValueError("must be a list of strings")
-    return tuple(value)
-
-
-def _codes(value: object) -> tuple[str, ...]:
-    """Rules as `FM101`, or the start of their codes, as `FM1`; with commas, several."""
-    codes = tuple(code.strip() for item in _strings(value) for code in item.split(",") if code.strip())
-    if not all(code.startswith("FM") and (code[2:].isdigit() or code == "FM") for code in codes):
-        raise ValueError("must name rules such as FM101, or groups such as FM1")
-    return codes
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a string")
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def _number(value: object, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"must be a whole number from {least} up")
-    return value
-
-
-def _seconds(value: object) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-        raise ValueError("must be a number of seconds above 0")
-    return float(value)
-
-
-def _words(value: object) -> tuple[str, ...]:
-    """A list of strings, or one string as a shell would split it."""
-    return tuple(shlex.split(value)) if isinstance(value, str) else _strings(value)
-
-
-def _checks(value: object) -> tuple[str, ...]:
-    checks = _strings(value)
-    if not set(checks) <= set(CHECKS):
-        raise ValueError(f"must name checks of a parity run: {', '.join(CHECKS)}")
-    return checks
-
-
-def _expectation(value: object) -> str:
-    from .verify.expectation import expectation
-
-    expectation(text := _text(value))
-    return text
-
-
-def _launcher(value: object) -> str:
-    text = _text(value)
-    if text and "{probe}" not in text:
-        raise ValueError("must have {probe} where the program goes")
-    return text
-
-
-def _one_of(value: object, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"must be one of {', '.join(choices)}")
-    return str(value)
-
-
-def _version(value: object) -> tuple[int, int]:
-    parts = _text(value).split(".") if isinstance(value, str) else []
-    if len(parts) < 2 or not all(part.isdigit() for part in parts[:2]):
-        raise ValueError('must be a version such as "2.6"')
-    version = (int(parts[0]), int(parts[1]))
-    if version < OLDEST_TORCH:
-        raise ValueError("must be 2.6 or newer: older versions lack what FSDP2 code needs")
-    return version
-
-
-_PARSERS: Mapping[str, Callable[[object], object]] = {
-    "paths": _strings,
-    "exclude": _strings,
-    "select": _codes,
-    "ignore": _codes,
-    "strict": _flag,
-    "jobs": lambda value: _number(value, 0),
-    "no-cache": _flag,
-    "quiet": _flag,
-    "output-format": lambda value: _one_of(value, OUTPUT_FORMATS),
-    "torch-version": _version,
-    "checkpoint-format": lambda value: _one_of(value, CHECKPOINT_FORMATS),
-    "read-fsdp1-files": _flag,
-    "script": _text,
-    "module": _text,
-    "args": _strings,
-    "run-gpus": lambda value: _number(value, 0),
-    "run-cpus": lambda value: _number(value, 0),
-    "dry-run-world": lambda value: _number(value, 0),
-    "baseline": _text,
-    "steps": lambda value: _number(value, 1),
-    "floor-runs": lambda value: _number(value, 1),
-    "init": lambda value: _one_of(value, ("auto", "copy", "as-is")),
-    "resume-args": _words,
-    "from-baseline-checkpoint": _flag,
-    "seed": lambda value: _number(value, 0),
-    "launcher": _launcher,
-    "nnodes": lambda value: _number(value, 1),
-    "node-rank": lambda value: _number(value, 0),
-    "rdzv-endpoint": _text,
-    "torchrun-args": _words,
-    "hang-timeout": _seconds,
-    "start-timeout": _seconds,
-    "python": _text,
-    "spawns": lambda value: _one_of(value, ("auto", "yes", "no")),
-    "redirect": lambda value: _one_of(value, ("auto", "on", "off")),
-    "fresh": _flag,
-    "keep": _text,
-    "allow": _checks,
-    "expect": lambda value: _text(value) if value == "" else _expectation(value),
-    "html": _text,
-}
-assert set(_PARSERS) == {field.name.replace("_", "-") for field in fields(Config)}, "one parser an option"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from .project.discover import Discovered, discover, speaks_of_ddp, speaks_of_fsd
 from .project.imports import beside, connected, import_graph, programs, reachable, real
 from .project.loaded import links
 from .project.source import Source, UnreadableError, check_syntax, encode, read_source
+from .pyanalysis.quiet_ast import parsed
 from .render.nothing import Remains
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def examine(program: Program, config: Config, command: Command, folder: Path, *,
         report = by_cause(report)
     remains, mention = what_remains(program.texts)
     return View(
-        report=_checked(report, program),
+        report=_checked(report),
         command=command,
         folder=folder,
         remains=remains,
@@ -134,9 +133,7 @@ def upgraded(program: Program, asked: Mapping[str, str], config: Config, folder:
     problems = tuple(FileError(error.path, error.message, error.hint) for error in program.problems)
     report = replace(report, errors=(*problems, *report.errors), files_read=program.files)
     report, deselected = _select(report, config)
-    return View(
-        report=_checked(report, program), command=Command.UPGRADE, folder=folder, ignored=deselected, rules=rulebook()
-    )
+    return View(report=_checked(report), command=Command.UPGRADE, folder=folder, ignored=deselected, rules=rulebook())
 
 
 def selected(code: str, config: Config) -> bool:
@@ -186,23 +183,13 @@ def _select(report: Report, config: Config) -> tuple[Report, int]:
     return replace(report, findings=kept), len(report.findings) - len(kept)
 
 
-def _checked(report: Report, program: Program) -> Report:
+def _checked(report: Report) -> Report:
     """Without changes, should one of them not be Python: half a program is never written."""
     from .findings import FileError
 
     broken: list[FileError] = []
     for change in report.changes:
-        if (change.before is None or _parses(change.before)) and not _parses(change.after):
+        if (change.before is None or parsed(change.before) is not None) and parsed(change.after) is None:
             hint = "nothing was written; this is a fault of fsdp-migrate, please report it with the file"
             broken.append(FileError(change.path, "the rewritten text is not valid Python", hint))
     return replace(report, changes=(), errors=(*report.errors, *broken)) if broken else report
-
-
-def _parses(text: str) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True

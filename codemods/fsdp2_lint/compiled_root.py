@@ -53,8 +53,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place
-from codemods.reading.sharding import known_as
-from codemods.reading.shardings import shardings
+from codemods.reading.shardings import known_as, shardings
 
 CODE = "FM510"
 

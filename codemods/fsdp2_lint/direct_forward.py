@@ -42,7 +42,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place
-from codemods.reading.sharding import WORDS, fully_shard_calls, known_as, sharded_above
+from codemods.reading.shardings import WORDS, fully_shard_calls, known_as, sharded_above
 
 CODE = "FM504"
 

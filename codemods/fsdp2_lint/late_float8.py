@@ -49,8 +49,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place, same
-from codemods.reading.sharding import comes_before
-from codemods.reading.shardings import shardings
+from codemods.reading.shardings import comes_before, shardings
 
 CODE = "FM508"
 

@@ -48,7 +48,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place
-from codemods.reading.sharding import WORDS, sharded_above
+from codemods.reading.shardings import WORDS, sharded_above
 
 CODE = "FM506"
 

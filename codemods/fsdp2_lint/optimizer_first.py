@@ -46,7 +46,7 @@ from collections.abc import Iterator
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.prewrap import early_holders
-from codemods.reading.sharding import WORDS, fully_shard_calls
+from codemods.reading.shardings import WORDS, fully_shard_calls
 
 CODE = "FM502"
 

@@ -44,7 +44,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.places import place
-from codemods.reading.sharding import WORDS, comes_before, fully_shard_calls, sharded_above
+from codemods.reading.shardings import WORDS, comes_before, fully_shard_calls, sharded_above
 
 CODE = "FM503"
 

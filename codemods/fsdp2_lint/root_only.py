@@ -48,7 +48,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.enclosing import enclosing
 from codemods.reading.places import place
-from codemods.reading.sharding import WORDS, is_fully_shard
+from codemods.reading.shardings import WORDS, is_fully_shard
 
 CODE = "FM501"
 

@@ -47,7 +47,7 @@ import libcst as cst
 from codemods.api import Check, Context, Finding, Level, finding
 from codemods.reading.current_device import device_calls, is_set_elsewhere
 from codemods.reading.places import base
-from codemods.reading.sharding import WORDS, fully_shard_calls
+from codemods.reading.shardings import WORDS, fully_shard_calls
 from codemods.reading.wrapped import calls_above
 
 CODE = "FM507"

@@ -48,8 +48,10 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.enclosing import call_given
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import base, bound
+from codemods.reading.words import is_name
 from codemods.reading.wrapped import wrapped_module
 from codemods.tables.names import WRAPPER
 
@@ -216,7 +218,7 @@ def _is_wrapped_below(module: cst.BaseExpression, ctx: Context) -> bool:
     for function in (outer for outer in ctx.ancestors(module) if isinstance(outer, cst.FunctionDef)):
         if module.value in {param.name.value for param in function.params.params}:
             wraps = [call for call in ctx.calls(function) if is_constructor(ctx, call) and ctx.scope(call) is function]
-            given = [call for call in wraps if _is_named(wrapped_module(call), module.value)]
+            given = [call for call in wraps if is_name(wrapped_module(call), module.value)]
             ends = [ctx.span(call)[0] for call in given]
             return bool(ends) and all(ctx.span(place)[0] < min(ends) for place in places)
         if function is not inner and inner is not None:
@@ -224,10 +226,6 @@ def _is_wrapped_below(module: cst.BaseExpression, ctx: Context) -> bool:
         places = [used for where, used in ctx.references_to(function) if where is ctx] or places
         inner = ctx.scope(function)
     return False
-
-
-def _is_named(module: cst.BaseExpression | None, name: str) -> bool:
-    return isinstance(module, cst.Name) and module.value == name
 
 
 def _walks_model(ctx: Context, iterated: cst.BaseExpression, depth: int) -> bool:
@@ -249,9 +247,8 @@ def _is_applied(ctx: Context, module: cst.Name) -> bool:
 
 def _goes_over_modules(ctx: Context, function: cst.BaseExpression) -> bool:
     """Whether a function is given to what calls it for each module of a wrapped model."""
-    argument = ctx.parent(function)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(call, cst.Call):
+    call = call_given(function, ctx)
+    if call is None:
         return False
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "apply":
         return ModelKind.FSDP in ctx.kinds(call.func.value)

@@ -47,6 +47,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Check, Context, Finding, Level, ModelKind, finding
+from codemods.reading.enclosing import upward
+from codemods.reading.words import last_name
 
 CODE = "FM423"
 
@@ -98,17 +100,13 @@ def _accumulates(block: cst.With, ctx: Context) -> bool:
 def _clippings_in_every_turn(ctx: Context) -> Iterator[cst.Call]:
     """The clippings behind a block of `no_sync`, or in it, that no condition keeps to the synchronised turns."""
     for call in ctx.nodes(cst.Call):
-        if not isinstance(call.func, (cst.Attribute, cst.Name)) or _name(call.func) not in _CLIPPINGS:
+        if not isinstance(call.func, (cst.Attribute, cst.Name)) or last_name(call.func) not in _CLIPPINGS:
             continue
         if not any(ModelKind.FSDP in ctx.kinds(model) for model in _models(call)):
             continue
         blocks = (block for block in _blocks_before(call, ctx) if not _is_synchronised_between(block, call, ctx))
         if any(_may_not_sync(block, ctx) for block in blocks):
             yield call
-
-
-def _name(function: cst.Attribute | cst.Name) -> str:
-    return function.attr.value if isinstance(function, cst.Attribute) else function.value
 
 
 def _models(call: cst.Call) -> Iterator[cst.BaseExpression]:
@@ -122,8 +120,7 @@ def _models(call: cst.Call) -> Iterator[cst.BaseExpression]:
 
 def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
     """The `with` blocks around a call, and those above it in the same turn, unless a condition lies between."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if isinstance(outer, cst.If) and _is_of_the_turn(outer.test, ctx):
             return
         if isinstance(outer, cst.IndentedBlock):
@@ -133,7 +130,6 @@ def _blocks_before(call: cst.Call, ctx: Context) -> Iterator[cst.With]:
             yield outer
         if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
             return
-        inner = outer
 
 
 def _is_synchronised_between(block: cst.With, call: cst.Call, ctx: Context) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Origin
-from codemods.reading.enclosing import enclosing, is_self
-from codemods.reading.passed_on import Seen, parameters_given
+from codemods.api import Context, Edit, ModelKind, Origin
+from codemods.reading.enclosing import enclosing, is_self, upward
+from codemods.reading.passed_on import Seen, all_of, parameters_given
 from codemods.reading.words import last_name
+from codemods.tables.names import WRAPPER
 
 Asking = tuple[Context, cst.BaseExpression]
 _DISPLAYS = (cst.Tuple, cst.List, cst.Set)
@@ -93,7 +94,7 @@ def asking_for(ctx: Context, value: cst.BaseExpression, seen: Seen = frozenset()
     if isinstance(holder, _STATEMENTS):
         return _of_variable(ctx, holder, value, seen)
     if isinstance(holder, (cst.Param, cst.CompFor, cst.For)):
-        return _all(asking_for(ctx, use, seen) for use in ctx.uses(holder))
+        return all_of(asking_for(ctx, use, seen) for use in ctx.uses(holder))
     return None
 
 
@@ -107,7 +108,7 @@ def _of_argument(ctx: Context, argument: cst.Arg, seen: Seen) -> Sequence[Asking
         return asking_for(ctx, call, seen)
     given = parameters_given(ctx, argument)
     uses = [(where, use) for where, each in given for use in where.uses(each)]
-    return _all(asking_for(where, use, seen) for where, use in uses) if given else None
+    return all_of(asking_for(where, use, seen) for where, use in uses) if given else None
 
 
 def _asks(ctx: Context, call: cst.CSTNode | None) -> bool:
@@ -122,21 +123,13 @@ def _of_variable(
     if len(targets) > 1 or not isinstance(target, (cst.Name, cst.Attribute)):
         return None
     if isinstance(target, cst.Name) and isinstance(ctx.scope(statement), cst.FunctionDef):
-        return _all(asking_for(ctx, use, seen) for use in ctx.uses(statement))
+        return all_of(asking_for(ctx, use, seen) for use in ctx.uses(statement))
     name = target.value if isinstance(target, cst.Name) else target.attr.value
     uses = [use for each in made for use in ctx.reading(name, each)]
     found = {node for _, node in uses}
     others = (each for each in ctx.attributes(name) if each[1] not in found and each[1] is not target)
     lost = [each for each in others if any(origin.node is None for origin in each[0].origins(each[1]))]
-    return _all([lost[:1], *(asking_for(where, use, seen) for where, use in uses)])
-
-
-def _all(found: Iterable[Sequence[Asking] | None]) -> Sequence[Asking] | None:
-    """All together; None when one of them is used otherwise."""
-    ways = list(found)
-    if any(way is None for way in ways):
-        return None
-    return [each for way in ways if way is not None for each in way]
+    return all_of([lost[:1], *(asking_for(where, use, seen) for where, use in uses)])
 
 
 def without_class(ctx: Context, found: cst.BaseExpression) -> Edit:
@@ -152,3 +145,104 @@ def without_class(ctx: Context, found: cst.BaseExpression) -> Edit:
     if isinstance(display, cst.List):
         return Edit(*ctx.span(display), f"[{', '.join(texts)}]")
     return Edit(*ctx.span(display), f"({', '.join(texts)}{',' if len(texts) == 1 else ''})")
+
+
+# What a program asks a model for its class, and where a model that is asked goes on.
+
+LEAVES = (cst.Return, cst.Raise, cst.Break, cst.Continue, cst.Yield)
+BLOCKS = (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
+
+
+def model_of(ctx: Context, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The model that a construct of FSDP1 is given, or asks for its class; None where none is at hand."""
+    call = ctx.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        asked = asked_for_class(ctx, call) if isinstance(call, (cst.Comparison, cst.ComparisonTarget)) else None
+        return asked if asked is not None else _walked_over(ctx, node)
+    given = [a for a in call.args if not a.star]
+    wrapped = [a.value for a in given if ModelKind.FSDP in ctx.kinds(a.value)]
+    named = [a.value for a in given if a.keyword is not None and a.keyword.value in {"module", "model"}]
+    positional = [a.value for a in given if a.keyword is None]
+    return next(iter([*wrapped, *named, *positional]), None)
+
+
+def _walked_over(ctx: Context, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """`model` in `[isinstance(p, FlatParameter) for p in model.parameters()]`."""
+    for outer in ctx.ancestors(node):
+        if isinstance(outer, (cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)):
+            over = outer.for_in.iter
+            if isinstance(over, cst.Call) and isinstance(over.func, cst.Attribute) and over.func.attr.value in _WALKS:
+                return over.func.value
+        if isinstance(outer, cst.BaseStatement):
+            return None
+    return None
+
+
+_WALKS = frozenset({"parameters", "named_parameters", "modules", "named_modules"})
+
+
+def asked_for_class(ctx: Context, test: cst.CSTNode) -> cst.BaseExpression | None:
+    """`model` in `type(model) is FSDP` and `model.__class__ is FSDP`."""
+    compared = ctx.parent(test) if isinstance(test, cst.ComparisonTarget) else test
+    for node in ctx.inside(compared) if compared is not None else ():
+        if isinstance(node, cst.Call) and ctx.code(node.func) == "type" and len(node.args) == 1:
+            return node.args[0].value
+        if isinstance(node, cst.Attribute) and node.attr.value == "__class__":
+            return node.value
+    return None
+
+
+def has_left(ctx: Context, model: cst.BaseExpression) -> bool:
+    """Whether no FSDP model comes here: `if isinstance(model, FSDPModule): return …` above, a test for DDP around."""
+    name = ctx.code(model)
+    if False in tests_around(ctx, model, name):
+        return True
+    for block, inner in blocks(ctx, model):
+        statements = statements_of(block)
+        for statement in statements[: statements.index(inner)] if inner in statements else ():
+            if isinstance(statement, cst.If) and statement.orelse is None and _leaves(statement.body):
+                if True in _asked(ctx, statement.test, name):
+                    return True
+    return False
+
+
+def _leaves(body: cst.BaseSuite) -> bool:
+    last = body.body[-1]
+    return isinstance(last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last, LEAVES)
+
+
+def tests_around(ctx: Context, node: cst.CSTNode, model: str | None) -> set[bool]:
+    """Whether the class tests that are met here ask for FSDP's classes."""
+    found: set[bool] = set()
+    for inner, outer in upward(ctx, node):
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
+            break
+        if isinstance(outer, cst.If) and inner is outer.body:
+            found |= _asked(ctx, outer.test, model)
+    return found
+
+
+def _asked(ctx: Context, test: cst.BaseExpression, model: str | None) -> set[bool]:
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _asked(ctx, test.left, model) | _asked(ctx, test.right, model)
+    if not isinstance(test, cst.Call) or len(test.args) != 2 or ctx.code(test.func) != "isinstance":
+        return set()
+    asked = test.args[1].value
+    if isinstance(asked, cst.Tuple) or model not in (None, ctx.code(test.args[0].value)):
+        return set()
+    dotted = ctx.dotted(asked) or ""
+    return {ctx.fsdp1(asked) == WRAPPER or dotted.endswith(".FSDPModule")} if dotted else set()
+
+
+def blocks(ctx: Context, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+    """The blocks around a node up to its function, each with the statement in it that holds the node."""
+    for inner, outer in upward(ctx, node):
+        if isinstance(outer, BLOCKS):
+            yield outer, inner
+        if isinstance(outer, (cst.FunctionDef, cst.ClassDef)) and isinstance(inner, BLOCKS):
+            return
+
+
+def statements_of(block: cst.CSTNode) -> Sequence[cst.CSTNode]:
+    assert isinstance(block, BLOCKS)
+    return block.body

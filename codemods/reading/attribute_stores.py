@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
-
-from .choices import Place
+from codemods.reading.choices import Place
+from codemods.reading.enclosing import upward
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +159,11 @@ def _may_bind(where: Context, node: cst.Attribute) -> bool:
 
 
 def _is_unpacked(where: Context, element: cst.CSTNode) -> bool:
-    inner = element
-    for outer in where.ancestors(element):
+    for inner, outer in upward(where, element):
         if isinstance(outer, (cst.AssignTarget, cst.CompFor)):
             return True
         if isinstance(outer, cst.For):
             return outer.target is inner
         if isinstance(outer, cst.BaseStatement):
             return False
-        inner = outer
     return False

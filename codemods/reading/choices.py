@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.enclosing import is_label
+from codemods.reading.passed_on import all_of
 
 Place = tuple[Context, cst.BaseExpression]
 """An expression of the program, and the file it stands in."""
@@ -174,14 +176,8 @@ def _part_named(ctx: Context, statement: cst.Assign, name: str) -> tuple[int, in
         return None
     uses = ctx.uses(statement)
     same = (n for n in ctx.inside(ctx.scope(statement)) if isinstance(n, cst.Name) and n.value == name)
-    others = [n for n in same if n not in uses and not _is_keyword(ctx, n)]
+    others = [n for n in same if n not in uses and not is_label(n, ctx)]
     return (own[0], len(names)) if others == [names[own[0]]] else None
-
-
-def _is_keyword(ctx: Context, node: cst.Name) -> bool:
-    holder = ctx.parent(node)
-    is_keyword = isinstance(holder, cst.Arg) and holder.keyword is node
-    return is_keyword or (isinstance(holder, cst.Attribute) and holder.attr is node)
 
 
 def _element(value: cst.BaseExpression, index: int, count: int) -> cst.BaseExpression | None:
@@ -226,7 +222,7 @@ def readers(ctx: Context, value: cst.BaseExpression, asked: cst.BaseExpression) 
         return readers(ctx, cst.ensure_type(ctx.parent(holder), cst.Call), asked)
     if isinstance(holder, (cst.Assign, cst.AnnAssign)):
         uses = _uses(ctx, holder)
-        return _all(readers(where, use, asked) for where, use in uses) if uses is not None else None
+        return all_of(readers(where, use, asked) for where, use in uses) if uses is not None else None
     if isinstance(holder, cst.Return):
         return _readers_of_result(ctx, holder, asked)
     if isinstance(holder, cst.Element):
@@ -259,7 +255,7 @@ def _readers_of_table(
 ) -> list[Place] | None:
     display = ctx.parent(element)
     found = _uses_of_table(ctx, display) if isinstance(display, (cst.Dict, cst.Call)) else None
-    return _all(readers(ctx, use, asked) for use in found) if found is not None else None
+    return all_of(readers(ctx, use, asked) for use in found) if found is not None else None
 
 
 def _uses_of_table(ctx: Context, display: cst.BaseExpression) -> list[cst.BaseExpression] | None:
@@ -272,9 +268,7 @@ def _uses_of_table(ctx: Context, display: cst.BaseExpression) -> list[cst.BaseEx
         found = [_of_look_up(ctx, use) for _, use in uses]
     else:
         found = [_of_look_up(ctx, display)]
-    if any(each is None for each in found):
-        return None
-    return [use for each in found if each is not None for use in each]
+    return all_of(found)
 
 
 def _of_look_up(ctx: Context, use: cst.BaseExpression) -> list[cst.BaseExpression] | None:
@@ -304,7 +298,7 @@ def _readers_of_result(ctx: Context, statement: cst.Return, asked: cst.BaseExpre
     for where, name in ctx.references_to(function):
         call = where.parent(name)
         found.append(readers(where, call, asked) if isinstance(call, cst.Call) and call.func is name else None)
-    return _all(iter(found))
+    return all_of(found)
 
 
 def _readers_of_part(ctx: Context, element: cst.Element, asked: cst.BaseExpression) -> list[Place] | None:
@@ -326,15 +320,7 @@ def _readers_of_part(ctx: Context, element: cst.Element, asked: cst.BaseExpressi
         if not isinstance(one, cst.Name) or _part_named(where, taken, one.value) is None:
             return None
         found += [readers(where, use, asked) for use in where.uses(taken) if use.value == one.value]
-    return _all(iter(found))
-
-
-def _all(found: Iterator[list[Place] | None]) -> list[Place] | None:
-    """All of them; None when one is not followed."""
-    ways = list(found)
-    if any(way is None for way in ways):
-        return None
-    return [place for way in ways if way is not None for place in way]
+    return all_of(found)
 
 
 def written(ctx: Context, value: cst.BaseExpression, texts: Mapping[cst.CSTNode, str]) -> str:

@@ -7,6 +7,7 @@ import libcst as cst
 from codemods.api import Context
 from codemods.plan import Plan
 from codemods.reading.cpu_backend import reaches_cpu
+from codemods.reading.enclosing import ifs_around
 from codemods.reading.left_out import may_ignore_parameters, may_offload_parameters
 
 _TORCHS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"})
@@ -40,12 +41,7 @@ def clipper(model: cst.BaseExpression, is_plain: bool, ctx: Context, plan: Plan)
 
 def is_asked_for(node: cst.CSTNode, model: str, ctx: Context) -> bool:
     """Whether a model comes here only if it has a method of its own: `if hasattr(model, "clip_grad_norm_"):`."""
-    inner = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _asked(outer.test, ctx) == model:
-            return True
-        inner = outer
-    return False
+    return any(_asked(each.test, ctx) == model for each in ifs_around(ctx, node))
 
 
 def is_clipped_otherwise(test: cst.Call, ctx: Context) -> bool:

@@ -5,30 +5,21 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import ifs_around
 from codemods.reading.negation import conjuncts
 from codemods.reading.words import last_name, words
 
 
 def is_on_ddp_way(node: cst.CSTNode, ctx: Context) -> bool:
     """`model.module` under `if state.is_ddp:`, by the flag's own name: a DDP model can come there, or any other."""
-    inner = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and _says_ddp(outer.test):
-            return True
-        inner = outer
-    return False
+    return any(_says_ddp(each.test) for each in ifs_around(ctx, node))
 
 
 def is_ddps_alone(node: cst.CSTNode, ctx: Context) -> bool:
     """The same where no FSDP model comes: the flag is what the program makes DDP's model by, or asks its class for."""
-    inner = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner:
-            flags = [last_name(_asked(each)) for each in conjuncts(outer.test) if _says_ddp(_asked(each))]
-            if any(flag and _chooses_ddp(flag, ctx) for flag in flags):
-                return True
-        inner = outer
-    return False
+    asked = (_asked(part) for each in ifs_around(ctx, node) for part in conjuncts(each.test))
+    flags = (last_name(flag) for flag in asked if _says_ddp(flag))
+    return any(flag and _chooses_ddp(flag, ctx) for flag in flags)
 
 
 def _asked(test: cst.BaseExpression) -> cst.BaseExpression:
@@ -70,16 +61,8 @@ def _asks_class(ctx: Context, function: cst.FunctionDef) -> bool:
 
 def _is_under(ctx: Context, node: cst.CSTNode, flag: str) -> bool:
     """Whether it stands where a flag of this name holds."""
-    inner = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner:
-            if any(last_name(each) == flag for each in conjuncts(outer.test) if isinstance(each, _NAMES)):
-                return True
-        inner = outer
-    return False
-
-
-_NAMES = (cst.Name, cst.Attribute)
+    asked = (part for each in ifs_around(ctx, node) for part in conjuncts(each.test))
+    return any(isinstance(part, (cst.Name, cst.Attribute)) and last_name(part) == flag for part in asked)
 
 
 def is_ddps_class(node: cst.BaseExpression, ctx: Context) -> bool:

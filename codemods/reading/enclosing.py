@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, pairwise
+
 import libcst as cst
 
-from codemods.api import Context, N
+from codemods.api import Context, N, Source
 
 
 def enclosing(ctx: Context, node: cst.CSTNode, *kinds: type[N]) -> N | None:
     """The innermost class, function, statement or whatever of these kinds around a node."""
     return next((outer for outer in ctx.ancestors(node) if isinstance(outer, kinds)), None)
+
+
+def upward(ctx: Source, node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode]]:
+    """All that stands around a node, the innermost first, each behind the part of it that the node is, or stands in."""
+    return pairwise(chain([node], ctx.ancestors(node)))
+
+
+def call_given(value: cst.CSTNode, ctx: Source) -> cst.Call | None:
+    """The call that a value is an argument of."""
+    argument = ctx.parent(value)
+    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
+    return call if isinstance(call, cst.Call) else None
+
+
+def ifs_around(ctx: Source, node: cst.CSTNode) -> Iterator[cst.If | cst.IfExp]:
+    """The choices in whose body a node stands, the innermost first: each of their tests is met there."""
+    return (
+        outer for inner, outer in upward(ctx, node) if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner
+    )
+
+
+def is_label(name: cst.CSTNode, ctx: Source) -> bool:
+    """`b` of `a.b`, and `b` of `f(b=1)`: the name of no variable."""
+    holder = ctx.parent(name)
+    if isinstance(holder, cst.Attribute):
+        return holder.attr is name
+    return isinstance(holder, cst.Arg) and holder.keyword is name
 
 
 def contains(ctx: Context, outer: cst.CSTNode, node: cst.CSTNode) -> bool:

@@ -6,13 +6,13 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.beside_fsdp2 import chain
+from codemods.reading.enclosing import upward
 from codemods.reading.words import words
 
 
 def is_another_engines(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether it stands under `if backend == "ddp":`, in a chain that asks the same for "fsdp" in another branch."""
-    inner = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
             return False
         if isinstance(outer, cst.If) and inner is outer.body:
@@ -20,7 +20,6 @@ def is_another_engines(node: cst.CSTNode, ctx: Context) -> bool:
             beside = [_asked(branch, ctx) for branch in chain(outer, ctx)]
             if name and "fsdp" not in name and any(other == asked and "fsdp" in words_ for other, words_ in beside):
                 return True
-        inner = outer
     return False
 
 

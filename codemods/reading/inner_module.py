@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place
 from codemods.reading.program import sets_attribute
@@ -50,11 +50,9 @@ def is_asked_for(node: cst.Attribute, ctx: Context) -> bool:
 
     Where the program sets such an attribute itself, FSDP1 gave the model and a loop went on into its own `.module`.
     """
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and outer.body is inner and _asks(outer.test, node, ctx):
             return isinstance(outer, cst.While) or not sets_attribute(ctx, "module")
-        inner = outer
     return False
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, ModelKind
+from codemods.reading.enclosing import upward
 from codemods.reading.places import place, same
 
 
@@ -16,8 +17,7 @@ def is_just_made(ctx: Context, model: cst.BaseExpression) -> bool:
     name = place(model)
     if name is None or not isinstance(model, cst.Attribute):
         return False  # a name is followed anyway
-    inner: cst.CSTNode = model
-    for outer in ctx.ancestors(model):
+    for inner, outer in upward(ctx, model):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
             return False
         if isinstance(outer, (cst.For, cst.While)) and inner is outer.body and _touches(ctx, outer.body, name):
@@ -30,7 +30,6 @@ def is_just_made(ctx: Context, model: cst.BaseExpression) -> bool:
                     return ModelKind.FSDP not in ctx.kinds(value)
                 if _touches(ctx, statement, name):
                     return False
-        inner = outer
     return False
 
 

@@ -12,6 +12,7 @@ from textwrap import dedent
 import libcst as cst
 
 from codemods.api import Context, Edit
+from codemods.reading.enclosing import upward
 
 
 def removal(ctx: Context, statement: cst.CSTNode) -> Edit:
@@ -112,13 +113,11 @@ def statement_start(ctx: Context, node: cst.CSTNode) -> tuple[int, int]:
 
 def _in_one_line(ctx: Context, node: cst.CSTNode) -> cst.CSTNode | None:
     """The small statement that holds a node, in `for batch in batches: step(batch); model.zero_grad()`."""
-    inner = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, cst.SimpleStatementSuite):
             return inner
         if isinstance(outer, (cst.IndentedBlock, cst.Module)):
             return None
-        inner = outer
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import libcst as cst
@@ -10,7 +11,6 @@ from codemods.api import Context, NotStatic
 from codemods.reading.by_class import own_arguments
 from codemods.reading.class_layout import model_classes
 from codemods.reading.flat_parameters import constructor_calls
-from codemods.reading.read_again import is_read_again
 
 PAST_OWN = "load_past_own_method"
 """The support function that loads past a method of the model's own."""
@@ -61,3 +61,80 @@ def has_own_method(model: cst.BaseExpression, ctx: Context) -> bool:
         for _, owner in classes
         for node in owner.body.body
     )
+
+
+# Whether a value that is handed to a call is looked at afterwards, by whatever name the program still has for it.
+
+_DEPTH = 4
+"""How many names and calls of functions a value is followed through."""
+
+
+def is_read_again(value: cst.BaseExpression, call: cst.Call, ctx: Context, depth: int = _DEPTH) -> bool:
+    """False where the value is made in the call, or has a name that ends there; unseen callers are not supposed to."""
+    name, is_kept = _first(value)
+    if name is None:
+        return False
+    if is_kept or depth == 0 or _is_named_below(value, name, call, ctx):
+        return True
+    scope = ctx.scope(call)
+    made = [node for node in ctx.nodes(cst.Assign) if ctx.scope(node) is scope and _binds(node, name)]
+    if any(_is_outside_of_loop(node, value, call, ctx) for node in made):
+        return True
+    handed = [(node.value, call, ctx) for node in made]
+    handed += [(given, outer, where) for where, outer, given in ctx.passed_to(call, name.value) if not made]
+    return any(is_read_again(given, outer, where, depth - 1) for given, outer, where in handed)
+
+
+def _first(value: cst.BaseExpression) -> tuple[cst.Name | None, bool]:
+    """`state` of `state["model"]`, and whether an object keeps the value: `self.best`."""
+    is_kept = False
+    while isinstance(value, (cst.Attribute, cst.Subscript)):
+        is_kept = is_kept or isinstance(value, cst.Attribute)
+        value = value.value
+    return (value if isinstance(value, cst.Name) else None), is_kept
+
+
+def _binds(assignment: cst.Assign, name: cst.Name) -> bool:
+    targets = [target.target for target in assignment.targets]
+    return any(isinstance(target, cst.Name) and target.value == name.value for target in targets)
+
+
+def _is_named_below(value: cst.BaseExpression, name: cst.Name, call: cst.Call, ctx: Context) -> bool:
+    """Whether the value, a part of it or what holds it stands below: not `state["step"]` for `state["model"]`."""
+    text, end = ctx.code(value), ctx.span(call)[1]
+    below = [n for n in ctx.nodes(cst.Name) if n.value == name.value and ctx.span(n)[0] > end]
+    return any(other.startswith(text) or text.startswith(other) for node in below for other in _texts(node, call, ctx))
+
+
+def _texts(node: cst.Name, call: cst.Call, ctx: Context) -> Iterator[str]:
+    """What a name below the call stands in, such as `state["step"]`."""
+    if ctx.scope(node) is not ctx.scope(call) or _is_on_other_way(node, call, ctx):
+        return
+    whole: cst.CSTNode = node
+    holder = ctx.parent(whole)
+    while isinstance(holder, (cst.Attribute, cst.Subscript)) and holder.value is whole:
+        whole, holder = holder, ctx.parent(holder)
+    if not isinstance(holder, (cst.Del, cst.AssignTarget)):
+        yield ctx.code(whole)
+
+
+def _is_on_other_way(node: cst.CSTNode, call: cst.Call, ctx: Context) -> bool:
+    """Whether an `if` leads to the call and its `else` to the other, so that one turn never comes to both."""
+    here, there = set(ctx.ancestors(call)), set(ctx.ancestors(node))
+    choices = [branch for branch in here & there if isinstance(branch, cst.If)]
+    return any(branch.body in here and branch.orelse in there for branch in choices)
+
+
+def _is_outside_of_loop(assignment: cst.Assign, value: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
+    """Whether a loop comes to the call several times with the one value, and not with another item: `states[key]`."""
+    around = list(ctx.ancestors(assignment))
+    for loop in ctx.ancestors(call):
+        if not isinstance(loop, (cst.For, cst.While)) or ctx.scope(loop) is not ctx.scope(call) or loop in around:
+            continue
+        if isinstance(loop, cst.While) or not _names(loop.target, ctx) & _names(value, ctx):
+            return True
+    return False
+
+
+def _names(node: cst.CSTNode, ctx: Context) -> set[str]:
+    return {inner.value for inner in ctx.inside(node) if isinstance(inner, cst.Name)}

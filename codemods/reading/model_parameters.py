@@ -10,7 +10,7 @@ from typing import get_args
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.accessors import is_put_in_wrapped
+from codemods.reading.enclosing import is_label
 from codemods.reading.model_parts import wrapped_around
 from codemods.reading.parameter_lists import appended, given_to_optimizer, heads, makers, put_in
 
@@ -42,13 +42,7 @@ class Reading:
         """Where the body speaks of the parameter."""
         text = ctx.code(self.param)
         for node in (self.body, *ctx.inside(self.body)):
-            if not isinstance(node, type(self.param)) or ctx.code(node) != text:
-                continue
-            around = ctx.parent(node)
-            is_a_name_only = (isinstance(around, cst.Attribute) and around.attr is node) or (
-                isinstance(around, cst.Arg) and around.keyword is node
-            )
-            if not is_a_name_only:
+            if isinstance(node, type(self.param)) and ctx.code(node) == text and not is_label(node, ctx):
                 yield node
 
 
@@ -269,3 +263,19 @@ def _loop(call: cst.Call, ctx: Context) -> Loop | None:
         if isinstance(node, (cst.SimpleStatementLine, cst.Lambda)):
             return None
     return None
+
+
+def is_put_in_wrapped(got: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether some `x.set_embeddings(FSDP(…))` of the program is what `x.get_embeddings()` gives."""
+    if not isinstance(got, cst.Call) or got.args or not isinstance(got.func, cst.Attribute):
+        return False
+    name = got.func.attr.value
+    setter = f"set_{name.removeprefix('get_')}"
+    return name.startswith("get_") and any(
+        isinstance(call.func, cst.Attribute)
+        and call.func.attr.value == setter
+        and bool(call.args)
+        and ModelKind.FSDP in where.kinds(call.args[0].value)
+        for where in ctx.files(setter)
+        for call in where.nodes(cst.Call)
+    )

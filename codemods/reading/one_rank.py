@@ -7,6 +7,7 @@ import re
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import call_given, upward
 from codemods.reading.places import bound
 from codemods.reading.shown import is_only_shown
 from codemods.reading.words import last_name, words
@@ -29,15 +30,13 @@ _DEPTH = 3
 
 def is_on_one_rank(node: cst.CSTNode, ctx: Context) -> bool:
     """Whether the other ranks do not come here: below `if rank == 0:`, or behind `if rank != 0: return`."""
-    inner = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.FunctionDef, cst.Lambda)):
             return isinstance(outer, cst.FunctionDef) and _others_have_left(ctx, outer.body, inner)
         if isinstance(outer, cst.If) and inner is outer.body and _is_one_rank(outer.test, ctx):
             return True
         if isinstance(outer, cst.IndentedBlock) and _others_have_left(ctx, outer, inner):
             return True
-        inner = outer
     return False
 
 
@@ -79,9 +78,8 @@ def is_read_on_first_rank(value: cst.BaseExpression, ctx: Context, has_group: bo
 
 def _is_counted(value: cst.BaseExpression, ctx: Context) -> bool:
     """`print(f"{len(state)} states")`."""
-    argument = ctx.parent(value)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and last_name(call.func) == "len" and is_only_shown(call, ctx)
+    call = call_given(value, ctx)
+    return call is not None and last_name(call.func) == "len" and is_only_shown(call, ctx)
 
 
 def _holder(value: cst.CSTNode, ctx: Context) -> cst.CSTNode:

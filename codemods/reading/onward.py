@@ -13,6 +13,7 @@ from enum import Enum
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts, answer, facts_of, without
 
 _LINES = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
@@ -54,9 +55,8 @@ class Way:
 
     def behind(self, node: cst.CSTNode, ctx: Context, facts: Facts = NOTHING) -> None:
         """Follow every way on from behind a node."""
-        inner = node
         exits: Exits = {Exit.BEHIND: facts}
-        for outer in ctx.ancestors(node):
+        for inner, outer in upward(ctx, node):
             if isinstance(outer, _BLOCKS):
                 if isinstance(inner, cst.Return):
                     exits = {Exit.RETURN: facts}
@@ -77,11 +77,6 @@ class Way:
                 return
             if not exits:
                 return
-            inner = outer
-
-    def again(self, function: cst.FunctionDef, ctx: Context) -> None:
-        """Follow the ways through a function from its start."""
-        self._passes(function, ctx)
 
     def _headed(
         self, outer: cst.For | cst.While | cst.If | cst.With, inner: cst.CSTNode, exits: Exits, ctx: Context
@@ -225,13 +220,13 @@ class Way:
     def _returns(self, call: cst.Call, ctx: Context) -> Facts | None:
         """What is known of the arguments of a call when it returns; None when no function does that it can run."""
         functions = ctx.runs(call)
-        passed = [(function, self._passes(function, where)) for where, function in functions]
+        passed = [(function, self.passes(function, where)) for where, function in functions]
         told = [_told(function, call, facts, ctx) for function, facts in passed if facts is not None]
         if told:
             return frozenset.intersection(*told)
         return None if functions else NOTHING
 
-    def _passes(self, function: cst.FunctionDef, ctx: Context) -> Facts | None:
+    def passes(self, function: cst.FunctionDef, ctx: Context) -> Facts | None:
         if function not in self._falls:
             self._falls[function] = NOTHING  # while it is asked, for one that calls itself
             exits = self._statement(function.body, NOTHING, ctx)

@@ -10,7 +10,7 @@ import libcst as cst
 from codemods.api import Context, NotStatic, Origin
 from codemods.plan import PlannedContext
 from codemods.reading.dcp_format import is_loaded_by_dcp
-from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.enclosing import contains, enclosing, upward
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.optimizer_calls import Given
 from codemods.reading.state_dict_setting import setting_of
@@ -176,13 +176,11 @@ def _checked(
 
 def _follows(statement: cst.CSTNode, first: cst.CSTNode, ctx: Context) -> bool:
     """Whether a statement is always come to behind another: in the same block, or in one that only `with`s part."""
-    inner: cst.CSTNode = first
-    for outer in ctx.ancestors(first):
+    for inner, outer in upward(ctx, first):
         if isinstance(outer, (cst.IndentedBlock, cst.Module)) and any(each is statement for each in outer.body):
             return ctx.span(statement)[0] > ctx.span(inner)[0]
         if not isinstance(outer, (cst.With, cst.IndentedBlock, cst.SimpleStatementLine)):
             return False
-        inner = outer
     return False
 
 

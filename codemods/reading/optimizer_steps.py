@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
-from codemods.reading.enclosing import is_self
+from codemods.reading.enclosing import is_label, is_self
 from codemods.reading.optimizers import is_named_optimizer, is_optimizer
 from codemods.reading.places import bound, place
 from codemods.reading.words import last_name, words
@@ -29,12 +29,10 @@ class Trained:
         """The place that a node reads, if it can hold the model."""
         if not isinstance(node, (cst.Name, cst.Attribute)) or is_self(node, ctx):
             return None
-        where, holder = place(node), ctx.parent(node)
-        if where is None or (isinstance(holder, cst.Attribute) and holder.attr is node):
+        where = place(node)
+        if where is None or is_label(node, ctx):
             return None
-        if isinstance(holder, (cst.AssignTarget, cst.Param, cst.ImportAlias)):
-            return None
-        if isinstance(holder, cst.Arg) and holder.keyword is node:
+        if isinstance(ctx.parent(node), (cst.AssignTarget, cst.Param, cst.ImportAlias)):
             return None
         if any(id(origin.node) in self.made for origin in ctx.origins(node)):
             return where

@@ -9,6 +9,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Origin
+from codemods.reading.enclosing import call_given
 from codemods.reading.words import last_name, words
 from codemods.tables.optimizers import BOUND, MODULES, NAMES, NOT_ONE, OTHERS
 
@@ -55,9 +56,8 @@ def optimizer_loaded(call: cst.Call, ctx: Context) -> cst.BaseExpression | None:
         results = list(ctx.uses(holder))
     found: dict[str, cst.BaseExpression] = {}
     for result in results:
-        argument = ctx.parent(result)
-        load = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-        if not isinstance(load, cst.Call) or not isinstance(load.func, cst.Attribute):
+        load = call_given(result, ctx)
+        if load is None or not isinstance(load.func, cst.Attribute):
             continue
         owner = load.func.value
         plain = isinstance(owner, (cst.Name, cst.Attribute))

@@ -31,7 +31,7 @@ def optional_result(ctx: Context, call: cst.BaseExpression) -> OptionalResult | 
     function = _only_for(ctx, call)
     if function is None or not isinstance(call, cst.Call):
         return None
-    choice = _choice(ctx, function)
+    choice = _choice(function)
     given = arguments_given(call, function)
     if choice is None or given is None or not all(_is_variable(ctx, value) for value in given.values()):
         return None
@@ -121,7 +121,7 @@ def _is_run_as_it_stands(ctx: Context, function: cst.FunctionDef) -> bool:
 
 
 def _choice(
-    ctx: Context, function: cst.FunctionDef
+    function: cst.FunctionDef,
 ) -> tuple[cst.BaseExpression, cst.BaseExpression | None, cst.BaseExpression | None] | None:
     """The condition, what is returned where it holds, and what is where not: there is nothing else in the function."""
     body = function.body.body

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
-
-from .enclosing import is_self
-from .own_shardings import DEPTH, OwnShardings, definitions
-from .sharding import is_fully_shard
+from codemods.reading.enclosing import is_self
+from codemods.reading.own_shardings import DEPTH, OwnShardings, definitions
+from codemods.reading.shardings import is_fully_shard
 
 _DEPTH = 8
 """Calls that are followed up from an expression to where its model is made."""

@@ -8,9 +8,8 @@ from functools import cached_property
 import libcst as cst
 
 from codemods.api import SUPPORT, Context
-
-from .sharding import is_fully_shard
-from .words import last_name
+from codemods.reading.shardings import is_fully_shard
+from codemods.reading.words import last_name
 
 DEPTH = 4
 """Calls that are followed from a place down to `fully_shard`."""

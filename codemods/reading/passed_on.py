@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import libcst as cst
 
 from codemods.api import Context
 
+T = TypeVar("T")
 Calls = list[tuple[Context, cst.Call]]
 Seen = frozenset[cst.BaseExpression]
 """What led to a use: in a recursion, that comes again."""
@@ -105,7 +107,13 @@ def _parameter_of(ctx: Context, function: cst.FunctionDef, call: cst.Call, argum
 
 def _all(found: Iterable[Calls | None]) -> Calls | None:
     """All calls together; None when one of the ways is not followed, or when there are none."""
-    ways: Sequence[Calls | None] = list(found)
-    if not ways or any(way is None for way in ways):
+    ways = list(found)
+    return all_of(ways) if ways else None
+
+
+def all_of(found: Iterable[Sequence[T] | None]) -> list[T] | None:
+    """All that the ways lead to; None when one is not followed."""
+    ways = list(found)
+    if any(way is None for way in ways):
         return None
-    return [call for way in ways if way is not None for call in way]
+    return [each for way in ways if way is not None for each in way]

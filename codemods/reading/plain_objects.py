@@ -8,10 +8,9 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Import
 from codemods.plan import PlannedContext
+from codemods.reading.call_layout import either, quoted_argument
+from codemods.reading.enclosing import enclosing, ifs_around, is_self
 from codemods.tables.names import WRAPPER
-
-from .call_layout import either, quoted_argument
-from .enclosing import enclosing, is_self
 
 _NO_MODULES = frozenset({"abc.ABC", "object", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol"})
 _MODULE = "torch.nn.Module"
@@ -67,14 +66,11 @@ def _is_plain_base(ctx: Context, base: cst.BaseExpression, depth: int) -> bool:
 
 def _is_asked_for(ctx: Context, node: cst.BaseExpression) -> bool:
     """`if isinstance(model, nn.Module):` around it, or a test for FSDP."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, (cst.If, cst.IfExp)) and outer.body is inner and isinstance(outer.test, cst.Call):
-            asked = [argument.value for argument in outer.test.args]
-            is_test = ctx.code(outer.test.func) == "isinstance" and len(asked) == 2
-            if is_test and ctx.code(asked[0]) == ctx.code(node):
-                return ctx.dotted(asked[1]) == _MODULE or ctx.fsdp1(asked[1]) == WRAPPER
-        inner = outer
+    for test in (each.test for each in ifs_around(ctx, node)):
+        if isinstance(test, cst.Call) and ctx.code(test.func) == "isinstance" and len(test.args) == 2:
+            asked, kind = (argument.value for argument in test.args)
+            if ctx.code(asked) == ctx.code(node):
+                return ctx.dotted(kind) == _MODULE or ctx.fsdp1(kind) == WRAPPER
     return False
 
 

@@ -27,10 +27,6 @@ class Predicate:
     written: cst.Lambda | None = None
     """The same where the policy spells it out."""
 
-    @property
-    def test(self) -> str:
-        return " or ".join(self.tests)
-
 
 def predicates(origins: Sequence[Origin]) -> list[Predicate]:
     """All policies that become functions with these, each where it is made. Raises NotStatic where one cannot."""

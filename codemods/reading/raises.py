@@ -8,7 +8,7 @@ from textwrap import wrap
 import libcst as cst
 
 from codemods.api import FSDP_MODULE, Context, Edit, Fix, Import, ModelKind, Raise
-from codemods.reading.class_asked import BLOCKS, LEAVES, blocks, has_left, statements_of, tests_around
+from codemods.reading.asked_classes import BLOCKS, LEAVES, blocks, has_left, statements_of, tests_around
 from codemods.reading.layout import insertion
 from codemods.reading.manual import is_constructor
 from codemods.reading.places import place, writes

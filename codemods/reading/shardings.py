@@ -1,8 +1,8 @@
-"""Which models a program shards with `fully_shard`, each with the calls for its parts."""
+"""Which models a program shards with `fully_shard`, each with its place and the calls for its parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -10,8 +10,47 @@ import libcst as cst
 from codemods.api import Context, Edit, Finding, Level, finding
 from codemods.reading.layout import lines_below
 from codemods.reading.places import base, bound, place
-from codemods.reading.sharding import comes_before, is_fully_shard, known_as
-from codemods.reading.wrapped import looped_over, wrapped_module
+from codemods.reading.wrapped import is_on_another_way, looped_over, wrapped_module, wrapped_place
+
+WORDS = ("fully_shard",)
+
+
+def is_fully_shard(ctx: Context, callee: cst.BaseExpression) -> bool:
+    """Whether an expression is torch's `fully_shard`, from whichever of its modules."""
+    dotted = ctx.dotted(callee) or ""
+    return dotted.startswith("torch.") and dotted.endswith(".fully_shard")
+
+
+def fully_shard_calls(ctx: Context) -> Iterator[tuple[cst.Call, str]]:
+    """`fully_shard(model.encoder)` with `model.encoder`; for the variable of a loop, with what is looped over."""
+    for call in ctx.nodes(cst.Call):
+        if is_fully_shard(ctx, call.func):
+            model = wrapped_place(ctx, call)
+            if model is not None:
+                yield call, model
+
+
+def known_as(ctx: Context, call: cst.Call, where: str) -> str:
+    """The name that the program goes on with: `model` after `model = fully_shard(net)`."""
+    holder = ctx.parent(call)
+    if isinstance(holder, cst.Assign) and len(holder.targets) == 1:
+        return place(holder.targets[0].target) or where
+    return where
+
+
+def sharded_above(ctx: Context, node: cst.Call, model: str) -> bool:
+    """Whether the model of this place is sharded above `node`, in the same function and for sure on the same way."""
+    return any(
+        model in {where, known_as(ctx, call, where)} and comes_before(ctx, call, node)
+        for call, where in fully_shard_calls(ctx)
+    )
+
+
+def comes_before(ctx: Context, call: cst.Call, node: cst.Call) -> bool:
+    """Whether a call is made before another of its function, for sure on the same way."""
+    if ctx.scope(call) is not ctx.scope(node) or ctx.span(call)[0] >= ctx.span(node)[0]:
+        return False
+    return not is_on_another_way(ctx, call, node) and not ctx.excludes(call, node)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import upward
 from codemods.reading.words import last_name, words
 
 _SHOWS = frozenset({"print", "log", "info", "debug", "warning", "logging"})
@@ -19,8 +20,7 @@ _AROUND = (
 
 def is_only_shown(node: cst.BaseExpression, ctx: Context, seen: frozenset[str] = frozenset()) -> bool:
     """Whether all that is made of a value is shown, and no other number but a constant goes into it."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, cst.Call) and inner is not outer.func:
             if words(last_name(outer.func)) & _SHOWS:
                 return True
@@ -36,7 +36,6 @@ def is_only_shown(node: cst.BaseExpression, ctx: Context, seen: frozenset[str] =
             return _is_name_shown(outer.target, ctx, seen)
         elif not isinstance(outer, _AROUND):
             return False
-        inner = outer
     return False
 
 

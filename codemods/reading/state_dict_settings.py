@@ -9,7 +9,7 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.dead import assignment_only_for
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.one_rank import is_read_on_first_rank
 from codemods.reading.process_groups import has_group_of_its_own
 from codemods.reading.saves import may_alias
@@ -286,6 +286,5 @@ def _is_all_dead(choice: cst.If, dead: Sequence[cst.CSTNode], ctx: Context) -> b
 
 
 def _is_context_argument(use: cst.CSTNode, ctx: Context) -> bool:
-    argument = ctx.parent(use)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and ctx.fsdp1(call.func) in {CONTEXT, SET}
+    call = call_given(use, ctx)
+    return call is not None and ctx.fsdp1(call.func) in {CONTEXT, SET}

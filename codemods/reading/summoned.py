@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import Context, ModelKind
-from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.enclosing import contains, enclosing, is_label
 from codemods.reading.forwards import reads_after_forward
 from codemods.tables.names import SUMMON
 from codemods.tables.tensors import ASKS, COPIES, FACTS, IN_PLACE, ON_CONTAINERS, QUIET_FUNCTIONS, READS
@@ -197,14 +197,8 @@ def _is_seen_loop(
     uses = [
         n for n in ctx.inside(block.body) if isinstance(n, cst.Name) and n.value == target.value and n is not target
     ]
-    uses = [use for use in uses if not _is_attribute_name(use, ctx)]
+    uses = [use for use in uses if not is_label(use, ctx)]
     return all(contains(ctx, around, use) and _is_seen_use(use, block, found, ctx) for use in uses)
-
-
-def _is_attribute_name(node: cst.Name, ctx: Context) -> bool:
-    holder = ctx.parent(node)
-    is_attribute = isinstance(holder, cst.Attribute) and holder.attr is node
-    return is_attribute or (isinstance(holder, cst.Arg) and holder.keyword is node)
 
 
 def _is_seen_use(use: cst.Name, block: cst.With, found: Body, ctx: Context) -> bool:

@@ -80,7 +80,7 @@ def are_cast(ctx: Context, built: Makeup) -> bool:
         return False
     if not _is_alone(ctx, built):
         return False
-    classes = {node: _Class(where, node) for where, node in built.classes if not _is_plain(where, node)}
+    classes = {node: _Class(where, node) for where, node in built.classes if not _is_plain(node)}
     if not classes or not all(each.is_seen for each in classes.values()):
         return False
     if not all(_makes_one_of(where, call, classes) for where, call in built.made):
@@ -107,7 +107,7 @@ def _is_alone(ctx: Context, built: Makeup) -> bool:
     return True
 
 
-def _is_plain(ctx: Context, node: cst.ClassDef) -> bool:
+def _is_plain(node: cst.ClassDef) -> bool:
     """Whether it is no module: a dataclass of settings."""
     return not node.bases and not any(each.name.value == "forward" for each in _methods(node))
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, Origin
 
-from .enclosing import contains, enclosing, is_self
+from .enclosing import call_given, contains, enclosing, is_self
 from .makeup import Makeup
 from .manual import is_constructor
 from .policies import CLASS_POLICIES
@@ -124,9 +124,8 @@ def _attribute(ctx: Context, made: cst.Call) -> cst.Attribute | None:
         return func.value if isinstance(func.value, cst.Attribute) else None
     if not isinstance(holder, (cst.GeneratorExp, cst.ListComp)) or holder.elt is not made:
         return None
-    argument = ctx.parent(holder)
-    modules = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    if not isinstance(modules, cst.Call) or not _is_list(ctx, modules):
+    modules = call_given(holder, ctx)
+    if modules is None or not _is_list(ctx, modules):
         return None
     assign = ctx.parent(modules)
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Import, ModelKind, NotStatic
+from codemods.reading.enclosing import upward
 from codemods.reading.facts import NOTHING, Facts
 from codemods.reading.onward import Way
 from codemods.reading.program import others
@@ -41,7 +42,7 @@ def drops_behind(left: Unsynced, ctx: Context) -> list[tuple[Context, cst.CSTNod
     for start in left.starts:
         way.behind(start, ctx, left.facts)
     for where, function in way.lost:
-        way.again(function, where)
+        way.passes(function, where)
     lost = [function for _, function in way.lost]
     unseen = [each for where, _ in way.lost for each in _of_others(where, lost, models)]
     return [*dict.fromkeys([*way.found, *unseen])]
@@ -209,8 +210,7 @@ def _goes_backward(call: cst.Call, ctx: Context, seen: set[cst.CSTNode]) -> bool
 
 def follows_step(call: cst.Call, ctx: Context) -> bool:
     """Whether the optimizer has stepped since the last backward, on every way to this call."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if isinstance(outer, (cst.IndentedBlock, cst.Module, *_LINES)):
             body: list[cst.CSTNode] = list(outer.body)
             for statement in reversed(body[: body.index(inner)]):
@@ -220,7 +220,6 @@ def follows_step(call: cst.Call, ctx: Context) -> bool:
                     return False
         if isinstance(outer, (cst.For, cst.While, cst.FunctionDef, cst.ClassDef)):
             return False
-        inner = outer
     return False
 
 

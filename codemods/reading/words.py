@@ -37,3 +37,8 @@ def last_name(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Attribute):
         return node.attr.value
     return node.value if isinstance(node, cst.Name) else ""
+
+
+def is_name(node: object, name: str) -> bool:
+    """Whether it is this name, and nothing else."""
+    return isinstance(node, cst.Name) and node.value == name

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.enclosing import upward
+from codemods.reading.manual import arguments, is_constructor
 from codemods.reading.places import base, bound
 
 _LEAVES = (cst.Return, cst.Raise, cst.Continue, cst.Break)
@@ -54,12 +56,25 @@ def calls_above(ctx: Context, call: cst.Call, model: str) -> Iterator[cst.Call]:
 def is_on_another_way(ctx: Context, other: cst.CSTNode, call: cst.Call) -> bool:
     """Whether `other` stands in a branch that leaves the function before the call, or in the call's `else`."""
     around = set(ctx.ancestors(call))
-    inner: cst.CSTNode = other
-    for node in ctx.ancestors(other):
+    for inner, node in upward(ctx, other):
         if node in around:
             return isinstance(node, cst.If) and inner is not node.test
         if isinstance(node, cst.IndentedBlock) and node.body and isinstance(node.body[-1], cst.SimpleStatementLine):
             if isinstance(node.body[-1].body[-1], _LEAVES):
                 return True
-        inner = node
     return False
+
+
+def same_unit_inside(ctx: Context, call: cst.Call) -> cst.Call | None:
+    """The constructor call that a call wraps directly, where both have the same arguments."""
+    inner = wrapped_module(call) if is_constructor(ctx, call) else None
+    if not isinstance(inner, cst.Call) or not is_constructor(ctx, inner):
+        return None
+    return inner if _settings(ctx, call) == _settings(ctx, inner) else None
+
+
+def _settings(ctx: Context, call: cst.Call) -> set[tuple[str, str]]:
+    """The arguments but the module, each by its keyword, or its stars and place, and its text."""
+    module = wrapped_module(call)
+    given = [(i, a) for i, a in enumerate(arguments(ctx, call)) if a.value is not module]
+    return {(a.keyword.value if a.keyword is not None else f"{a.star}{i}", ctx.code(a.value)) for i, a in given}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.asked_classes import asking_for, classes_of
+from codemods.reading.ddp import is_ddps_class
+from codemods.reading.enclosing import contains, enclosing, upward
+from codemods.reading.words import last_name
 from codemods.tables.names import WRAPPER
-
-from .asked_classes import asking_for, classes_of
-from .ddp import is_ddps_class
-from .enclosing import contains, enclosing
-from .words import last_name
 
 _INNER = frozenset({"module", "_fsdp_wrapped_module"})
 
@@ -111,8 +110,7 @@ def _text(node: cst.CSTNode | None, ctx: Context) -> str:
 
 def is_of_others(node: cst.Attribute, ctx: Context) -> bool:
     """Whether `m.module` stands where `m` is of a class that is DDP's, or another wrapper's: none of FSDP is left."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and outer.body is inner:
             asked = _asked(outer.test, ctx.code(node.value), ctx)
             if asked is not None:
@@ -124,7 +122,6 @@ def is_of_others(node: cst.Attribute, ctx: Context) -> bool:
                 )
         if isinstance(outer, cst.FunctionDef):
             return False
-        inner = outer
     return False
 
 

@@ -53,6 +53,7 @@ import libcst as cst
 
 from codemods.api import Check, Context, Finding, KeepReason, Level, ModelKind, Reference, finding
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import upward
 from codemods.reading.own_models import OwnModels
 from codemods.reading.own_shardings import DEPTH, Definition, OwnShardings, definitions, is_handed, roots
 from codemods.reading.scripts import is_script
@@ -224,8 +225,7 @@ def shared(files: Iterable[Context], own: OwnShardings) -> Iterator[tuple[cst.Ca
 
 def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, list[cst.CSTNode]]]:
     """What chooses whether a place is reached, and what runs instead of it; within its function."""
-    inner = site
-    for outer in ctx.ancestors(site):
+    for inner, outer in upward(ctx, site):
         if isinstance(outer, (cst.FunctionDef, cst.ClassDef)):
             return
         if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
@@ -237,7 +237,6 @@ def _branches(ctx: Context, site: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, li
             yield outer, [element for element in outer.elements if element is not inner]
         elif isinstance(outer, (cst.IndentedBlock, cst.Module)):
             yield from _left_early(outer, inner)
-        inner = outer
 
 
 def _siblings(ctx: Context, function: cst.FunctionDef) -> list[cst.FunctionDef]:

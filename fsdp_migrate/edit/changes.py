@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import tokenize
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,14 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods.api import SUPPORT
+from codemods.api import SUPPORT, Import
 from codemods.tables.names import PACKAGE
 from codemods.template import pieces
 
 from .. import support
 from ..findings import Change, FileError
 from ..pyanalysis.program import Program
+from ..pyanalysis.quiet_ast import tokens
 from ..pyanalysis.tree import Tree
 from . import support_file
 from .apply import Overlap, Rendered, apply
@@ -26,7 +26,6 @@ from .check import faults
 from .imports import Tidied, tidy
 from .in_file import needed, own_text
 from .long_lines import fitted
-from .one_serves import with_one
 from .pending import Pending
 from .quotes import in_quotes_of
 from .search_path import SearchPath
@@ -182,10 +181,37 @@ def _writers(wanted: Pending, name: str) -> Iterator[str]:
 
 def _names(template: str) -> set[str]:
     text = "".join(each if isinstance(each, str) else " _ " for each in pieces(template))
-    found = set()
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            found.add(token.string)
-    except (tokenize.TokenError, SyntaxError):
-        pass
+    return {token.string for token in tokens(text)}
+
+
+# Two support functions of one program where one of them serves for both.
+
+SERVES = {"whole_state_dict": "full_state_dict"}
+"""What a program does not need beside the other: with the model alone, both give the same."""
+
+
+def with_one(program: Program, wanted: Mapping[Path, Pending]) -> dict[Path, Pending]:
+    """What is wanted of the files of a program, with one function in the place of two."""
+    found = dict(wanted)
+    for lesser, other in SERVES.items():
+        mine, others = _asking(lesser, wanted), _asking(other, wanted)
+        # A function for one file alone can stand in it.
+        if others and (len(others) > 1 or len(mine) > 1 or mine <= others):
+            found |= {path: _exchanged(program, path, found[path], Import(SUPPORT, lesser), other) for path in mine}
     return found
+
+
+def _asking(name: str, wanted: Mapping[Path, Pending]) -> set[Path]:
+    return {path for path, each in wanted.items() if (SUPPORT, name) in {(i.module, i.name) for i in each.imports}}
+
+
+def _exchanged(program: Program, path: Path, wanted: Pending, item: Import, other: str) -> Pending:
+    there = next((each for each in wanted.imports if (each.module, each.name) == (SUPPORT, other)), None)
+    tree = program.tree(path)
+    is_free = there is not None or (tree is not None and all(name.value != other for name in tree.nodes(cst.Name)))
+    if item not in wanted.imports or not is_free:
+        return wanted  # the file means something else by one of the names
+    there = there or Import(SUPPORT, other)
+    called = re.compile(rf"(?<![\w.]){item.local}(?=\()")
+    edits = {replace(edit, text=called.sub(there.local, edit.text)): rule for edit, rule in wanted.edits.items()}
+    return replace(wanted, edits=edits, imports={*wanted.imports - {item}, there})

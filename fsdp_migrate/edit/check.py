@@ -8,6 +8,8 @@ import symtable
 import warnings
 from collections.abc import Iterator
 
+from ..pyanalysis.quiet_ast import parsed
+
 _KNOWN = frozenset(dir(builtins)) | {"__file__", "__annotations__", "__path__"}
 
 
@@ -29,12 +31,8 @@ def faults(before: str, after: str) -> Iterator[tuple[str, str]]:
 
 def _nodes(text: str) -> list[ast.AST] | None:
     """All of a text; None when it is not Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+    tree = parsed(text)
+    return list(ast.walk(tree)) if tree is not None else None
 
 
 def _undefined(nodes: list[ast.AST], text: str) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import io
 import tokenize
 from bisect import bisect_right
 from collections import defaultdict
@@ -13,6 +12,7 @@ from itertools import accumulate
 from codemods.api import Edit
 
 from .. import support
+from ..pyanalysis.quiet_ast import tokens
 from ..pyanalysis.tree import Tree
 from .apply import Rendered
 
@@ -41,18 +41,15 @@ def fitted(before: Tree, rendered: Rendered) -> str:
 def _statements(text: str) -> Iterator[tuple[int, int]]:
     """The rows `[start, end)` of each statement or head of one, where no text goes over several lines."""
     first, is_plain = None, True
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in _LAYOUT:
-                continue
-            first = token.start[0] - 1 if first is None else first
-            is_plain = is_plain and token.start[0] == token.end[0]
-            if token.type == tokenize.NEWLINE:
-                if is_plain:
-                    yield first, token.end[0]
-                first, is_plain = None, True
-    except (tokenize.TokenError, SyntaxError):
-        return  # it is not written
+    for token in tokens(text):
+        if token.type in _LAYOUT:
+            continue
+        first = token.start[0] - 1 if first is None else first
+        is_plain = is_plain and token.start[0] == token.end[0]
+        if token.type == tokenize.NEWLINE:
+            if is_plain:
+                yield first, token.end[0]
+            first, is_plain = None, True
 
 
 _MORE = 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import libcst as cst
 from codemods.api import Edit
 from codemods.template import pieces
 
+from ..pyanalysis.quiet_ast import tokens
 from ..pyanalysis.tree import Tree
 
 _EVIDENCE = 6
@@ -50,16 +50,13 @@ _HOLE = "__hole_in_a_template__"
 def _plain_literals(code: str) -> Iterator[tuple[int, int, int]]:
     """The row, counted from 0, and `[start, end)` in it, of each literal that means the same in other quotes."""
     in_f_string = 0
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(f"(\n{code}").readline):  # in brackets no indentation counts
-            name = tokenize.tok_name[token.type]
-            in_f_string += (name == "FSTRING_START") - (name == "FSTRING_END")
-            text = token.string
-            is_one = name == "STRING" and not in_f_string and text[0] == '"' and not text.startswith('"""')
-            if is_one and not {"'", "\\"} & set(text) and _HOLE not in text:
-                yield token.start[0] - 2, token.start[1], token.end[1]
-    except (tokenize.TokenError, SyntaxError):
-        return  # the bracket is never closed
+    for token in tokens(f"(\n{code}"):  # in brackets, which are never closed, no indentation counts
+        name = tokenize.tok_name[token.type]
+        in_f_string += (name == "FSTRING_START") - (name == "FSTRING_END")
+        text = token.string
+        is_one = name == "STRING" and not in_f_string and text[0] == '"' and not text.startswith('"""')
+        if is_one and not {"'", "\\"} & set(text) and _HOLE not in text:
+            yield token.start[0] - 2, token.start[1], token.end[1]
 
 
 def _is_double_here(tree: Tree, edit: Edit) -> bool:

@@ -149,8 +149,8 @@ class SearchPath:
         """Whether it asks for `__name__`: nothing but a script has to."""
         if path not in self._scripts:
             text = self._texts.get(path, "")
-            tree = parsed(text) if "__name__" in text else ast.Module([], [])
-            tests = (node.test for node in tree.body if isinstance(node, ast.If))
+            tree = parsed(text) if "__name__" in text else None
+            tests = (node.test for node in (tree.body if tree is not None else ()) if isinstance(node, ast.If))
             names = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Name))
             self._scripts[path] = any(name.id == "__name__" for name in names)
         return self._scripts[path]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix
+from codemods.reading.enclosing import is_label
 from codemods.reading.layout import removal
 
 from ..edit.apply import Rendered
@@ -113,7 +114,7 @@ def _statements(file: Context, scope: _Scope, name: str, rendered: Rendered) -> 
     for node in file.inside(scope):
         if reads_locals(node):
             return None
-        if not isinstance(node, cst.Name) or node.value != name or _is_label(file, node):
+        if not isinstance(node, cst.Name) or node.value != name or is_label(node, file):
             continue
         if is_read_at(file, node):
             if is_left(file, node, rendered):
@@ -282,14 +283,6 @@ def _is_alone(file: Context, statement: cst.CSTNode) -> bool:
     return isinstance(block, cst.IndentedBlock) and len(block.body) == 1
 
 
-def _is_label(file: Context, name: cst.Name) -> bool:
-    """`b` of `a.b`, and `b` of `f(b=1)`."""
-    parent = file.parent(name)
-    if isinstance(parent, cst.Attribute):
-        return parent.attr is name
-    return isinstance(parent, cst.Arg) and parent.keyword is name
-
-
 def is_read_at(file: Context, name: cst.Name) -> bool:
     parent = file.parent(name)
     if isinstance(parent, cst.AnnAssign):
@@ -297,7 +290,7 @@ def is_read_at(file: Context, name: cst.Name) -> bool:
     binds = (cst.AssignTarget, cst.Param, cst.FunctionDef, cst.ClassDef, cst.Global, cst.Nonlocal, cst.AsName)
     if isinstance(parent, (*binds, cst.ImportAlias, cst.NameItem, cst.AugAssign)):
         return False
-    return not _is_label(file, name)
+    return not is_label(name, file)
 
 
 def path_of(file: Context, scope: _Scope) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from codemods.api import Context
+from codemods.api import Context, ModelKind
 from codemods.reading.manual import class_given, context_of, is_constructor, is_factory
 from codemods.reading.passed_on import calls_of
 from codemods.skipped import generated, vendored
@@ -18,8 +18,8 @@ from codemods.tables.names import WRAPPER
 
 from ..pyanalysis.program import Program
 from ..pyanalysis.tree import Tree
-from .compiled import compiling
 from .files import naming_fsdp1, using_models
+from .model_kinds import kind_of
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,31 @@ def _calls_of_values(files: Iterable[Context]) -> Iterator[tuple[Context, cst.Ca
 def _is_in_sight(file: Context, node: cst.BaseExpression) -> bool:
     call = file.parent(node)
     return isinstance(call, cst.Call) and call.func is node and context_of(file, call) is not None
+
+
+# Which files give `torch.compile` a model or a part of one: the names of its parameters hold `_orig_mod.` then.
+
+_OPTIONS = frozenset({"fullgraph", "dynamic", "backend", "mode", "options", "disable"})
+
+
+def compiling(program: Program, file: Callable[[Tree], Context]) -> list[Context]:
+    """The files with such a call."""
+    holding = (path for path, text in program.texts.items() if "compile(" in text.replace("re.compile(", ""))
+    trees = map(program.tree, holding)
+    files = [file(tree) for tree in trees if tree is not None]
+    return [f for f in files if any(_is_of_module(program, f, call) for call in f.nodes(cst.Call))]
+
+
+def _is_of_module(program: Program, ctx: Context, call: cst.Call) -> bool:
+    """`torch.compile(model)`, or of what is not seen to be a function."""
+    if ctx.dotted(call.func) != "torch.compile":
+        return False
+    given = (each.value for each in call.args if each.keyword is None or each.keyword.value not in _OPTIONS)
+    value = next(given, None)
+    if value is None:
+        return False  # a decorator with options: `@torch.compile(fullgraph=True)`
+    made = ctx.origins(value)
+    if any(isinstance(origin.node, cst.Call) for origin in made):
+        return True
+    is_method = isinstance(value, cst.Attribute) and any(program.defining(value.attr.value))
+    return not is_method and any(kind_of(origin) is ModelKind.UNKNOWN for origin in made)

@@ -3,50 +3,28 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import libcst as cst
 
 from codemods import template
 
-from ..pyanalysis.tree import N, Tree
+from ..pyanalysis.tree import Tree
 
 
 class ParsedSource:
-    """Implements `codemods.api.Source`."""
+    """Implements `codemods.api.Source`, most of it as the tree does."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-
-    @property
-    def path(self) -> Path:
-        return self.tree.path
-
-    @property
-    def text(self) -> str:
-        return self.tree.text
-
-    @property
-    def newline(self) -> str:
-        return self.tree.newline
-
-    @property
-    def indent(self) -> str:
-        return self.tree.module.default_indent
+        self.path, self.text, self.newline, self.top = tree.path, tree.text, tree.newline, tree.module
+        self.indent = tree.module.default_indent
+        self.span, self.code, self.position = tree.span, tree.code, tree.position
+        self.ancestors, self.nodes, self.inside = tree.ancestors, tree.nodes, tree.inside
 
     @property
     def width(self) -> int:
         return self.tree.width
-
-    def span(self, node: cst.CSTNode) -> tuple[int, int]:
-        return self.tree.span(node)
-
-    def code(self, node: cst.CSTNode) -> str:
-        return self.tree.code(node)
-
-    def position(self, node: cst.CSTNode) -> tuple[int, int]:
-        return self.tree.position(node)
 
     def quote(self, node: cst.CSTNode) -> str:
         hole = template.quote(self.path, self.tree.span(node))
@@ -79,22 +57,9 @@ class ParsedSource:
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         return self.tree.parents.get(node)
 
-    def ancestors(self, node: cst.CSTNode) -> Iterable[cst.CSTNode]:
-        return self.tree.ancestors(node)
-
-    def nodes(self, kind: type[N]) -> Sequence[N]:
-        return self.tree.nodes(kind)
-
-    def inside(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        return self.tree.inside(node)
-
     def scope(self, node: cst.CSTNode) -> cst.CSTNode:
         return self.tree.scope_of[node].node
 
     def calls(self, scope: cst.CSTNode) -> Sequence[cst.Call]:
         calls = (node for node in self.tree.inside(scope) if isinstance(node, cst.Call))
         return [call for call in calls if self.scope(call) is scope]
-
-    @property
-    def top(self) -> cst.Module:
-        return self.tree.module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 
@@ -52,7 +52,7 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
     parser.add_argument("--save-init", type=Path, default=None)
     parser.add_argument("--load-init", type=Path, default=None)
     parser.add_argument("--scratch", type=Path, default=None)
-    parser.add_argument("--tree", type=Path, action="append", default=[], help="what the scratch copy stands for")
+    parser.add_argument("--tree", dest="trees", type=Path, action="append", default=[], help="what the copy stands for")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--dry-run-world", type=int, default=None)
     parser.add_argument("--seed", type=int, default=None)
@@ -61,17 +61,6 @@ def parse(argv: list[str]) -> tuple[Settings, Target]:
     parser.add_argument("target")
     parser.add_argument("args", nargs=argparse.REMAINDER)
     given = parser.parse_args(argv)
-    settings = Settings(
-        out=given.out,
-        max_steps=given.max_steps,
-        redirect=given.redirect,
-        perturb=given.perturb,
-        save_init=given.save_init,
-        load_init=given.load_init,
-        scratch=given.scratch,
-        trees=tuple(given.tree),
-        processes=given.processes,
-        dry_run_world=given.dry_run_world,
-        seed=given.seed,
-    )
+    given.trees = tuple(given.trees)
+    settings = Settings(**{each.name: getattr(given, each.name) for each in fields(Settings)})
     return settings, Target(given.target, given.as_module, (*(given.program_args or ()), *given.args))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import tokenize
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
+from .quiet_ast import tokens
 from .tree import Tree
 
 _EVALUATES = frozenset({"eval", "exec", "compile"})
@@ -59,9 +59,4 @@ def _literals(tree: Tree, evaluated: cst.BaseExpression) -> Iterator[str]:
 
 def _names(code: str) -> Iterator[str]:
     """The names in a piece of code, which need not be whole: `ShardingStrategy.` of an f-string."""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(code).readline):
-            if token.type == tokenize.NAME:
-                yield token.string
-    except (tokenize.TokenError, SyntaxError):
-        return
+    return (token.string for token in tokens(code) if token.type == tokenize.NAME)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import libcst as cst
 
-from .constants import Fold, code, condition, is_empty, is_literal, is_pure, negated, truth
+from .constants import Fold, code, condition, is_empty, is_literal, is_pure, truth
 
 _ENDS = (cst.Return, cst.Raise, cst.Continue, cst.Break)
 
@@ -127,13 +127,8 @@ def _reduced_if(statement: cst.If) -> list[cst.BaseStatement]:
     body = list(_statements(statement.body))
     if known is not None:
         return _in_place_of(statement, body if known else otherwise)
-    if not body and not otherwise and is_pure(test):
-        return []
     if not body:
-        if not otherwise:
-            body = [cst.SimpleStatementLine([cst.Pass()])]
-        else:
-            test, body, otherwise = negated(test), otherwise, []
+        body = [cst.SimpleStatementLine([cst.Pass()])]
     return [statement.with_changes(test=test, body=_block(statement.body, body), orelse=_orelse(statement, otherwise))]
 
 

@@ -125,17 +125,6 @@ class Fold(cst.CSTTransformer):
             kept[-1] = kept[-1].with_changes(comma=updated_node.args[-1].comma)
         return updated_node.with_changes(args=kept)
 
-    def leave_BinaryOperation(
-        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
-    ) -> cst.BaseExpression:
-        """`kwargs | {}`, `list + []`."""
-        if isinstance(updated_node.operator, (cst.BitOr, cst.Add)):
-            if is_empty(updated_node.right):
-                return _in_its_place(updated_node, updated_node.left)
-            if is_empty(updated_node.left):
-                return _in_its_place(updated_node, updated_node.right)
-        return updated_node
-
     def leave_CompFor(self, original_node: cst.CompFor, updated_node: cst.CompFor) -> cst.CompFor:
         tests = [each.with_changes(test=condition(each.test)) for each in updated_node.ifs]
         return updated_node.with_changes(ifs=[each for each in tests if truth(each.test) is not True])
@@ -192,14 +181,6 @@ def _is_truth_value(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.UnaryOperation):
         return isinstance(node.operator, cst.Not)
     return isinstance(node, cst.Comparison)
-
-
-def negated(test: cst.BaseExpression) -> cst.BaseExpression:
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return test.expression
-    if isinstance(test, cst.BooleanOperation) and not test.lpar:
-        test = test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    return cst.UnaryOperation(cst.Not(), test)
 
 
 def _is_default(arg: cst.Arg) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codemods.api import Finding, Level
-from fsdp_migrate.commands.left import left_there
+from fsdp_migrate.commands.parity import left_there
 from fsdp_migrate.config import Config
 from fsdp_migrate.render.view import Command
 from fsdp_migrate.session import examine, gather

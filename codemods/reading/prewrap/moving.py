@@ -12,6 +12,7 @@ from codemods.api import Context, Edit
 from codemods.reading.enclosing import contains, enclosing
 from codemods.reading.manual import is_constructor, is_factory
 from codemods.reading.places import base, meets, place, reads, same, writes
+from codemods.reading.words import last_name
 from codemods.reading.wrapped import wrapped_place
 
 from .outward import Early
@@ -205,11 +206,13 @@ def _is_movable(ctx: Context, statement: cst.CSTNode, held: bool) -> bool:
         if isinstance(node, cst.SimpleStatementLine) and len(node.body) != 1:
             return False
         if isinstance(node, cst.Expr) and not (
-            isinstance(node.value, cst.Call) and _last(node.value) in _SAYS | _FILLS
+            isinstance(node.value, cst.Call) and last_name(node.value.func) in _SAYS | _FILLS
         ):
             return isinstance(node.value, cst.BaseString)
         if isinstance(node, cst.Call) and not held:
-            if _RUNS.search(_last(node)) or (isinstance(node.func, cst.Attribute) and place(node.func.value) == "self"):
+            if _RUNS.search(last_name(node.func)) or (
+                isinstance(node.func, cst.Attribute) and place(node.func.value) == "self"
+            ):
                 return False
     return isinstance(statement, (cst.SimpleStatementLine, cst.If, cst.For))
 
@@ -233,7 +236,7 @@ def _disturbs(ctx: Context, statement: cst.CSTNode, model: str) -> bool:
                 return True
         elif isinstance(holder, cst.Arg):
             call = ctx.parent(holder)
-            if isinstance(call, cst.Call) and _last(call) not in _LOOKS | _SAYS | _SAME_FUNCTIONS:
+            if isinstance(call, cst.Call) and last_name(call.func) not in _LOOKS | _SAYS | _SAME_FUNCTIONS:
                 return True
     return False
 
@@ -244,7 +247,7 @@ def _is_same_module(value: object, model: str) -> bool:
         return False
     if isinstance(value.func, cst.Attribute) and value.func.attr.value in KEEPS_PARAMETERS:
         return base(value.func.value) == model
-    return _last(value) in _SAME_FUNCTIONS
+    return last_name(value.func) in _SAME_FUNCTIONS
 
 
 def _is_seen_elsewhere(ctx: Context, site: cst.Call, made: frozenset[str], stays: Sequence[cst.CSTNode]) -> bool:
@@ -262,12 +265,6 @@ def _is_seen_elsewhere(ctx: Context, site: cst.Call, made: frozenset[str], stays
 def _is_within(ctx: Context, scope: cst.CSTNode, name: cst.Name) -> bool:
     inner = enclosing(ctx, name, cst.FunctionDef, cst.Lambda)
     return inner is not None and contains(ctx, scope, inner) and not ctx.is_local(name.value, name)
-
-
-def _last(call: cst.Call) -> str:
-    if isinstance(call.func, cst.Attribute):
-        return call.func.attr.value
-    return call.func.value if isinstance(call.func, cst.Name) else ""
 
 
 def _with_comments(ctx: Context, statement: cst.CSTNode) -> tuple[int, int]:

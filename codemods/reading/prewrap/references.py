@@ -17,12 +17,12 @@ from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import READERS
 from codemods.reading.optimizers import is_bound_to_optimizer, is_optimizer
 from codemods.reading.places import base, bound, meets, place, reads, same, writes
+from codemods.reading.prewrap.inside import other_names, parameters_above
 from codemods.reading.wrapped import calls_above, wrapped_module
 
 from .entering import aliases, entered
 from .inside import is_returned, kept_outside, only_reads
 from .keeping import are_ignored, collected_in, is_collecting, is_kept, written_by
-from .parts import other_names, parameters_above
 
 _DEPTH = 2
 """Into how many functions, one called by the other, is looked for what builds an optimizer."""

@@ -92,7 +92,7 @@ from codemods.reading.by_class import own_arguments, receiver
 from codemods.reading.call_layout import quoted_argument
 from codemods.reading.dcp_alone import comes_from_dcp, is_for_dcp_alone
 from codemods.reading.dcp_format import is_loaded_by_dcp, is_saved_by_dcp
-from codemods.reading.enclosing import is_inside
+from codemods.reading.enclosing import is_inside, upward
 from codemods.reading.engines import is_another_engines
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.forwards import reads_after_forward
@@ -331,15 +331,13 @@ def _is_dcps_alone(found: Match, at_run_time: bool, ctx: PlannedContext) -> bool
 
 def _is_way_without_fsdp(found: Match, ctx: PlannedContext) -> bool:
     """Whether this is the other way of `if args.use_fsdp:`, where the program gathers a sharded model itself."""
-    inner: cst.CSTNode = found.call
-    for outer in ctx.ancestors(found.call):
+    for inner, outer in upward(ctx, found.call):
         if isinstance(outer, cst.FunctionDef):
             return False
         if isinstance(outer, cst.If) and inner is outer.orelse and _says_fsdp(outer.test, ctx):
             calls = (node for node in ctx.inside(outer.body) if isinstance(node, cst.Call))
             if any(ctx.fsdp1(call.func) == CONTEXT for call in calls):
                 return True
-        inner = outer
     return False
 
 

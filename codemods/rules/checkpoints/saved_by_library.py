@@ -52,6 +52,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.enclosing import upward
 from codemods.reading.model_parameters import is_summoned
 from codemods.reading.model_parts import model_around
 from codemods.reading.one_rank import is_on_one_rank
@@ -146,14 +147,12 @@ def _may_be_module(owner: cst.BaseExpression) -> bool:
 
 def _has_no_wrapped_part(owner: cst.BaseExpression, call: cst.Call, ctx: Context) -> bool:
     """Whether this is the other way of `if isinstance(owner.base, FSDP):`, where the program saves a plain model."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if isinstance(outer, cst.If) and inner is outer.orelse and isinstance(outer.test, cst.Call):
             asked = [argument.value for argument in outer.test.args]
             is_test = ctx.code(outer.test.func) == "isinstance" and len(asked) == 2 and ctx.fsdp1(asked[1]) == WRAPPER
             if is_test and ctx.code(asked[0]).startswith(f"{ctx.code(owner)}."):
                 return True
-        inner = outer
     return False
 
 

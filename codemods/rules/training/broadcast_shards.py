@@ -50,10 +50,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.left_out import may_ignore_parameters
-from codemods.reading.shards_of_modules import broadcast_shard, model_of_shard
+from codemods.reading.process_groups import is_default
 
 CODE = "FM215"
 
@@ -70,6 +70,69 @@ def edit(value: cst.Name, ctx: PlannedContext) -> Fix:
         piece = f"{piece} if isinstance({name}, {imports[0].local}) else {name}"
     message = f"what is broadcast of a sharded parameter is this rank's piece, `{value.value}.detach().to_local()`"
     return Fix([Edit(*ctx.span(value), piece)], [finding(CODE, Level.REWRITTEN, ctx, value, message)], imports)
+
+
+_BROADCAST = "torch.distributed.broadcast"
+_WALKS = frozenset({"modules", "named_modules", "children", "named_children"})
+_GROUP = 2
+"""The place of the group among the arguments of a broadcast."""
+
+
+def broadcast_shard(call: cst.Call, ctx: Context) -> cst.Name | None:
+    """What `dist.broadcast(v, src, group=other)` gets, where `v` is a parameter of a module of a wrapped model.
+
+    The group is named, and not that of all ranks: its ranks have the same piece of the same parameter.
+    """
+    if ctx.dotted(call.func) != _BROADCAST or not call.args or any(argument.star for argument in call.args):
+        return None
+    groups = [a.value for a in call.args if a.keyword is not None and a.keyword.value == "group"]
+    groups += [a.value for a in call.args[_GROUP : _GROUP + 1] if a.keyword is None]
+    value = call.args[0].value
+    if len(groups) != 1 or is_default(ctx, groups[0]) or call.args[0].keyword is not None:
+        return None
+    return value if isinstance(value, cst.Name) and model_of_shard(value, ctx) is not None else None
+
+
+def model_of_shard(value: cst.Name, ctx: Context) -> cst.BaseExpression | None:
+    """`model`, of `for module in model.modules():` and `for v in module._parameters.values():`."""
+    table = next(
+        (over for over in _iterated(value, ctx) for over in _with_bound(over, ctx) if _tables(over, ctx)), None
+    )
+    if table is None:
+        return None
+    for module in _tables(table, ctx):
+        for over in _iterated(module, ctx):
+            for walk in _with_bound(over, ctx):
+                if isinstance(walk, cst.Call) and isinstance(walk.func, cst.Attribute):
+                    model = walk.func.value
+                    if walk.func.attr.value in _WALKS and ModelKind.FSDP in ctx.kinds(model):
+                        return model
+    return None
+
+
+def _iterated(name: cst.Name, ctx: Context) -> list[cst.BaseExpression]:
+    """What the loops around a name go over whose variable it is."""
+    loops = (node for node in ctx.ancestors(name) if isinstance(node, cst.For))
+    return [loop.iter for loop in loops if name.value in {n.value for n in _names(loop.target, ctx)}]
+
+
+def _names(target: cst.CSTNode, ctx: Context) -> list[cst.Name]:
+    return [node for node in ctx.inside(target) if isinstance(node, cst.Name)]
+
+
+def _with_bound(over: cst.BaseExpression, ctx: Context) -> list[cst.BaseExpression]:
+    """An expression, and what the name at its start is bound to: `members` of `members.items()`."""
+    owner = over
+    while isinstance(owner, (cst.Call, cst.Attribute)):
+        owner = owner.func if isinstance(owner, cst.Call) else owner.value
+    bound = ctx.bound(owner) or () if isinstance(owner, cst.Name) else ()
+    return [over, *(made for where, made in bound if where.path == ctx.path)]
+
+
+def _tables(expression: cst.BaseExpression, ctx: Context) -> list[cst.Name]:
+    """`module` of `module._parameters`."""
+    inside = (node for node in ctx.inside(expression) if isinstance(node, cst.Attribute))
+    return [n.value for n in inside if n.attr.value == "_parameters" and isinstance(n.value, cst.Name)]
 
 
 RULE: Rule[cst.Name] = Rule(

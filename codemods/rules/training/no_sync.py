@@ -55,7 +55,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, NotStatic, Rule, finding
 from codemods.reading.block_layout import replace_head
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import enclosing, upward
 from codemods.reading.facts import NOTHING, Facts, facts_of, without
 from codemods.reading.last_turn import holds_on_last_turn
 from codemods.reading.layout import insertion, removal
@@ -170,12 +170,10 @@ def edit(found: Match | Drop, ctx: Context) -> Fix:
 
 def _is_missed(node: cst.Attribute, ctx: Context) -> bool:
     """`try: context = optimizer.no_sync()` with `except AttributeError:`, which a function would raise too late."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, cst.Try) and outer.body is inner:
             caught = [ctx.code(handler.type) for handler in outer.handlers if handler.type is not None]
             return any("AttributeError" in text for text in caught)
-        inner = outer
     return False
 
 
@@ -343,13 +341,11 @@ def _is_written(found: Match, ctx: Context) -> bool:
 def _facts(choice: SyncChoice, ctx: Context) -> Facts:
     """What is true of a turn that accumulates: the condition, and those of the branches that the block stands in."""
     facts = facts_of(choice.test, choice.accumulates, ctx) if choice.test is not None else NOTHING
-    inner: cst.CSTNode = choice.block
-    for outer in ctx.ancestors(choice.block):
+    for inner, outer in upward(ctx, choice.block):
         if isinstance(outer, (cst.FunctionDef, cst.For, cst.While)):
             break
         if isinstance(outer, cst.If):
             facts |= facts_of(outer.test, inner is outer.body, ctx)
-        inner = outer
     return without(facts, set_in(choice.block))
 
 

@@ -58,14 +58,14 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.enclosing import is_inside
+from codemods.reading.enclosing import is_inside, upward
 from codemods.reading.forwards import may_be_left_whole, reads_after_forward, trains_before
 from codemods.reading.layout import insertion
 from codemods.reading.model_parameters import READERS, is_summoned, parameter_of, variable_of
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.resharding import reshards
 from codemods.reading.unsynced import follows_step, is_backward
-from codemods.reading.words import last_name, words
+from codemods.reading.words import is_name, last_name, words
 from codemods.tables.names import SUMMON
 
 CODE = "FM209"
@@ -161,11 +161,9 @@ def _is_averaged(call: cst.Call, model: cst.BaseExpression, ctx: Context) -> boo
 
 def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
     """The loop over what the call returns, or that takes it out of the dict that it was put into."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if isinstance(outer, cst.For):
             return outer if inner is outer.iter else None
-        inner = outer
     variable = variable_of(call, ctx)
     loops = [loop for loop in ctx.nodes(cst.For) if variable and ctx.scope(loop) is ctx.scope(call)]
     return next((loop for loop in loops if _takes_out(loop, variable, ctx)), None)
@@ -174,11 +172,7 @@ def _loop_over(call: cst.Call, ctx: Context) -> cst.For | None:
 def _takes_out(loop: cst.For, variable: str, ctx: Context) -> bool:
     """Whether a loop goes over what a variable holds, or looks it up: an optimizer that it steps is no such dict."""
     looked_up = (node.value for node in ctx.inside(loop) if isinstance(node, cst.Subscript))
-    return any(_is_named(node, variable) for node in (*ctx.inside(loop.iter), *looked_up))
-
-
-def _is_named(node: cst.CSTNode, variable: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == variable
+    return any(is_name(node, variable) for node in (*ctx.inside(loop.iter), *looked_up))
 
 
 def _writes(loop: cst.For, ctx: Context) -> bool:
@@ -208,7 +202,7 @@ def _is_of_gradient(owner: cst.BaseExpression) -> bool:
 def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:
     """Whether the loop writes to the parameters of this very call, and not to those beside them."""
     variable = variable_of(call, ctx)
-    is_looked_up = variable and not any(_is_named(node, variable) for node in ctx.inside(loop.iter))
+    is_looked_up = variable and not any(is_name(node, variable) for node in ctx.inside(loop.iter))
     name = rf"{variable}\[[^\]]*\]" if is_looked_up else re.escape(ctx.code(parameter_of(call, loop)))
     written = rf"(?<![\w.]){name}(\.data)?(\.[a-z]\w*_\(|\s*[-+*/]?=(?!=))"
     return re.search(written, ctx.code(loop.body)) is not None

@@ -40,7 +40,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Raise, Rule, finding
-from codemods.reading.class_asked import asked_for_class
+from codemods.reading.asked_classes import asked_for_class
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM210"

@@ -52,7 +52,7 @@ from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, fin
 from codemods.plan import PlannedContext
 from codemods.reading.asked_classes import asking_for, without_class
 from codemods.reading.beside_fsdp2 import answered, without_own_branch
-from codemods.reading.enclosing import enclosing
+from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.layout import removal
 from codemods.reading.library_models import library_around
 from codemods.reading.module_type import module_type, union_without
@@ -119,16 +119,14 @@ def edit(found: Reference, ctx: PlannedContext) -> Fix:
 
 def _asked_model(node: Reference, ctx: Context) -> cst.BaseExpression | None:
     """`m` of `isinstance(m, FSDP)`."""
-    argument = ctx.parent(node)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return call.args[0].value if isinstance(call, cst.Call) else None
+    call = call_given(node, ctx)
+    return call.args[0].value if call is not None else None
 
 
 def _asking_alone(node: Reference, ctx: Context) -> cst.If | cst.While | None:
     """The statement whose whole test is `isinstance(m, FSDP)`."""
-    argument = ctx.parent(node)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    statement = ctx.parent(call) if isinstance(call, cst.Call) else None
+    call = call_given(node, ctx)
+    statement = ctx.parent(call) if call is not None else None
     return statement if isinstance(statement, (cst.If, cst.While)) and statement.test is call else None
 
 
@@ -192,11 +190,10 @@ def _without_recursion(found: Reference, step: Step, ctx: Context) -> Fix:
 
 def _exclusion(node: Reference, ctx: Context) -> Edit | None:
     """Takes `and not isinstance(m, FSDP)` away where it kept the wrapper of a layer out, and not the layer."""
-    argument = ctx.parent(node)
-    test = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    negation = ctx.parent(test) if isinstance(test, cst.Call) else None
+    test = call_given(node, ctx)
+    negation = ctx.parent(test) if test is not None else None
     both = ctx.parent(negation) if isinstance(negation, cst.UnaryOperation) else None
-    if not isinstance(test, cst.Call) or not isinstance(both, cst.BooleanOperation):
+    if test is None or not isinstance(both, cst.BooleanOperation):
         return None
     if not isinstance(both.operator, cst.And) or not _picks_layers(test.args[0].value, both, ctx):
         return None

@@ -51,7 +51,7 @@ import libcst as cst
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.ddp import is_ddps_alone, is_on_ddp_way
-from codemods.reading.enclosing import enclosing, is_self
+from codemods.reading.enclosing import enclosing, is_self, upward
 from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
@@ -138,13 +138,11 @@ def _is_another_wrappers(node: cst.Attribute, ctx: Context) -> bool:
 
 def _is_on_other_way(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module.net` of `model.net if fsdp is not None else model.module.net`: it is another wrapper's."""
-    inner: cst.CSTNode = node
-    for outer in ctx.ancestors(node):
+    for inner, outer in upward(ctx, node):
         if isinstance(outer, cst.IfExp) and outer.orelse is inner:
             (start, end), (first, last) = ctx.span(inner), (ctx.span(node.value)[1], ctx.span(node)[1])
             is_same = ctx.code(outer.body) == ctx.text[start:first] + ctx.text[last:end]
             return is_same and _says_fsdp(outer.test)
-        inner = outer
     return False
 
 

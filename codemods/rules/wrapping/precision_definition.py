@@ -48,8 +48,9 @@ import libcst as cst
 from codemods.api import Context, Edit, Fix, Import, Level, NotStatic, Origin, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal, is_broken_for_width, quoted_argument, renaming
+from codemods.reading.enclosing import call_given
 from codemods.reading.precision import KEPT, POSITIONS, precision_fields
-from codemods.reading.sharding import fully_shard_calls
+from codemods.reading.shardings import fully_shard_calls
 from codemods.tables.names import PACKAGE, WRAPPER
 
 CODE = "FM103"
@@ -121,9 +122,8 @@ def _is_for_library(node: cst.BaseExpression, ctx: Context) -> bool:
 
 def _is_constructor_argument(node: cst.Call, ctx: Context) -> bool:
     """Written inside `FSDP(...)`: the constructor's own rule takes it."""
-    argument = ctx.parent(node)
-    call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(call, cst.Call) and ctx.fsdp1(call.func) == WRAPPER
+    call = call_given(node, ctx)
+    return call is not None and ctx.fsdp1(call.func) == WRAPPER
 
 
 RULE: Rule[Origin] = Rule(

@@ -112,8 +112,8 @@ from collections.abc import Iterator, Sequence
 
 from codemods.api import Context, Finding, Fix, Import, Level, Upgrade, finding
 from codemods.reading.layout import insertion
-from codemods.reading.output_head import output_heads
 from codemods.reading.shardings import Sharding, cannot, helpers, loops_without_root, shardings
+from codemods.upgrades.float8.conversion import output_heads
 
 from .conversion import CONVERT, conversion
 from .recipes import FLOAT8, RECIPES, TENSORWISE

@@ -113,6 +113,10 @@ def short(name: str) -> str:
     return name.removeprefix("0:")
 
 
+def some(names: list[str]) -> str:
+    return ", ".join(short(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def scientific(value: float) -> str:
     return "0" if value == 0 else f"{value:.1e}"
 

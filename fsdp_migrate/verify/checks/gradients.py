@@ -9,6 +9,7 @@ from fsdp_migrate.verify.checks.comparison import (
     relative,
     scientific,
     short,
+    some,
     tensor_distances,
     worst,
 )
@@ -72,7 +73,7 @@ def gradient_owners(comparison: Comparison) -> list[CheckRow]:
         zeros = all(name in a.gradients and a.gradients[name].squares == 0 for name in silent)
         moved = [name for name in silent if name in stirring]
         mark = Mark.INFO if zeros and not moved else Mark.FAIL
-        detail = f"{_some(silent)} got {'zeros' if zeros else 'a gradient'} in the original and none in the rewritten"
+        detail = f"{some(silent)} got {'zeros' if zeros else 'a gradient'} in the original and none in the rewritten"
         if zeros and moved:
             detail += (
                 "; the optimizer moved them on zeros and leaves them now: call "
@@ -80,7 +81,7 @@ def gradient_owners(comparison: Comparison) -> list[CheckRow]:
             )
     elif extra:
         mark = Mark.INFO if all(b.gradients[name].squares == 0 for name in extra) else Mark.FAIL
-        detail = f"{_some(extra)} got no gradient in the original and one in the rewritten"
+        detail = f"{some(extra)} got no gradient in the original and one in the rewritten"
     with_gradient = len(a.gradients) - len(a.without_gradient & a.gradients.keys())
     items = tuple(short(name) for name in silent or extra)
     return [CheckRow("G0", title, mark, f"{with_gradient} parameters", "equal", detail, items=items)]
@@ -125,7 +126,3 @@ def _norm_difference(a: Observation, b: Observation, before: bool) -> float | No
         if left and right and left[0] is not None and right[0] is not None:
             found.append(relative(left[0], right[0]))
     return max(found) if found else None
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(short(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -10,6 +10,7 @@ from fsdp_migrate.verify.checks.comparison import (
     relative,
     scientific,
     short,
+    some,
     tensor_distances,
     worst,
 )
@@ -37,7 +38,7 @@ def init_problem(original: Observation, rewritten: Observation) -> str:
         return patchwork
     unlike = [name for name in sorted(original.init) if not _same_law(original.init[name], rewritten.init.get(name))]
     if unlike:
-        return f"{_some(unlike)} do not even have the original's mean and variance"
+        return f"{some(unlike)} do not even have the original's mean and variance"
     if not (rewritten.meta_params or original.meta_params or rewritten.redrawn):
         return "neither side initialises after sharding, so the same seed should give the same weights"
     return ""
@@ -48,12 +49,12 @@ def _patchwork(rewritten: Observation) -> str:
     torn = list(rewritten.ranks_disagree)
     if torn:
         return (
-            f"ranks held different values of {_some(torn)} when they called fully_shard(): each contributes slices of "
+            f"ranks held different values of {some(torn)} when they called fully_shard(): each contributes slices of "
             "its own. Was sync_module_states=True dropped?"
         )
     repeated = _repeated(rewritten)
     if repeated and not rewritten.draws_repeat:
-        return f"every rank drew the same numbers for its own slice of {_some(repeated)}: the shards repeat each other"
+        return f"every rank drew the same numbers for its own slice of {some(repeated)}: the shards repeat each other"
     return ""
 
 
@@ -101,9 +102,9 @@ def _buffers_row(original: Observation, found: Observation) -> CheckRow:
         if off > _BUFFER_TOLERANCE:
             different.append(name)
     missing = sorted(original.buffers.keys() ^ found.buffers.keys())
-    detail = f"differ: {_some(different)}" if different else ""
+    detail = f"differ: {some(different)}" if different else ""
     if missing:
-        detail = (detail + "; " if detail else "") + f"only on one side: {_some(missing)}"
+        detail = (detail + "; " if detail else "") + f"only on one side: {some(missing)}"
     mark = Mark.FAIL if detail else Mark.PASS
     return CheckRow("N0b", "initial buffers", mark, f"{len(original.buffers)}", scientific(_BUFFER_TOLERANCE), detail)
 
@@ -133,7 +134,3 @@ def _repeated(run: Observation) -> list[str]:
         if sharded and copies >= sketch.replicas and len(set(heads)) < len(heads) / sketch.replicas:
             found.append(name)
     return sorted(found)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(short(name) for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

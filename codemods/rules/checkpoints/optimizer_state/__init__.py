@@ -92,7 +92,7 @@ import libcst as cst
 
 from codemods.api import Context, Fix, Level, NotStatic, Raise, Rule, finding
 from codemods.plan import PlannedContext
-from codemods.reading.class_asked import model_of
+from codemods.reading.asked_classes import model_of
 from codemods.reading.foreign_context import foreign_context
 from codemods.reading.one_rank import is_in_turn
 from codemods.reading.optimizer_calls import PREFIX, arguments_of, function_of

@@ -72,13 +72,13 @@ from codemods.api import (
 )
 from codemods.plan import PlannedContext
 from codemods.reading.chosen_class import chosen_class
+from codemods.reading.enclosing import call_given
 from codemods.reading.layout import removal
 from codemods.reading.manual import block_of, context_of, is_constructor, is_factory
-from codemods.reading.nested import same_unit_inside
 from codemods.reading.precision import SAVED_BUFFERS, has_buffer_dtype
 from codemods.reading.prewrap import Relocation, relocations
 from codemods.reading.raises import is_stopped
-from codemods.reading.wrapped import wrapped_module
+from codemods.reading.wrapped import same_unit_inside, wrapped_module
 from codemods.tables.arguments import DROPPED, FORMER, POSITIONS
 from codemods.tables.versions import exists
 
@@ -208,9 +208,8 @@ def _is_wrapped_already(call: cst.Call, ctx: Context) -> bool:
 
 def _is_inner(call: cst.Call, ctx: Context) -> bool:
     """Whether another constructor call around this one has the same arguments: `wrap(wrap(module))`."""
-    argument = ctx.parent(call)
-    outer = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
-    return isinstance(outer, cst.Call) and same_unit_inside(ctx, outer) is call
+    outer = call_given(call, ctx)
+    return outer is not None and same_unit_inside(ctx, outer) is call
 
 
 def _has_other_root(call: cst.Call, ctx: Context) -> bool:

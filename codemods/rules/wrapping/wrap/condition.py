@@ -6,6 +6,7 @@ import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
 from codemods.reading.predicates import asked_of_module, substituted
+from codemods.reading.words import is_name
 
 from .draft import Draft, UnitSelector
 
@@ -47,7 +48,7 @@ def own_list(ctx: Context, function: cst.Lambda, model: str) -> cst.BaseExpressi
     if not isinstance(body, cst.Comparison) or len(body.comparisons) != 1:
         return None
     target, listed = body.comparisons[0], body.comparisons[0].comparator
-    asks = isinstance(target.operator, cst.In) and _is(body.left, function.params.params[0].name.value)
+    asks = isinstance(target.operator, cst.In) and is_name(body.left, function.params.params[0].name.value)
     inner = {node for node in ctx.inside(listed) if isinstance(node, cst.Name)}
     if not asks or inner & set(ctx.uses(function.params.params[0])):
         return None
@@ -78,7 +79,7 @@ def _makes_module_list(origin: Origin, depth: int) -> bool:
             ctx, node.elements[0].value, depth - 1
         )
     if isinstance(node, cst.ListComp) and node.for_in.inner_for_in is None and isinstance(node.for_in.target, cst.Name):
-        return _is(node.elt, node.for_in.target.value) and _is_module_list(ctx, node.for_in.iter, depth - 1)
+        return is_name(node.elt, node.for_in.target.value) and _is_module_list(ctx, node.for_in.iter, depth - 1)
     return False
 
 
@@ -130,13 +131,13 @@ def _excludes_containers(ctx: Context, test: cst.BaseExpression, parameter: str)
         return any(sides) if isinstance(test.operator, cst.And) else all(sides)
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
         operator = test.comparisons[0].operator
-        if _is(test.left, parameter):  # one of the modules that the user names
+        if is_name(test.left, parameter):  # one of the modules that the user names
             return isinstance(operator, (cst.In, cst.Is, cst.Equal))
         none = test.comparisons[0].comparator
-        return isinstance(operator, cst.IsNot) and _is(none, "None") and _asks_for_weight(test.left, parameter)
+        return isinstance(operator, cst.IsNot) and is_name(none, "None") and _asks_for_weight(test.left, parameter)
     if isinstance(test, cst.Call) and isinstance(test.func, cst.Name) and test.func.value == "isinstance":
         classes = test.args[1].value if len(test.args) == 2 else None
-        return classes is not None and _is(test.args[0].value, parameter) and _are_layers(ctx, classes)
+        return classes is not None and is_name(test.args[0].value, parameter) and _are_layers(ctx, classes)
     return _asks_for_weight(test, parameter)
 
 
@@ -146,7 +147,7 @@ def _asks_for_weight(test: cst.BaseExpression, parameter: str) -> bool:
         return False
     name = test.args[1].value
     asked = isinstance(name, cst.SimpleString) and name.evaluated_value == "weight"
-    return test.func.value in {"getattr", "hasattr"} and _is(test.args[0].value, parameter) and asked
+    return test.func.value in {"getattr", "hasattr"} and is_name(test.args[0].value, parameter) and asked
 
 
 def _are_layers(ctx: Context, classes: cst.BaseExpression) -> bool:
@@ -159,7 +160,3 @@ def _are_layers(ctx: Context, classes: cst.BaseExpression) -> bool:
         if not is_class or not name[:1].isupper() or name in {"Module", "ModuleDict", "ModuleList"}:
             return False
     return True
-
-
-def _is(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name

@@ -345,12 +345,8 @@ def _final(made: Draft, place: Place, root: dict[str, str], width: int) -> str:
     return "\n".join([*sharded, *made.after, rest])
 
 
-def _fully_shard(made: Draft) -> str:
-    return made.imported(PACKAGE, "fully_shard")
-
-
 def _call(made: Draft, keywords: dict[str, str], prefix: str, width: int, module: str = "") -> str:
-    function = _fully_shard(made)
+    function = made.imported(PACKAGE, "fully_shard")
     arguments = [module or made.model, *_keywords(keywords)]
     line = f"{prefix}{function}({', '.join(arguments)})"
     if len(made.file.plain(line)) + width <= made.file.width:

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 
 from codemods.api import Context
+from codemods.reading.choices import Place, readers
+from codemods.reading.chosen_class import takes_alone
 from codemods.reading.places import bound
+from codemods.reading.words import last_name
 
 from .draft import Entry
-from .entry_readers import keys_read
 from .handed_dict import Way, way_of
 from .spread import Spread, unseen
 
@@ -24,7 +26,7 @@ def of_dict(ctx: Context, call: cst.Call, value: cst.Name | cst.Attribute) -> Sp
     if not displays or len(displays) < len(origins):
         raise unseen(ctx, value)
     way = way_of(ctx, call, value)
-    names = {_last_name(value), *way.names}
+    names = {last_name(value), *way.names}
     values: _Values = {}
     always: set[str] | None = None
     for where, display in displays:
@@ -106,7 +108,7 @@ def _is_bound_in_function(ctx: Context, call: cst.Call, value: cst.Name) -> bool
 def _is_passed_anywhere(ctx: Context, names: set[str], way: Way) -> bool:
     files = {where.path: where for name in names for where in ctx.files(name)}.values()
     return any(
-        node not in way.handed and _last_name(node) in names and _is_passed(where, node)
+        node not in way.handed and last_name(node) in names and _is_passed(where, node)
         for where in files
         for node in (*where.nodes(cst.Name), *where.nodes(cst.Attribute))
         if isinstance(node, (cst.Name, cst.Attribute))
@@ -116,7 +118,7 @@ def _is_passed_anywhere(ctx: Context, names: set[str], way: Way) -> bool:
 def _named(where: Context, scope: cst.CSTNode, names: set[str]) -> set[cst.CSTNode]:
     """What goes by one of the names in a function."""
     nodes = (node for node in where.inside(scope) if isinstance(node, (cst.Name, cst.Attribute)))
-    return {node for node in nodes if _last_name(node) in names}
+    return {node for node in nodes if last_name(node) in names}
 
 
 def _is_passed(where: Context, node: cst.CSTNode) -> bool:
@@ -127,10 +129,6 @@ def _is_passed(where: Context, node: cst.CSTNode) -> bool:
         name = call.func.value if isinstance(call, cst.Call) and isinstance(call.func, cst.Name) else ""
         return holder.value is node and not holder.star and name not in {"len", "print", "repr", "str"}
     return isinstance(holder, (cst.Assign, cst.AnnAssign)) and holder.value is node
-
-
-def _last_name(value: cst.Name | cst.Attribute) -> str:
-    return value.attr.value if isinstance(value, cst.Attribute) else value.value
 
 
 def _literal(
@@ -159,7 +157,7 @@ def _assigned_to(where: Context, display: cst.BaseExpression) -> Iterator[str]:
         targets = [statement.target]
     else:
         return
-    yield from (_last_name(target) for target in targets if isinstance(target, (cst.Name, cst.Attribute)))
+    yield from (last_name(target) for target in targets if isinstance(target, (cst.Name, cst.Attribute)))
 
 
 def _stored(
@@ -192,4 +190,65 @@ def _stored(
 
 
 def _is_called(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, (cst.Name, cst.Attribute)) and _last_name(node) == name
+    return isinstance(node, (cst.Name, cst.Attribute)) and last_name(node) == name
+
+
+# Who else reads a dict that is spread into constructor calls.
+
+
+def keys_read(
+    ctx: Context, value: cst.Name | cst.Attribute, displays: Collection[Place], names: Collection[str]
+) -> frozenset[str] | None:
+    """The keys whose values something else takes than a constructor call; None where that may be any.
+
+    `displays` is where the dict is made, `names` what it is called on its way.
+    """
+    if isinstance(value, cst.Name) and all(isinstance(where.scope(node), cst.FunctionDef) for where, node in displays):
+        uses: list[Place] = []
+        for where, display in displays:
+            found = readers(where, display, value)
+            if found is None:
+                return None
+            uses += found
+    else:
+        uses = list(_places(ctx, names))
+    keys: set[str] = set()
+    for where, use in uses:
+        taken = _taken(where, use)
+        if taken is None:
+            return None
+        keys |= taken
+    return frozenset(keys)
+
+
+def _places(ctx: Context, names: Collection[str]) -> Iterator[Place]:
+    """Everything of these names, in all files of the program."""
+    for name in names:
+        for where in ctx.files(name):
+            for attribute in where.nodes(cst.Attribute):
+                if attribute.attr.value == name:
+                    yield where, attribute
+            for node in where.nodes(cst.Name):
+                holder = where.parent(node)
+                is_part = isinstance(holder, cst.Attribute) and holder.attr is node
+                is_label = isinstance(holder, (cst.Arg, cst.Param)) and holder.children[0] is node
+                if node.value == name and not is_part and not (is_label and getattr(holder, "value", None) is not node):
+                    yield where, node
+
+
+def _taken(where: Context, use: cst.BaseExpression) -> set[str] | None:
+    """The keys that are read where a dict stands; None where they may be any."""
+    holder = where.parent(use)
+    if isinstance(holder, (cst.AssignTarget, cst.AnnAssign)):
+        return set()
+    if isinstance(holder, cst.Arg):
+        return set() if holder.star == "**" and takes_alone(where, holder) else None
+    if isinstance(holder, cst.Subscript) and holder.value is use:
+        index = holder.slice[0].slice
+        key = index.value if isinstance(index, cst.Index) else None
+        if not isinstance(key, cst.SimpleString):
+            return None
+        return set() if isinstance(where.parent(holder), cst.AssignTarget) else {str(key.evaluated_value)}
+    if isinstance(holder, cst.Attribute) and holder.attr.value == "update":
+        return set()  # seen where what is put into it is gathered
+    return None

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from codemods.api import Context, Edit
+from codemods.api import Edit
 from codemods.plan import Plan
 from codemods.reading.defaults import parameter_named
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, is_label
 from codemods.reading.manual import arguments
 from codemods.tables.arguments import DROPPED, POSITIONS
 from codemods.template import has_word, number, pieces
@@ -61,15 +61,7 @@ def _is_read_beside(value: cst.Name, function: cst.FunctionDef, made: Draft, pla
     ):
         return False
     gone = [*made.dead, *(call for call in ctx.calls(function) if plan.is_native(call))]
-    return any(not any(contains(ctx, each, node) for each in gone) for node in names if not _is_no_read(node, ctx))
-
-
-def _is_no_read(node: cst.Name, ctx: Context) -> bool:
-    """Whether it is a keyword's name, or an attribute's."""
-    holder = ctx.parent(node)
-    return (isinstance(holder, cst.Arg) and holder.keyword is node) or (
-        isinstance(holder, cst.Attribute) and holder.attr is node
-    )
+    return any(not any(contains(ctx, each, node) for each in gone) for node in names if not is_label(node, ctx))
 
 
 def _is_written(value: cst.Name, texts: Iterable[str], made: Draft) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Place
+from codemods.reading.enclosing import is_label
 from codemods.reading.policies import policy_call
 
 from .condition import own_list
@@ -80,7 +81,7 @@ def _units(
 
 def _named(ctx: Context, body: cst.CSTNode, name: str) -> list[cst.Name]:
     names = (node for node in ctx.inside(body) if isinstance(node, cst.Name) and node.value == name)
-    return [node for node in names if not _is_keyword(ctx, node)]
+    return [node for node in names if not is_label(node, ctx)]
 
 
 def _models(draft: Draft, function: cst.FunctionDef) -> list[cst.Name]:
@@ -94,12 +95,6 @@ def _is_bound(ctx: Context, name: cst.Name) -> bool:
     if not isinstance(statement, cst.Assign):
         return not isinstance(target, (cst.Arg, cst.Attribute))
     return not any(isinstance(node, cst.Call) and ctx.fsdp1(node.func) for node in [statement.value])
-
-
-def _is_keyword(ctx: Context, node: cst.Name) -> bool:
-    holder = ctx.parent(node)
-    is_keyword = isinstance(holder, cst.Arg) and holder.keyword is node
-    return is_keyword or (isinstance(holder, cst.Attribute) and holder.attr is node)
 
 
 def _is_import(where: Context, name: cst.CSTNode) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from codemods.api import Context, Origin
-from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.enclosing import contains, enclosing, upward
 from codemods.reading.negation import conjuncts
 from codemods.tables.strategies import STRATEGIES
 
@@ -64,16 +64,15 @@ def _steps(origin: Origin, draft: Draft) -> Iterator[cst.CSTNode]:
 
 def _is_hybrid_there(node: cst.CSTNode, value: cst.BaseExpression, draft: Draft) -> bool:
     """Whether code runs only where the strategy is a hybrid one."""
-    ctx, inner = draft.file, node
+    ctx = draft.file
     if ctx.scope(node) is not ctx.scope(draft.call) or _is_set(value, draft):
         return False
-    for outer in ctx.ancestors(node):
-        if isinstance(outer, cst.If):
-            if inner is outer.body and any(_asks_for_hybrid(part, value, draft) for part in conjuncts(outer.test)):
+    for inner, outer in upward(ctx, node):
+        if isinstance(outer, cst.If) and inner is outer.body:
+            if any(_asks_for_hybrid(part, value, draft) for part in conjuncts(outer.test)):
                 return True
-            if isinstance(value, cst.Name) and inner is outer.body and _is_chosen_by(outer, value, draft):
+            if isinstance(value, cst.Name) and _is_chosen_by(outer, value, draft):
                 return True
-        inner = outer
     return False
 
 

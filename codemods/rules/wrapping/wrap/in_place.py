@@ -9,8 +9,9 @@ import libcst as cst
 
 from codemods.api import Context, Edit, NotStatic, Origin
 from codemods.reading.choices import Option, options, readers
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, is_label
 from codemods.reading.manual import is_constructor, is_factory
+from codemods.reading.words import is_name
 
 from .draft import Draft
 
@@ -33,7 +34,7 @@ def put_for_none(
         found = options(ctx, value, _is_none_or_never)
     except NotStatic:
         return False
-    nones = [option for option in found if _is_none(option.node)]
+    nones = [option for option in found if is_name(option.node, "None")]
     if not all(each.file.path == ctx.path and is_for_constructors(each, value, argument) for each in nones):
         return False
     if draft.left & {option.node for option in nones}:
@@ -50,14 +51,10 @@ def keep_none(origins: Iterable[Origin], draft: Draft) -> None:
 
 
 def _is_none_or_never(ctx: Context, node: cst.BaseExpression) -> bool:
-    if _is_none(node):
+    if is_name(node, "None"):
         return True
     origins = ctx.origins(node)
     return bool(origins) and not any(origin.is_none or origin.node is None for origin in origins)
-
-
-def _is_none(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def is_given(ctx: Context, node: cst.BaseExpression, keyword: str) -> bool:
@@ -218,7 +215,7 @@ def rename(where: Context, found: Chosen, draft: Draft, better: Sequence[str]) -
 def mentions(ctx: Context, scope: cst.CSTNode, name: str) -> tuple[list[cst.Name], list[cst.Name]]:
     """Where a function binds a name by `=`, and where else it names it."""
     names = [node for node in ctx.inside(scope) if isinstance(node, cst.Name) and node.value == name]
-    names = [node for node in names if not _is_keyword(ctx, node)]
+    names = [node for node in names if not is_label(node, ctx)]
     targets = [node for node in names if _is_target(ctx, node)]
     return targets, [node for node in names if node not in targets]
 
@@ -234,10 +231,3 @@ def _is_target(ctx: Context, node: cst.Name) -> bool:
 
 def _in_tuple(ctx: Context, element: cst.Element) -> bool:
     return isinstance(ctx.parent(element), cst.Tuple)
-
-
-def _is_keyword(ctx: Context, node: cst.Name) -> bool:
-    holder = ctx.parent(node)
-    return (isinstance(holder, cst.Arg) and holder.keyword is node) or (
-        isinstance(holder, cst.Attribute) and holder.attr is node
-    )

@@ -7,23 +7,25 @@ where the second dimension has one, not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Edit, NotStatic, Origin
+from codemods.api import SUPPORT, Context, Edit, NotStatic, Origin
+from codemods.reading.choices import Option
+from codemods.reading.enclosing import upward
+from codemods.tables.strategies import STRATEGIES
 
 from . import own_meshes
 from .draft import Draft, Note, Value
 from .groups import from_group, of_one_group, one_group, under_keys
 from .hybrid_only import HYBRID, is_beside_hybrids, is_for_hybrids
 from .mesh_of_branch import put_into_dict
-from .mesh_shape import fits_shape
 from .own_meshes import NAMES, make
 from .placement import distributed
 from .ranks import CUDA, Ranks, another_type, device_type, ranks_of
-from .strategy_names import Strategy
+from .strategy_names import Strategy, names_given
 
 
 def given_ranks(arguments: Mapping[str, Value], draft: Draft) -> Ranks | None:
@@ -233,3 +235,35 @@ def _literals(nodes: list[cst.BaseExpression]) -> tuple[str, ...]:
     if not all(isinstance(node, cst.SimpleString) for node in nodes):
         return ()
     return tuple(str(node.raw_value) for node in nodes if isinstance(node, cst.SimpleString))
+
+
+def fits_shape(option: Option, mesh: Collection[cst.CSTNode]) -> bool:
+    """Whether a strategy is chosen only where the mesh is what it needs: a hybrid one raises for one of one dimension,
+    and any other is chosen where `mesh.ndim` is one.
+
+    `mesh` are the places where the mesh is made.
+    """
+    names = names_given(option.file, option.node) or frozenset()
+    if names and names <= HYBRID:
+        return True
+    if names & HYBRID or any(STRATEGIES[name].mesh for name in names):
+        return False
+    for inner, outer in upward(option.file, option.node):
+        if isinstance(outer, cst.If):
+            asked = _dimensions_asked(option.file, outer.test, mesh)
+            if asked and (asked == 1) == (inner is outer.body):
+                return True
+    return False
+
+
+def _dimensions_asked(ctx: Context, test: cst.BaseExpression, mesh: Collection[cst.CSTNode]) -> int:
+    """The number in `mesh.ndim == 2`; 0 for any other test."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return 0
+    (compared,) = test.comparisons
+    number, left = compared.comparator, test.left
+    if not isinstance(left, cst.Attribute) or left.attr.value != "ndim" or not isinstance(compared.operator, cst.Equal):
+        return 0
+    made = {origin.node for origin in ctx.origins(left.value)}
+    is_mesh = bool(made) and made <= set(mesh)
+    return number.evaluated_value if is_mesh and isinstance(number, cst.Integer) and number.value in {"1", "2"} else 0

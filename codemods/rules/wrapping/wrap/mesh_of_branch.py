@@ -12,10 +12,10 @@ import libcst as cst
 
 from codemods.api import Context, Edit
 from codemods.reading.enclosing import contains, enclosing
+from codemods.reading.words import is_name
 
 from .draft import Draft
 from .in_place import mentions
-from .placement import is_name
 from .ranks import Ranks
 from .strategy_names import Strategy
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, NotStatic
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, upward
 from codemods.reading.makeup import Makeup
 from codemods.reading.negation import conjuncts
 from codemods.reading.one_rank import is_on_one_rank
 from codemods.reading.places import base
 from codemods.reading.program import others
+from codemods.reading.words import is_name, last_name
 
 from .draft import Draft, Note
-from .placement import groups_of_mesh, is_name, is_named, one_group, truth
+from .placement import groups_of_mesh, is_named, one_group, truth
 from .ranks import is_any_accelerator
 
 _CALLS = 3
@@ -74,7 +75,9 @@ def _only_makes_room(init: cst.BaseExpression, draft: Draft) -> bool:
     if not functions or len(functions) < len(made):
         return False
     calls = [(ctx, node) for ctx, each in functions for node in ctx.inside(each.body) if isinstance(node, cst.Call)]
-    return all(_last(call.func) == "to_empty" or (ctx.dotted(call.func) or "") in _DEVICE_CALLS for ctx, call in calls)
+    return all(
+        last_name(call.func) == "to_empty" or (ctx.dotted(call.func) or "") in _DEVICE_CALLS for ctx, call in calls
+    )
 
 
 def _is_synced(arguments: dict[str, cst.BaseExpression], draft: Draft) -> bool:
@@ -145,9 +148,9 @@ def _is_on_meta(ctx: Context, wrap: cst.Call, module: cst.BaseExpression, made: 
     classes = {owner for _, owner in made.classes}
     for where in (ctx, *others(ctx, "meta")):
         for site in _sites(where):
-            if _last(site.func) == "set_default_device" or classes & set(where.ancestors(site)):
+            if last_name(site.func) == "set_default_device" or classes & set(where.ancestors(site)):
                 return True
-            if _last(site.func) in {"to", "to_empty"} and _moves(where, site, ctx, module, made):
+            if last_name(site.func) in {"to", "to_empty"} and _moves(where, site, ctx, module, made):
                 return True
     return False
 
@@ -160,13 +163,9 @@ def _sites(ctx: Context) -> list[cst.Call]:
         call = ctx.parent(argument) if isinstance(argument, cst.Arg) else None
         if node.raw_value == "meta" and isinstance(argument, cst.Arg) and isinstance(call, cst.Call):
             named = argument.keyword.value if argument.keyword is not None else ""
-            if named == "device" or _last(call.func) in _DEVICES:
+            if named == "device" or last_name(call.func) in _DEVICES:
                 found.append(call)
     return found
-
-
-def _last(node: cst.CSTNode) -> str:
-    return node.attr.value if isinstance(node, cst.Attribute) else node.value if isinstance(node, cst.Name) else ""
 
 
 def _is_made_on_meta(ctx: Context, call: cst.Call, wrapping: cst.CSTNode, depth: int) -> bool:
@@ -197,20 +196,18 @@ def _is_filled(ctx: Context, made: cst.Call, block: cst.With) -> bool:
 
 def _is_on_every_way(ctx: Context, call: cst.Call, block: cst.With, others: list[cst.Call]) -> bool:
     """Whether the other branch of each condition around a call has one of the others, too."""
-    inner: cst.CSTNode = call
-    for outer in ctx.ancestors(call):
+    for inner, outer in upward(ctx, call):
         if contains(ctx, outer, block):
             return True
         if isinstance(outer, cst.If):
             other = outer.orelse if inner is outer.body else outer.body
             if other is None or not any(contains(ctx, other, each) for each in others):
                 return False
-        inner = outer
     return True
 
 
 def _fills(ctx: Context, call: cst.Call, model: str) -> bool:
-    if _last(call.func) in _FILLING:
+    if last_name(call.func) in _FILLING:
         return any(ctx.code(argument.value) == model for argument in call.args[:1])
     if not isinstance(call.func, cst.Attribute) or ctx.code(call.func.value) != model:
         return False

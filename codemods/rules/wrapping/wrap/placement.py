@@ -9,6 +9,7 @@ import libcst as cst
 from codemods.api import Context, Edit, Import, NotStatic, Origin
 from codemods.reading.choices import Option, options, written
 from codemods.reading.cpu_backend import backend_edits
+from codemods.reading.words import is_name
 from codemods.tables.names import PACKAGE
 
 from .device import is_on_gpu
@@ -280,7 +281,3 @@ def distributed(draft: Draft) -> str:
 
 def is_named(origin: Origin, name: str) -> bool:
     return isinstance(origin.node, cst.Name) and origin.node.value == name
-
-
-def is_name(node: cst.BaseExpression, name: str) -> bool:
-    return isinstance(node, cst.Name) and node.value == name

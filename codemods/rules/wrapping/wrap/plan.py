@@ -8,9 +8,10 @@ import libcst as cst
 
 from codemods.api import Context, Level, NotStatic
 from codemods.reading.chosen_class import chosen_class, takes_alone
+from codemods.reading.forwards import lacks_forward
 from codemods.reading.makeup import makeup
 from codemods.reading.manual import arguments as passed_arguments
-from codemods.reading.without_forward import lacks_forward
+from codemods.reading.words import is_name
 from codemods.tables.arguments import DROPPED, POSITIONS
 
 from . import ignored
@@ -27,7 +28,6 @@ from .one_dict import gather_arguments
 from .other_classes import leave_to_others
 from .passed_dict import keep_dict, pass_dict_on
 from .placement import (
-    is_name,
     offload_of_entry,
     switch_offload,
     switch_sync,
@@ -45,7 +45,7 @@ from .strategy import read_strategy, translate_strategy
 from .unpassed import put_defaults
 from .unread import drop_unread
 from .unused import reduce_unused
-from .unused_fields import drop_field
+from .unused_settings import drop_field
 
 Translate = Callable[[cst.BaseExpression, Draft], None]
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from codemods.api import Context, NotStatic
+from codemods.api import Context, NotStatic, Origin
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.defaults import is_never_given_more, is_rest_of
-from codemods.reading.enclosing import contains
+from codemods.reading.enclosing import contains, upward
 from codemods.reading.wrapped import is_on_another_way
 
-from .draft import Switch, Value
+from .draft import Entry, Switch, Value
 from .entries import of_dict
-from .rest import of_rest
 from .spread import Spread, unseen
 
 _BLOCKS = (cst.IndentedBlock, cst.SimpleStatementLine, cst.If, cst.Else)
@@ -168,8 +167,7 @@ def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Itera
     around = set(ctx.ancestors(call))
     asked = {ctx.code(each.test) for each in around if isinstance(each, cst.If) and each.body in around}
     found: list[tuple[cst.BaseExpression, bool]] = []
-    inner: cst.CSTNode = line
-    for outer in ctx.ancestors(line):
+    for inner, outer in upward(ctx, line):
         if outer in around:
             break
         if not isinstance(outer, _BLOCKS):
@@ -179,7 +177,6 @@ def _tests(ctx: Context, call: cst.Call, line: cst.SimpleStatementLine) -> Itera
                 raise NotStatic(f"`{ctx.code(outer.test)}` may be something else at the call")
             if not (inner is outer.body and ctx.code(outer.test) in asked):
                 found.append((outer.test, inner is outer.body))
-        inner = outer
     return reversed(found)
 
 
@@ -230,3 +227,53 @@ def _statements(choice: cst.If) -> Iterator[cst.CSTNode]:
             yield from _statements(node) if isinstance(node, cst.If) else [node]
     if isinstance(choice.orelse, cst.If):
         yield from _statements(choice.orelse)
+
+
+# `**kwargs` of the function around the constructor: what the program's calls of it give, read at run time.
+
+
+def of_rest(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) -> Spread:
+    """An entry for each keyword that a call of the function gives beyond its parameters.
+
+    Raises NotStatic where a call may give others, as one from another file may that is not seen, or something else gets
+    hold of the dict: what is read by name would pass over the rest without a word.
+    """
+    calls = [(where, where.parent(name), name) for where, name in ctx.references_to(function)]
+    if not calls or function.decorators or not _is_only_spread(ctx, value, function):
+        raise unseen(ctx, value)
+    taken = {param.name.value for param in (*function.params.params, *function.params.kwonly_params)}
+    given: list[dict[str, tuple[Context, cst.BaseExpression]]] = []
+    for where, call, name in calls:
+        if not isinstance(call, cst.Call) or call.func is not name or any(argument.star for argument in call.args):
+            raise unseen(ctx, value)
+        if where.path != ctx.path:
+            raise unseen(ctx, value)
+        named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
+        given.append({key: (where, each) for key, each in named.items() if key not in taken})
+    result, text = Spread(), ctx.quote(value)
+    for key in dict.fromkeys(key for each in given for key in each):
+        stored = tuple(each[key] for each in given if key in each)
+        values: tuple[Origin, ...] = tuple(origin for where, each in stored for origin in where.origins(each))
+        result.keeps.update(origin.node for origin in values if origin.node is not None and not origin.is_none)
+        may_lack = len(stored) < len(given)
+        taken_out = f'{text}.get("{key}")' if may_lack else f'{text}["{key}"]'
+        result.values[key] = Entry(taken_out, values, may_lack, stored, whole=text)
+    return result
+
+
+def _is_only_spread(ctx: Context, value: cst.BaseExpression, function: cst.FunctionDef) -> bool:
+    """Whether all that the function does with its `**kwargs` is to hand them to constructor calls."""
+    names = [node for node in ctx.inside(function.body) if isinstance(node, cst.Name) and node.value == ctx.code(value)]
+    return all(_is_handed_to_wrapper(ctx, name, function) for name in names)
+
+
+def _is_handed_to_wrapper(ctx: Context, name: cst.Name, function: cst.FunctionDef) -> bool:
+    argument, scope = ctx.parent(name), ctx.scope(name)
+    own = (scope.params.star_kwarg, *scope.params.params) if isinstance(scope, cst.FunctionDef) else ()
+    if isinstance(argument, cst.Param) or (scope is not function and any(_is(each, name) for each in own)):
+        return True  # the parameter of a function inside, or what that does with it
+    return isinstance(argument, cst.Arg) and argument.star == "**" and takes_alone(ctx, argument)
+
+
+def _is(parameter: cst.Param | None, name: cst.Name) -> bool:
+    return parameter is not None and parameter.name.value == name.value

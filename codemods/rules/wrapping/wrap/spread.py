@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.words import is_name
 
 from .draft import Switch, Value
 
@@ -34,7 +35,7 @@ class Spread:
 
     def add(self, other: Spread) -> None:
         """More arguments."""
-        given = sorted(name for name, value in other.values.items() if not _is_none(value))
+        given = sorted(name for name, value in other.values.items() if not is_name(value, "None"))
         refused = [name for name in given if name.startswith("ignored_") and name != "ignored_modules"]
         if refused:  # they are looked for in the call itself, by the rules that gather parameters
             raise NotStatic(f"{refused[0]} comes by `**`")
@@ -44,10 +45,6 @@ class Spread:
         self.freed |= other.freed
         self.keeps |= other.keeps
         self.rest = self.rest or other.rest
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, cst.Name) and value.value == "None"
 
 
 def unseen(ctx: Context, value: cst.BaseExpression) -> NotStatic:

@@ -8,11 +8,15 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.plan import Plan
+from codemods.reading.attribute_stores import stored
 from codemods.reading.chosen_class import takes_alone
 from codemods.reading.dead import assignment_only_for
+from codemods.reading.layout import removal
+from codemods.reading.words import is_name
 from codemods.tables.names import WRAPPER
 
 from .draft import Draft
+from .in_place import is_given
 from .strategy_names import name_looked_up
 
 
@@ -40,12 +44,8 @@ def _choice_of_settings(node: cst.CSTNode, made: Draft) -> cst.IfExp | None:
         return None
     sides = (choice.body, choice.orelse)
     kept = made.definitions | made.keeps
-    settings = all(_is_none(side) or (_is_setting(side, made.file) and side not in kept) for side in sides)
+    settings = all(is_name(side, "None") or (_is_setting(side, made.file) and side not in kept) for side in sides)
     return choice if settings else None
-
-
-def _is_none(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
 
 
 def _is_setting(node: cst.CSTNode, ctx: Context) -> bool:
@@ -65,3 +65,28 @@ def _goes_too(use: cst.Name, made: Draft, plan: Plan) -> bool:
     if not isinstance(argument, cst.Arg) or not isinstance(call, cst.Call) or not plan.is_native(call):
         return False
     return takes_alone(ctx, argument)
+
+
+# Fields of a dataclass that only a dropped argument reads: `limit_all_gathers: bool = True` goes with it.
+
+
+def drop_field(argument: str, value: cst.BaseExpression, draft: Draft) -> None:
+    """Take away the field that an argument is read from, where its default is all that the program stores in it."""
+    if not isinstance(value, cst.Attribute):
+        return
+    seen = stored(draft.file, value.attr.value)
+    if seen is None or [read for _, read in seen.reads] != [value] or not is_given(draft.file, value, argument):
+        return
+    fields = [(where, where.parent(target)) for where, target in seen.targets]
+    if not all(isinstance(field, cst.AnnAssign) and isinstance(field.value, cst.Name) for _, field in fields):
+        return
+    defaults = {field.value for _, field in fields if isinstance(field, cst.AnnAssign) and field.value is not None}
+    lines = [(where, where.parent(field)) for where, field in fields if field is not None]
+    if defaults & draft.left or not all(
+        isinstance(where.scope(field), cst.ClassDef) for where, field in fields if field
+    ):
+        return
+    if any(not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1 for _, line in lines):
+        return
+    draft.definitions |= defaults
+    draft.edits += [(where, removal(where, line)) for where, line in lines if line is not None]
