@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
 from typing import NamedTuple, cast
 
 import libcst as cst
@@ -34,6 +35,8 @@ _DEFINING = frozenset({Binds.IMPORT, Binds.DEFINITION})
 _OF_CONTAINERS = frozenset({"get", "values", "items", "pop", "setdefault", "copy"})
 _MOST = 200
 """Calls of methods of one name that are looked at: more are of a name that every class has."""
+_MOST_STEPS = 500
+"""Names that a value gets, the nearest first: what gets more goes wherever values go, as what a tracer wraps does."""
 _FAR = 2
 """How many attributes lie between a function and a call of it, at most: their names are those of other things, too."""
 
@@ -200,13 +203,13 @@ class Steps:
 
     def _uses(self, name: Name, attributes: int) -> Iterator[Place]:
         found: Iterable[Use]
-        if name.tree is None or name.scope is None:
+        if name.tree is None:
             found = self.named.attributes(name.name)
-        elif name.how is How.LOCAL:
+        elif name.scope is not None and name.how is not How.LOCAL:
+            found = self.named.uses(name.tree, name.scope, name.name)
+        else:
             uses = name.tree.names(name.name)
             found = ((name.tree, use) for use in uses if name.tree.scope_of[use].lookup(name.name) is name.scope)
-        else:
-            found = self.named.uses(name.tree, name.scope, name.name)
         if name.how not in {How.FUNCTION, How.METHOD}:
             yield from (Place(tree, use, attributes) for tree, use in found)
             return
@@ -282,10 +285,10 @@ def _name(place: Place, target: cst.BaseExpression, step: Step) -> None:
     elif isinstance(target, cst.Attribute):
         _name_attribute(place, target.attr.value, step)
     elif isinstance(target, cst.Name):
-        scope = place.tree.scope_of[target].lookup(target.value) or place.tree.scope
-        if isinstance(scope.node, cst.Module):
+        scope = place.tree.scope_of[target].lookup(target.value)
+        if scope is not None and isinstance(scope.node, cst.Module):
             step.names[Name(How.IN_FILE, target.value, place.tree, scope), place.attributes] = None
-        elif isinstance(scope.node, cst.ClassDef):
+        elif scope is not None and isinstance(scope.node, cst.ClassDef):
             _name_attribute(place, target.value, step)
         else:
             step.names[_local(place.tree, scope, target.value), place.attributes] = None
@@ -296,7 +299,7 @@ def _name_attribute(place: Place, name: str, step: Step) -> None:
         step.names[Name(How.ATTRIBUTE, name), place.attributes + 1] = None
 
 
-def _local(tree: Tree, scope: Scope, name: str) -> Name:
+def _local(tree: Tree, scope: Scope | None, name: str) -> Name:
     return Name(How.LOCAL, name, tree, scope)
 
 
@@ -321,7 +324,7 @@ class Aliases:
         """The files that call one of the values by no name at all: `table[key](…)`, `Step()(…)`."""
         self._steps = [from_places(places)]
         nearest: dict[Name, int] = {}
-        for step in self._steps:
+        for step in islice(self._steps, _MOST_STEPS):
             self.nameless.update(step.nameless)
             for name, attributes in steps.names(step):
                 if attributes < nearest.get(name, _FAR + 1):
