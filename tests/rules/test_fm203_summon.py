@@ -21,6 +21,8 @@ CASES = [
     "with {}(model, writeback=False, recurse=False):\n        model.embed(x)",
     "with {}(model, recurse=False):\n        model.generate(x)",
     "with {}(model, writeback=False, recurse=False):\n        model.generate(x, model.weight)",
+    "with {}(model, writeback=False):\n        model(x)\n        compare(model=net)",
+    "with {}(model, writeback=False):\n        compare(x)",
     "with {}(model): x(model)",
     "with x, {}(model) as y:\n        pass",
     "with x:\n        with {}(model):\n            x()",
@@ -61,6 +63,16 @@ def test_to_generate_the_root_alone_is_gathered(before: str, after: str) -> None
     result = rewrite(HEAD + "    " + before.format("FSDP.summon_full_params") + "\n")
     assert result.text.endswith("    " + after.format("unsharded(model)") + "\n")
     assert result.support == {"unsharded"}
+
+
+def test_what_holds_the_model_is_handed_on() -> None:
+    head = HEAD.replace("def use(net, x):\n    model = FSDP", "def use(net, x):\n    x.model = FSDP")
+    block = (
+        "    with FSDP.summon_full_params(x.model, writeback=False, recurse=True):\n        x.model(1)\n        {}\n"
+    )
+    for statement in ("compare(x)", "compare(trainer=x)", "x.evaluate()"):
+        assert "with summon_full_params(x.model, writeback" in rewrite(head + block.format(statement)).text
+    assert "with unsharded(x.model):" in rewrite(head + block.format("x.tokenizer.decode(1)")).text
 
 
 def test_to_generate_in_mixed_precision_is_for_review() -> None:

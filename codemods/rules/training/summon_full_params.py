@@ -192,10 +192,26 @@ def _only_runs(call: cst.Call, ctx: Context) -> bool:
     is_lost = given.get("writeback") == "False" and given.keys() <= {"writeback", "recurse"}
     if not is_lost or len(given) < len(call.args) - 1 or ModelKind.FSDP not in ctx.kinds(model):
         return False
-    blocks = _blocks(call, ctx)
-    uses = [node for block in blocks for node in ctx.inside(block.body) if ctx.code(node) == ctx.code(model)]
-    outermost = [node for node in uses if isinstance(node, (cst.Name, cst.Attribute))]
-    return bool(blocks) and all(_is_run(node, ctx) for node in outermost)
+    inside = [node for block in _blocks(call, ctx) for node in ctx.inside(block.body)]
+    named = (node for node in inside if isinstance(node, (cst.Name, cst.Attribute)))
+    uses = [node for node in named if ctx.code(node) == ctx.code(model)]
+    if not uses or any(_hands_on(node, model, ctx) for node in inside):
+        return False
+    return all(_is_run(node, ctx) for node in uses)
+
+
+def _hands_on(node: cst.CSTNode, model: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether something gets the model, or what holds it: `check(trainer)` and `trainer.fit()` for `trainer.model`."""
+    if isinstance(node, cst.Arg):
+        return ModelKind.FSDP in ctx.kinds(node.value)
+    if not isinstance(node, (cst.Name, cst.Attribute)) or not ctx.code(model).startswith(f"{ctx.code(node)}."):
+        return False
+    holder = ctx.parent(node)
+    if not isinstance(holder, cst.Attribute):
+        return True
+    called = ctx.parent(holder)
+    is_method = isinstance(called, cst.Call) and called.func is holder
+    return is_method and holder.value is node and ctx.code(holder) != ctx.code(model)
 
 
 def _blocks(call: cst.Call, ctx: Context) -> list[cst.With]:
