@@ -299,3 +299,11 @@ def test_a_folder_without_init_is_followed(imports: str, package: dict[str, str]
     assert lines.index("model = lib.utils.distributed.wrap(net)") < lines.index(
         "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)"
     )
+
+
+def test_a_library_has_the_name_of_a_function_that_is_handed_on() -> None:
+    lib = "def deepspeed(model):\n    model.clip_grad_norm_(1.0)\n\n\nkinds = {'a': deepspeed}\n"
+    imports = "import sys\nimport deepspeed\nfrom lib import kinds\n"
+    call = "deepspeed.init()\nkinds[sys.argv[1]](model)\n"
+    result = rewrite_files({"lib.py": lib, "train.py": f"{HEAD}{imports}\n{MODEL}{call}"})
+    assert "torch.nn.utils.clip_grad_norm_(" in result.after["lib.py"]
