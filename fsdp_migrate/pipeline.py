@@ -24,6 +24,7 @@ from .project.source import Source
 from .project.style import configured_width
 from .pyanalysis.program import Program
 from .pyanalysis.room import room_for_trees
+from .too_large import too_large
 
 __all__ = ["Options", "migrate"]
 
@@ -48,7 +49,7 @@ def migrate(sources: Sequence[Source], options: Options, graph: Mapping[Path, Se
         wanted = {path: each for path, each in fixes.wanted.items() if not plan.is_kept(path)}
         written = write(program, wanted, programs(graph) or (tuple(texts),), graph)
     lint = frozenset(fsdp2_lint(planned)) if options.contract else frozenset()
-    return make_report(program, plan, fixes, written, lint)
+    return make_report(program, plan, fixes, written, lint.union(too_large(model)))
 
 
 def _groups(texts: Mapping[Path, str], graph: Mapping[Path, Sequence[Path]]) -> list[tuple[Path, ...]]:

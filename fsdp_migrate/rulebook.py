@@ -6,7 +6,7 @@ from codemods import FSDP2_LINT, HAZARDS, RULES, SKIPPED, leftover
 from codemods.tables import leftovers
 from codemods.upgrades import UPGRADES
 
-from . import suppress, torch_pin, unfollowed
+from . import suppress, too_large, torch_pin, unfollowed
 from .render.view import RuleInfo
 
 
@@ -15,7 +15,7 @@ def rulebook() -> dict[str, RuleInfo]:
     rules = [RuleInfo(rule.code, rule.name, rule.docs) for rule in RULES]
     rules += [RuleInfo(check.code, check.name, check.docs) for check in (*HAZARDS, *SKIPPED, *FSDP2_LINT)]
     rules += [RuleInfo(each.code, each.name, each.docs) for each in UPGRADES.values()]
-    rules += [RuleInfo(each.CODE, each.NAME, each.DOCS) for each in (suppress, unfollowed, torch_pin)]
+    rules += [RuleInfo(each.CODE, each.NAME, each.DOCS) for each in (suppress, unfollowed, torch_pin, too_large)]
     rules.append(RuleInfo(leftover.CODE, leftovers.OTHER.name, leftover.__doc__ or ""))
     rows = [*leftovers.LEFTOVERS.values(), *vars(leftovers).values()]
     rules += [

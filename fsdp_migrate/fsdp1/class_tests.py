@@ -86,8 +86,10 @@ def _set_above(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | N
 def _given_to_base(file: FileContext, node: cst.Attribute) -> cst.BaseExpression | None:
     """`model` of `super().__init__(model)` above, where that sets `self.model = model`, and nothing else does below."""
     tree, name = file.tree, node.attr.value
+    if not is_self(node.value, file):
+        return None
     calls = [each for each in file.calls(file.scope(node)) if file.code(each.func) == "super().__init__"]
-    functions = file.runs(calls[0]) if len(calls) == 1 and is_self(node.value, file) else ()
+    functions = file.runs(calls[0]) if len(calls) == 1 else ()
     if (
         len(functions) != 1
         or tree.order[calls[0]] > tree.order[node]

@@ -79,6 +79,11 @@ class ProgramModel:
         self._by_name: dict[frozenset[Path] | None, bool] = {}
         self._loaded = Closure[Path](lambda path: (graph or {}).get(path, ()))
 
+    def unfinished(self) -> Sequence[tuple[Tree, cst.CSTNode]]:
+        """Where more leads to a value than is followed, in the order of the text."""
+        found = [(self.program.holder(node), node) for node in dict.fromkeys(self.values.unfinished())]
+        return sorted(found, key=lambda each: (self.program.place(each[0].path), each[0].order[each[1]]))
+
     def together(self, path: Path) -> Collection[Path]:
         """The files that some import connects with this one: all, where modules are imported by names made up."""
         group = self._groups.get(path)

@@ -322,6 +322,7 @@ class Aliases:
         """In functions of these files."""
         self.nameless: dict[Tree, None] = {}
         """The files that call one of the values by no name at all: `table[key](…)`, `Step()(…)`."""
+        self.is_cut_short = False
         self._steps = [from_places(places)]
         nearest: dict[Name, int] = {}
         for step in islice(self._steps, _MOST_STEPS):
@@ -330,6 +331,7 @@ class Aliases:
                 if attributes < nearest.get(name, _FAR + 1):
                     nearest[name] = attributes
                     self._steps.append(steps.behind(name, attributes))
+        self.is_cut_short = len(self._steps) > _MOST_STEPS
         for name in nearest:
             if name.how is How.LOCAL and name.tree is not None:
                 self.locals.setdefault(name.tree, set()).add(name.name)

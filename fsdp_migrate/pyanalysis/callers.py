@@ -64,6 +64,8 @@ class Callers:
         self._running: dict[tuple[Tree, int, str | None], Mapping[Function, Sequence[_Numbered]]] = {}
         self._found: dict[tuple[cst.BaseExpression, int], list[tuple[Tree, Function]]] = {}
         self._aliases: dict[Function | cst.ClassDef, Aliases] = {}
+        self.cut_short: dict[Function | cst.ClassDef, None] = {}
+        """What gets more names than are followed."""
         self._named = named = Named(values.program)
         self._steps = Steps(named, self._targets, self._registering, values.solver.is_whole)
         self._lookups = Lookups(values, named)
@@ -259,6 +261,8 @@ class Callers:
             found, is_whole = self._values.solver.is_whole(
                 lambda: self._values.plainly(lambda: Aliases(self._steps, places))
             )
+            if found.is_cut_short:
+                self.cut_short[function] = None
             if not is_whole:
                 return found
             self._aliases[function] = found

@@ -89,6 +89,10 @@ class Program:
         """Of a file among the others."""
         return self._order[path]
 
+    def holder(self, node: cst.CSTNode) -> Tree:
+        """The file that a node stands in."""
+        return next(tree for tree in self._trees.values() if tree is not None and node in tree.order)
+
     def defining(self, name: str) -> Iterator[Tree]:
         """The files in which a function or method of this name is defined, in the program's order."""
         return self._parsed(self._defined.get(name, ()))

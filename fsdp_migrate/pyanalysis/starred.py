@@ -17,7 +17,8 @@ _BOUND = re.compile(
 )
 """Where a statement can bind a name, and more: a call, or an attribute, binds none."""
 _IMPORTED = re.compile(r"\bimport\b([^\n]*)")
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"\w+(?![ \t]+as\b)")
+"""What an import has by a name of its own: `b` of `import a as b`."""
 
 
 class Starred:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import libcst as cst
 
@@ -36,6 +36,7 @@ Without an end to that, everything in a program would depend on everything.
 
 MAX_ORIGINS = 60
 """Of what has more, only the models are told apart: the batches of a program go everywhere."""
+_TOO_MANY = "too many ways lead to its value"
 
 
 class Values:
@@ -58,8 +59,11 @@ class Values:
     def origins(self, tree: Tree, expression: cst.BaseExpression, path: Path = ()) -> tuple[Origin, ...]:
         """Where the value of `expression`, or a part of it, can be made. Empty when it only depends on itself."""
         question = (expression, path)
-        known = self.solver.known.get((self.level, question))
-        return known if known is not None else self.ask(question, lambda: self._some(tree, expression, path))
+        known = self.solver.found((self.level, question))
+        if known is not None:
+            return known
+        rest = Origin(tree, None, _TOO_MANY)
+        return self.ask(question, lambda: self._some(tree, expression, path), lambda: [rest])
 
     def _some(self, tree: Tree, expression: cst.BaseExpression, path: Path) -> Iterable[Origin]:
         """All the origins, or of too many those that matter."""
@@ -68,11 +72,13 @@ class Values:
         if len(found) <= MAX_ORIGINS:
             return found
         kept = [o for o in found if isinstance(o.node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)) or self.is_model(o)]
-        return [*kept, Origin(tree, None, "too many ways lead to its value")]
+        return [*kept, Origin(tree, None, _TOO_MANY)]
 
-    def ask(self, question: tuple[object, ...], work: Callable[[], Iterable[T]]) -> tuple[T, ...]:
+    def ask(
+        self, question: tuple[object, ...], work: Callable[[], Iterable[T]], rest: Callable[[], Iterable[T]] = tuple
+    ) -> tuple[T, ...]:
         """The answer to a question, at the level of what asks."""
-        return self.solver.ask((self.level, question), partial(self._at, self.level, work))
+        return self.solver.ask((self.level, question), partial(self._at, self.level, work), rest)
 
     def _at(self, level: int, work: Callable[[], Iterable[T]]) -> Iterator[T]:
         before, self.level = self.level, level
@@ -107,6 +113,13 @@ class Values:
         if is_whole:
             self._models[key] = answer
         return answer
+
+    def unfinished(self) -> Iterator[cst.CSTNode]:
+        """Whose values, or whose callers, are not followed to the end: too much leads there."""
+        for key in self.solver.unfinished:
+            _, question = cast("tuple[int, tuple[object, ...]]", key)
+            yield next(each for each in question if isinstance(each, cst.CSTNode))
+        yield from self.callers.cut_short
 
     def of_part(self, part: Part) -> tuple[Origin, ...]:
         return self.origins(part.tree, part.node, part.path)

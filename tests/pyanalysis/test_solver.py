@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from fsdp_migrate.pyanalysis import solver as bounds
 from fsdp_migrate.pyanalysis.room import room_for_trees
 from fsdp_migrate.pyanalysis.solver import Solver
 
@@ -76,3 +77,21 @@ def test_what_lies_deep_waits() -> None:
 
     with room_for_trees():
         assert ask(0) == (0, 1, 2, 3)
+
+
+def test_what_is_too_much_work_is_left_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MOST_WORK", 100)
+    monkeypatch.setattr(bounds, "MOST_WORK_BEHIND", 10)
+    solver = Solver(int)
+
+    def ask(number: int) -> tuple[int, ...]:
+        return solver.ask(number, lambda: work(number), lambda: [-1])
+
+    def work(number: int) -> list[int]:
+        return [number, *(found for each in range(1, 100 if number % 100 == 0 else 1) for found in ask(number + each))]
+
+    assert ask(0) == (-1,), "what stands for the rest"
+    assert ask(5) == (5,), "what was found for good"
+    assert ask(99) == (99,), "what is little work"
+    assert ask(100) == (-1,)
+    assert list(solver.unfinished) == [0, 100]

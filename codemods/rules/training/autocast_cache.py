@@ -234,10 +234,7 @@ def _forwards(
     code: cst.CSTNode, ctx: Context, outer: dict[cst.CSTNode, bool], through: tuple[cst.CSTNode, ...]
 ) -> Iterator[_Forward]:
     """The forwards in some code, and in the functions of the program that it calls."""
-    start, end = ctx.span(code)
-    for call in ctx.nodes(cst.Call):
-        if not start <= ctx.span(call)[0] < end:
-            continue
+    for call in (node for node in ctx.inside(code) if isinstance(node, cst.Call)):
         around = []
         for node in ctx.ancestors(call):
             around.append(node)
