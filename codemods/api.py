@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import libcst as cst
 
@@ -405,7 +405,7 @@ class Raise:
 
 @dataclass(frozen=True)
 class Fix:
-    """What a codemod makes of one match."""
+    """What a codemod makes of one node."""
 
     edits: Sequence[Edit] = ()
     findings: Sequence[Finding] = ()
@@ -416,25 +416,24 @@ class Fix:
     """What has to change in other files with it."""
 
 
-M = TypeVar("M")
-
-
 @dataclass(frozen=True)
-class Rule(Generic[M]):
-    """One codemod. `match` looks, `edit` writes; the docstring of its module is what `explain` prints."""
+class Rule(Generic[N]):
+    """One codemod. The docstring of its module is what `explain` prints."""
 
     code: str
     name: str
     docs: str
-    nodes: tuple[type[cst.CSTNode], ...]
-    methods: tuple[str, ...]
+    nodes: tuple[type[N], ...]
+    fix: Callable[[N, PlannedContext], Fix | None] = None  # type: ignore[assignment]
+    """What becomes of a node of one of these types; None for nothing, where it is not the rule's."""
+    methods: tuple[str, ...] = ()
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
-    match: Callable[[cst.CSTNode, PlannedContext], M | None]
-    edit: Callable[[M, PlannedContext], Fix]
     functions: tuple[str, ...] = ()
     """The same for functions of libraries that are given the model."""
     assigned: tuple[str, ...] = ()
     """The same for attributes of what the model has, where they are assigned to."""
+    match: Any = None
+    edit: Any = None
 
 
 @dataclass(frozen=True)
