@@ -66,31 +66,17 @@ _PARAMETERS = {
 _NEEDLESS = {"coordinator_rank": "0", "no_dist": "False"}
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or ctx.dotted(node.func) not in _NAMES:
+def fix(call: cst.Call, ctx: Context) -> Fix | None:
+    old = _NAMES.get(ctx.dotted(call.func) or "")
+    if old is None or any(argument.star for argument in call.args):
         return None
-    return node if _is_followed(node, ctx) else None
-
-
-def _is_followed(call: cst.Call, ctx: Context) -> bool:
-    if any(argument.star for argument in call.args):
-        return False
-    given = _given(call, ctx)
-    return all(ctx.code(given[name].value) == value for name, value in _NEEDLESS.items() if name in given)
-
-
-def _given(call: cst.Call, ctx: Context) -> dict[str, cst.Arg]:
-    parameters = _PARAMETERS[_NAMES[ctx.dotted(call.func) or ""]]
-    return {
-        argument.keyword.value if argument.keyword is not None else parameters[index]: argument
-        for index, argument in enumerate(call.args[: len(parameters)])
+    new, imports = _NEW[old], []
+    given = {
+        argument.keyword.value if argument.keyword is not None else parameter: argument
+        for parameter, argument in zip(_PARAMETERS[old], call.args, strict=False)
     }
-
-
-def edit(call: cst.Call, ctx: Context) -> Fix:
-    old = _NAMES[ctx.dotted(call.func) or ""]
-    new = _NEW[old]
-    given, imports = _given(call, ctx), []
+    if any(ctx.code(given[name].value) != value for name, value in _NEEDLESS.items() if name in given):
+        return None
     if isinstance(call.func, cst.Attribute):
         function = f"{ctx.quote(call.func.value)}.{new}"
     else:
@@ -107,4 +93,4 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "dcp-functions", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "dcp-functions", __doc__, nodes=(cst.Call,), fix=fix)

@@ -67,19 +67,26 @@ _PARAMETERS = {
 }
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not ctx.plan.wraps or ctx.dotted(node.func) not in _PARAMETERS:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.wraps or ctx.dotted(call.func) not in _PARAMETERS:
         return None
-    given = _given(node, ctx)
+    given = _given(call, ctx)
     if given is None or not {"model", _STATE, "options"} <= set(given):
         return None
     model, state = given["model"].value, given[_STATE].value
     if not ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} or had_original_parameters(model, ctx):
         return None
-    if is_of_fsdp2(model, ctx):
+    if is_of_fsdp2(model, ctx) or not _may_be_full(given["options"].value, ctx):
         return None
-    is_done = isinstance(state, cst.Call) and ctx.code(state.func).endswith("with_own_steps")
-    return node if not is_done and _may_be_full(given["options"].value, ctx) else None
+    if isinstance(state, cst.Call) and ctx.code(state.func).endswith("with_own_steps"):
+        return None
+    item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
+    message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
+    return Fix(
+        [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")],
+        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        [item],
+    )
 
 
 def _given(call: cst.Call, ctx: Context) -> dict[str, cst.Arg] | None:
@@ -102,24 +109,11 @@ def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
     return False
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
-    state = (_given(call, ctx) or {})[_STATE].value
-    item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
-    message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
-    return Fix(
-        [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")],
-        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
-        [item],
-    )
-
-
-RULE: Rule[cst.Call] = Rule(
+RULE = Rule(
     CODE,
     "shared-steps",
     __doc__,
     nodes=(cst.Call,),
-    methods=(),
-    match=match,
-    edit=edit,
+    fix=fix,
     functions=("set_optimizer_state_dict", "set_state_dict"),
 )
