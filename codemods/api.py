@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import libcst as cst
 
@@ -424,7 +424,7 @@ class Rule(Generic[N]):
     name: str
     docs: str
     nodes: tuple[type[N], ...]
-    fix: Callable[[N, PlannedContext], Fix | None] = None  # type: ignore[assignment]
+    fix: Callable[[N, PlannedContext], Fix | None]
     """What becomes of a node of one of these types; None for nothing, where it is not the rule's."""
     methods: tuple[str, ...] = ()
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
@@ -432,8 +432,6 @@ class Rule(Generic[N]):
     """The same for functions of libraries that are given the model."""
     assigned: tuple[str, ...] = ()
     """The same for attributes of what the model has, where they are assigned to."""
-    match: Any = None
-    edit: Any = None
 
 
 @dataclass(frozen=True)

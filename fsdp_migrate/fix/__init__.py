@@ -85,11 +85,7 @@ def _written_by_rules(file: PlannedFile) -> Iterator[tuple[Fix, str]]:
     for rule in RULES:
         for node_type in rule.nodes:
             for node in file.nodes(node_type):
-                if rule.fix is None:
-                    found = rule.match(node, file)
-                    fix = rule.edit(found, file) if found is not None else None
-                else:
-                    fix = rule.fix(node, file)
+                fix = rule.fix(node, file)
                 if fix is not None:
                     yield fix, rule.code
 
