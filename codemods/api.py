@@ -1,8 +1,8 @@
 """The rule API: what a rule is handed, and what it gives back.
 
 A codemod is pure. It is handed a node of a parsed file and what the analysis knows about the program
-(`Context`), and it answers with an `Fix`: text edits, findings, and the imports the new text needs. It
-prints nothing, reads no file, and imports no other codemod.
+(`Context`), and it answers with a `Fix`: text edits, findings, and the imports the new text needs; or with
+None. It prints nothing, reads no file, and imports no other codemod.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ class Rule(Generic[N]):
     docs: str
     nodes: tuple[type[N], ...]
     fix: Callable[[N, PlannedContext], Fix | None]
-    """What becomes of a node of one of these types; None for nothing, where it is not the rule's."""
+    """What becomes of a node of one of these types; None where it is not the rule's, or right as it is."""
     methods: tuple[str, ...] = ()
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
     functions: tuple[str, ...] = ()

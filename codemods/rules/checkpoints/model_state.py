@@ -150,9 +150,9 @@ class StateCall:
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
     found = _find(call, ctx)
-    if found is None:
+    made = _edit(found, ctx) if found is not None else None
+    if found is None or made is None:
         return None
-    made = _edit(found, ctx)
     if found.method == "state_dict" and model_around(found.model, ctx) is not None:
         made = replace(made, findings=[_of_a_part(each) for each in made.findings])
     return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
@@ -269,33 +269,33 @@ def _of_a_part(each: Finding) -> Finding:
     return replace(each, level=level, message=f"{each.message}; {UNITS_ONLY}")
 
 
-def _edit(found: StateCall, ctx: PlannedContext) -> Fix:
+def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
     if _is_way_without_fsdp(found, ctx):
-        return Fix()
+        return None
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
     if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     usual = ctx.plan.usual_settings.get(ctx.path) if setting_of(found.call, ctx) is None else None
     if usual is not None and not usual.is_full and not (is_sharded and is_on_one_rank(found.call, ctx)):
-        return Fix()  # what FSDP2 gives and takes by itself
+        return None  # what FSDP2 gives and takes by itself
     if not is_sharded and not at_run_time:
         if _is_right_sharded(found.call, ctx):
-            return Fix()
+            return None
         if usual is not None:
             return _through_support(found, ctx, "full_state_dict", usual.full_arguments)
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
-            return Fix()  # its names are the same, and its sizes those of the whole
+            return None  # its names are the same, and its sizes those of the whole
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     try:
         if _is_dcps_alone(found, at_run_time, ctx):
-            return Fix()
+            return None
         if at_run_time:
             return _through_support(found, ctx)
         if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.given):
@@ -363,7 +363,7 @@ def _flags(test: cst.BaseExpression) -> set[str]:
     return set() if "" in names else names
 
 
-def _read(found: StateCall, ctx: PlannedContext) -> Fix:
+def _read(found: StateCall, ctx: PlannedContext) -> Fix | None:
     if found.given:
         raise NotStatic("it takes arguments that the new function does not have")
     chosen = _settings(found, ctx)
@@ -383,7 +383,7 @@ def _settings(found: StateCall, ctx: PlannedContext) -> Settings:
     return settings(above, ctx) if above is not None else usual_or_default(found.model, ctx)
 
 
-def _load(found: StateCall, ctx: PlannedContext) -> Fix:
+def _load(found: StateCall, ctx: PlannedContext) -> Fix | None:
     load = loading(found.call, ctx)
     state = f", {ctx.quote(load.state)}"
     if ctx.wrapping.compiles(ctx.path):
@@ -430,10 +430,10 @@ def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])
 
 
-def _by_method(found: StateCall, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
+def _by_method(found: StateCall, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix | None:
     """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there, and refuse
     keys that a program adds."""
-    return Fix() if is_sharded else _through_support(found, ctx, name, more)
+    return None if is_sharded else _through_support(found, ctx, name, more)
 
 
 def _rewritten(found: StateCall, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:
@@ -506,12 +506,12 @@ def _on_one_rank(found: StateCall, held: frozenset[ModelKind], ctx: PlannedConte
     return replace(_through_support(found, ctx, name), findings=asking)
 
 
-def _unseen(found: StateCall, ctx: Context) -> Fix:
+def _unseen(found: StateCall, ctx: Context) -> Fix | None:
     """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
     inner = found.model
     owner = inner.value if isinstance(inner, cst.Attribute) and inner.attr.value == "module" else inner
     if _words(owner, ctx) & _OTHERS:
-        return Fix()
+        return None
     message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"
     hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
     return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])

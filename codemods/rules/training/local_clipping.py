@@ -163,7 +163,7 @@ def _on_one_rank(found: _Clipping, ctx: Context) -> Fix:
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")])
 
 
-def _total(found: _Clipping, ctx: Context) -> Fix:
+def _total(found: _Clipping, ctx: Context) -> Fix | None:
     """The norm of gradients alone. What comes to a collective is left to the rule for those."""
     if is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, ctx)
@@ -171,7 +171,7 @@ def _total(found: _Clipping, ctx: Context) -> Fix:
     findings = [finding(CODE, Level.REVIEW, ctx, found.call, message, "expect another norm, and what is made of it")]
     function = next((node for node in ctx.ancestors(found.call) if isinstance(node, cst.FunctionDef)), None)
     if function is not None and collectives_on_gradients(function, ctx):
-        return Fix()
+        return None
     return _plain(found, ctx, findings)
 
 
