@@ -66,7 +66,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.enclosing import names_around
 from codemods.reading.handles import model_of_handles, started
 from codemods.reading.layout import insertion, removal
-from codemods.reading.negation import conjuncts
+from codemods.reading.negation import conjuncts, none_test
 from codemods.reading.resharding import reshards
 from codemods.reading.words import last_name
 
@@ -158,18 +158,10 @@ def _is_by_element(value: cst.BaseExpression, handles: _Handles, ctx: Context) -
 
 
 def _is_question(part: cst.BaseExpression, handles: _Handles) -> bool:
-    if _is_there(part):
-        return _flat(cst.ensure_type(part, cst.Comparison).left, handles)
+    asked = none_test(part)
+    if asked is not None:
+        return asked[1] and _flat(asked[0], handles)
     return isinstance(part, cst.Attribute) and part.attr.value == "requires_grad" and _flat(part.value, handles)
-
-
-def _is_there(part: cst.BaseExpression) -> bool:
-    """`handle.flat_param is not None`."""
-    if not isinstance(part, cst.Comparison) or len(part.comparisons) != 1:
-        return False
-    target = part.comparisons[0]
-    is_none = isinstance(target.comparator, cst.Name) and target.comparator.value == "None"
-    return is_none and isinstance(target.operator, cst.IsNot)
 
 
 def _rewritten(loop: cst.For, handles: _Handles, ctx: PlannedContext) -> Fix:
@@ -194,7 +186,7 @@ def _rewritten(loop: cst.For, handles: _Handles, ctx: PlannedContext) -> Fix:
 def _asked(choice: cst.If, ctx: Context) -> list[Edit]:
     """Of `handle.flat_param is not None and handle.flat_param.requires_grad` the second."""
     parts = conjuncts(choice.test)
-    left = [ctx.quote(part) for part in parts if not _is_there(part)]
+    left = [ctx.quote(part) for part in parts if none_test(part) is None]
     return [Edit(*ctx.span(choice.test), " and ".join(left))] if left and len(left) < len(parts) else []
 
 

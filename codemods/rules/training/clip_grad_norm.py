@@ -109,12 +109,11 @@ def _put_in(got: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
     if not name.startswith("get_"):
         return None
     setter = f"{ctx.code(owner)}.set_{name.removeprefix('get_')}"
-    function = next((outer for outer in ctx.ancestors(got) if isinstance(outer, cst.FunctionDef)), None)
-    while function is not None:
-        given = [call.args[0].value for call in ctx.calls(function) if ctx.code(call.func) == setter and call.args]
+    for function in ctx.ancestors(got):
+        calls = ctx.calls(function) if isinstance(function, cst.FunctionDef) else ()
+        given = [call.args[0].value for call in calls if ctx.code(call.func) == setter and call.args]
         if given:
             return given[-1]
-        function = next((outer for outer in ctx.ancestors(function) if isinstance(outer, cst.FunctionDef)), None)
     return None
 
 

@@ -56,6 +56,7 @@ from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, Mo
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
+from codemods.reading.enclosing import enclosing
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
@@ -169,7 +170,7 @@ def _total(found: _Clipping, ctx: Context) -> Fix | None:
         return _on_one_rank(found, ctx)
     message = "FSDP1 took each rank's own norm here; on FSDP2 it is the global norm"
     findings = [finding(CODE, Level.REVIEW, ctx, found.call, message, "expect another norm, and what is made of it")]
-    function = next((node for node in ctx.ancestors(found.call) if isinstance(node, cst.FunctionDef)), None)
+    function = enclosing(ctx, found.call, cst.FunctionDef)
     if function is not None and collectives_on_gradients(function, ctx):
         return None
     return _plain(found, ctx, findings)

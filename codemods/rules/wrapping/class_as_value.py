@@ -48,6 +48,7 @@ import libcst as cst
 
 from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.negation import none_test
 from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
 
@@ -83,12 +84,8 @@ def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
 
 def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
     """`FSDP is not None`, where an import that fails leaves None."""
-    test = ctx.parent(node)
-    if not isinstance(test, cst.Comparison) or test.left is not node or len(test.comparisons) != 1:
-        return False
-    asked = test.comparisons[0]
-    is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
-    return is_none and isinstance(asked.operator, (cst.Is, cst.IsNot))
+    asked = none_test(ctx.parent(node))
+    return asked is not None and asked[0] is node
 
 
 def _type_test(node: cst.CSTNode, ctx: Context) -> tuple[cst.Comparison, cst.BaseExpression, bool] | None:

@@ -54,6 +54,7 @@ from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion, removal
+from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
@@ -167,16 +168,15 @@ def _is_on_other_way(node: cst.Attribute, ctx: Context) -> bool:
 
 def _says_fsdp(test: cst.BaseExpression) -> bool:
     """`use_fsdp`, `args.fsdp`, and `fsdp_config is not None`."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        asked = test.comparisons[0]
-        is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
-        return is_none and isinstance(asked.operator, cst.IsNot) and _says_fsdp(test.left)
+    asked = none_test(test)
+    if asked is not None:
+        return asked[1] and _says_fsdp(asked[0])
     return isinstance(test, (cst.Name, cst.Attribute)) and "fsdp" in words(last_name(test))
 
 
 def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module.eval() if state.is_ddp else model.eval()`: what the condition knows of the model is not seen."""
-    choice = next((outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IfExp)), None)
+    choice = enclosing(ctx, node, cst.IfExp)
     if choice is None or "FSDP" in ctx.code(choice.test) or _names_wrapper(choice.test, ctx):
         return False
     (start, end), (first, last) = ctx.span(choice.body), ctx.span(node)
