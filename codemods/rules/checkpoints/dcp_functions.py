@@ -46,6 +46,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.reading.arguments import by_parameter
 from codemods.reading.call_layout import argument_removal, renaming
 from codemods.reading.dcp_import import PACKAGES, dcp_import
 
@@ -68,15 +69,12 @@ _NEEDLESS = {"coordinator_rank": "0", "no_dist": "False"}
 
 def fix(call: cst.Call, ctx: Context) -> Fix | None:
     old = _NAMES.get(ctx.dotted(call.func) or "")
-    if old is None or any(argument.star for argument in call.args):
+    given = by_parameter(call.args, _PARAMETERS[old]) if old is not None else None
+    if old is None or given is None:
         return None
-    new, imports = _NEW[old], []
-    given = {
-        argument.keyword.value if argument.keyword is not None else parameter: argument
-        for parameter, argument in zip(_PARAMETERS[old], call.args, strict=False)
-    }
     if any(ctx.code(given[name].value) != value for name, value in _NEEDLESS.items() if name in given):
         return None
+    new, imports = _NEW[old], []
     if isinstance(call.func, cst.Attribute):
         function = f"{ctx.quote(call.func.value)}.{new}"
     else:

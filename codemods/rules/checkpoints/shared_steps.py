@@ -54,6 +54,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.arguments import by_parameter
 from codemods.reading.beside_fsdp2 import is_of_fsdp2
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.tables.state_dicts import DCP
@@ -68,9 +69,10 @@ _PARAMETERS = {
 
 
 def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
-    if not ctx.plan.wraps or ctx.dotted(call.func) not in _PARAMETERS:
+    function = ctx.dotted(call.func)
+    if not ctx.plan.wraps or function not in _PARAMETERS:
         return None
-    given = _given(call, ctx)
+    given = by_parameter(call.args, _PARAMETERS[function])
     if given is None or not {"model", _STATE, "options"} <= set(given):
         return None
     model, state = given["model"].value, given[_STATE].value
@@ -87,16 +89,6 @@ def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
         [finding(CODE, Level.REWRITTEN, ctx, call, message)],
         [item],
     )
-
-
-def _given(call: cst.Call, ctx: Context) -> dict[str, cst.Arg] | None:
-    parameters = _PARAMETERS[ctx.dotted(call.func) or ""]
-    found = {}
-    for index, argument in enumerate(call.args):
-        if argument.star or (argument.keyword is None and index >= len(parameters)):
-            return None
-        found[argument.keyword.value if argument.keyword is not None else parameters[index]] = argument
-    return found
 
 
 def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:

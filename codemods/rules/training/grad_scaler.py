@@ -44,6 +44,7 @@ import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.arguments import by_parameter
 from codemods.reading.frozen import ignores_frozen
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import is_of_wrapped
@@ -67,7 +68,7 @@ _PLAIN |= {"torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"}
 
 _ORDER = ("device", "init_scale", "backoff_factor", "growth_factor", "growth_interval", "enabled", "process_group")
 """FSDP1's; torch's own has the same names in another order."""
-_SAME_PLACE = 2
+_SAME_PLACE = _ORDER[:2]
 
 
 def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
@@ -75,21 +76,18 @@ def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
         return _of_name(node, ctx) if _is_value(node, ctx) else None
     if _is_plain(node, ctx):
         return _of_plain(node, ctx) if ctx.plan.wraps and _scales_wrapped(node, ctx) else None
-    if ctx.fsdp1(node.func) != "ShardedGradScaler" or any(argument.star for argument in node.args):
+    given = by_parameter(node.args, _ORDER) if ctx.fsdp1(node.func) == "ShardedGradScaler" else None
+    if given is None:
         return None
     torch = ctx.named(Import("torch"), node)
-    kept, given = [], []
-    for index, argument in enumerate(node.args):
-        name = argument.keyword.value if argument.keyword is not None else _ORDER[index]
-        if name == "process_group":
-            given.append(argument.value)
-            continue
-        is_placed = argument.keyword is None and index < _SAME_PLACE
+    group, kept = given.pop("process_group", None), []
+    for name, argument in given.items():
+        is_placed = argument.keyword is None and name in _SAME_PLACE
         kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
     text = f"{torch.local}.amp.GradScaler({', '.join(kept)})"
     place = _choice_of_the_same(node, text, ctx) or node
     says = finding(CODE, Level.REWRITTEN, ctx, node, _BECOMES)
-    if any(not is_default(ctx, group) for group in given):
+    if group is not None and not is_default(ctx, group.value):
         says = finding(CODE, Level.REVIEW, ctx, node, f"{_BECOMES}; {_GROUP}", _GROUP_HINT)
     if _ignores_parameters(ctx):
         says = finding(CODE, Level.MANUAL, ctx, node, f"{_BECOMES}; {_MIXED}", _HINT)
