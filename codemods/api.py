@@ -1,8 +1,8 @@
 """The rule API: what a rule is handed, and what it gives back.
 
 A codemod is pure. It is handed a node of a parsed file and what the analysis knows about the program
-(`Context`), and it answers with an `Fix`: text edits, findings, and the imports the new text needs. It
-prints nothing, reads no file, and imports no other codemod.
+(`Context`), and it answers with a `Fix`: text edits, findings, and the imports the new text needs; or with
+None. It prints nothing, reads no file, and imports no other codemod.
 """
 
 from __future__ import annotations
@@ -405,7 +405,7 @@ class Raise:
 
 @dataclass(frozen=True)
 class Fix:
-    """What a codemod makes of one match."""
+    """What a codemod makes of one node."""
 
     edits: Sequence[Edit] = ()
     findings: Sequence[Finding] = ()
@@ -416,21 +416,18 @@ class Fix:
     """What has to change in other files with it."""
 
 
-M = TypeVar("M")
-
-
 @dataclass(frozen=True)
-class Rule(Generic[M]):
-    """One codemod. `match` looks, `edit` writes; the docstring of its module is what `explain` prints."""
+class Rule(Generic[N]):
+    """One codemod. The docstring of its module is what `explain` prints."""
 
     code: str
     name: str
     docs: str
-    nodes: tuple[type[cst.CSTNode], ...]
-    methods: tuple[str, ...]
+    nodes: tuple[type[N], ...]
+    fix: Callable[[N, PlannedContext], Fix | None]
+    """What becomes of a node of one of these types; None where it is not the rule's, or right as it is."""
+    methods: tuple[str, ...] = ()
     """Methods of a model that the rule has to see in files that never name FSDP1 as well."""
-    match: Callable[[cst.CSTNode, PlannedContext], M | None]
-    edit: Callable[[M, PlannedContext], Fix]
     functions: tuple[str, ...] = ()
     """The same for functions of libraries that are given the model."""
     assigned: tuple[str, ...] = ()

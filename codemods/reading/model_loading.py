@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic
+from codemods.reading.arguments import by_parameter
 from codemods.reading.by_class import own_arguments
 from codemods.reading.class_layout import model_classes
 from codemods.reading.flat_parameters import constructor_calls
@@ -33,12 +34,10 @@ class Loading:
 
 def loading(call: cst.Call, ctx: Context) -> Loading:
     """Raises NotStatic for arguments that only `torch.nn.Module.load_state_dict` has."""
-    found, given = {}, own_arguments(call, ctx)
-    for index, argument in enumerate(given):
-        name = argument.keyword.value if argument.keyword is not None else (*_ORDER, "assign")[index]
-        if argument.star or name not in _ORDER:
-            raise NotStatic("load_state_dict takes arguments that the new function does not have")
-        found[name] = argument
+    given = own_arguments(call, ctx)
+    found = by_parameter(given, _ORDER)
+    if found is None or not found.keys() <= set(_ORDER):
+        raise NotStatic("load_state_dict takes arguments that the new function does not have")
     if "state_dict" not in found or given[0] is not found["state_dict"]:
         raise NotStatic("load_state_dict does not take the state dict first")
     strict = found.get("strict")

@@ -8,6 +8,7 @@ import libcst as cst
 
 from codemods.api import Context
 from codemods.reading.choices import written
+from codemods.reading.words import is_name
 
 _OPPOSITE = {
     cst.Equal: "!=",
@@ -50,6 +51,15 @@ def conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
         return [*conjuncts(test.left), *conjuncts(test.right)]
     return [test]
+
+
+def none_test(test: cst.CSTNode | None) -> tuple[cst.BaseExpression, bool] | None:
+    """`x` of `x is None` and `x is not None`, and whether it is the second."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return None
+    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
+    is_asked = isinstance(operator, (cst.Is, cst.IsNot)) and is_name(other, "None")
+    return (test.left, isinstance(operator, cst.IsNot)) if is_asked else None
 
 
 def _is_negative(test: cst.BaseExpression) -> bool:

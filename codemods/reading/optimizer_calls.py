@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import libcst as cst
 
 from codemods.api import Context, ModelKind, NotStatic
+from codemods.reading.arguments import by_parameter
 from codemods.reading.optimizers import is_optimizer
 from codemods.reading.words import last_name, words
 from codemods.tables.state_dicts import OPTIMIZER_CALLS
@@ -36,11 +37,9 @@ def arguments_of(call: cst.Call, name: str, ctx: Context) -> Given:
     Before torch 2.1 those of `optim_state_dict_to_load` were `(optim_state_dict, model, optim)`: that order is seen.
     """
     row = OPTIMIZER_CALLS[name]
-    found = {}
-    for index, argument in enumerate(call.args):
-        if argument.star or (argument.keyword is None and index >= len(row.parameters)):
-            raise NotStatic("its arguments are not followed")
-        found[argument.keyword.value if argument.keyword is not None else row.parameters[index]] = argument
+    found = by_parameter(call.args, row.parameters)
+    if found is None:
+        raise NotStatic("its arguments are not followed")
     for key, argument in found.items():
         if key in row.dropped and not _is_needless(key, argument.value, found, ctx):
             raise NotStatic(f"its {key} is `{ctx.code(argument.value)}`")

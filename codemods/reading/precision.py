@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.arguments import by_parameter
 from codemods.reading.call_layout import comment_on
 from codemods.reading.choices import lookup, written
 from codemods.reading.defaults import is_never_passed, parameter_named
+from codemods.reading.words import is_name
 
 CLASSES = "_module_classes_to_ignore"
 """The field that names the classes which stay in float32, in units of their own."""
@@ -47,13 +49,10 @@ def precision_fields(origin: Origin, names_classes: bool = False) -> Fields:
     node = origin.node
     if not isinstance(node, cst.Call) or origin.file.fsdp1(node.func) != "MixedPrecision":
         raise NotStatic(f"mixed_precision: {origin.text}")
-    fields: dict[str, cst.BaseExpression] = {}
-    for index, argument in enumerate(node.args):
-        if argument.star or (argument.keyword is None and index >= len(POSITIONS)):
-            raise NotStatic("mixed_precision is made from `*args` or `**kwargs`")
-        name = argument.keyword.value if argument.keyword is not None else POSITIONS[index]
-        if not (isinstance(argument.value, cst.Name) and argument.value.value == "None"):
-            fields[name] = argument.value
+    found = by_parameter(node.args, POSITIONS)
+    if found is None:
+        raise NotStatic("mixed_precision is made from `*args` or `**kwargs`")
+    fields = {name: argument.value for name, argument in found.items() if not is_name(argument.value, "None")}
     if CLASSES in fields and not names_classes:
         raise NotStatic(f"mixed_precision with {CLASSES}")
     if flag(fields, "keep_low_precision_grads", False, origin.file):
@@ -68,7 +67,7 @@ def has_buffer_dtype(origin: Origin) -> bool:
         return False
     named = [a.value for a in node.args if a.keyword is not None and a.keyword.value == "buffer_dtype"]
     by_place = [a.value for a in node.args[POSITIONS.index("buffer_dtype") :][:1] if a.keyword is None]
-    return any(not (isinstance(value, cst.Name) and value.value == "None") for value in (*named, *by_place))
+    return any(not is_name(value, "None") for value in (*named, *by_place))
 
 
 def flag(fields: Fields, name: str, default: bool, ctx: Context) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from codemods.api import Context, NotStatic, Origin
+from codemods.reading.arguments import by_parameter
 from codemods.reading.dead import assignment_only_for
 from codemods.reading.enclosing import call_given, enclosing
 from codemods.reading.one_rank import is_read_on_first_rank
@@ -114,12 +115,10 @@ def default(model: cst.BaseExpression) -> Settings:
 
 
 def _arguments(call: cst.Call) -> dict[str, cst.BaseExpression]:
-    found = {}
-    for index, argument in enumerate(call.args):
-        if argument.star:
-            raise NotStatic("its arguments come from `*args` or `**kwargs`")
-        found[argument.keyword.value if argument.keyword is not None else _ORDER[index]] = argument.value
-    return found
+    found = by_parameter(call.args, _ORDER)
+    if found is None:
+        raise NotStatic("its arguments come from `*args` or `**kwargs`")
+    return {name: argument.value for name, argument in found.items()}
 
 
 def _kind(value: cst.BaseExpression | None, ctx: Context) -> str:

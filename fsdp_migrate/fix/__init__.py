@@ -85,9 +85,9 @@ def _written_by_rules(file: PlannedFile) -> Iterator[tuple[Fix, str]]:
     for rule in RULES:
         for node_type in rule.nodes:
             for node in file.nodes(node_type):
-                found = rule.match(node, file)
-                if found is not None:
-                    yield rule.edit(found, file), rule.code
+                fix = rule.fix(node, file)
+                if fix is not None:
+                    yield fix, rule.code
 
 
 def _hazards(planned: PlannedModel, files: Iterable[PlannedFile]) -> Iterator[tuple[PlannedFile, Check]]:

@@ -83,7 +83,7 @@ def _state_dicts(model: ProgramModel, plan: Plan) -> Mapping[cst.Call, Fix | Non
     """What becomes of each state-dict setting where it stands, under a plan that says it can; None where it cannot."""
     planned = PlannedModel(model, plan)
     files = [planned.of(each) for each in model.wrapping.own if not plan.is_kept(each.path)]
-    calls = [(file, call) for file in files for node in file.nodes(cst.Call) if (call := state_dict.match(node, file))]
+    calls = [(file, call) for file in files for call in file.nodes(cst.Call) if state_dict.is_setting(call, file)]
     found = {call: state_dict.in_place(call, file) for file, call in calls}
     blocks = {call for file, call in calls if file.fsdp1(call.func) == CONTEXT}
     if any(fix is None and call not in blocks for call, fix in found.items()):  # which can put back what others set

@@ -21,13 +21,12 @@ WRAP = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\
 def broken(text: str) -> Rule[cst.Call]:
     """A rule with a fault: what it writes for `breaks()`."""
 
-    def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-        return node if isinstance(node, cst.Call) and ctx.code(node.func) == "breaks" else None
-
-    def edit(call: cst.Call, ctx: Context) -> Fix:
+    def fix(call: cst.Call, ctx: Context) -> Fix | None:
+        if ctx.code(call.func) != "breaks":
+            return None
         return Fix([Edit(*ctx.span(call), text)], [finding("FM999", Level.REWRITTEN, ctx, call, "broken")])
 
-    return Rule("FM999", "broken", "", nodes=(cst.Call,), methods=(), match=match, edit=edit)
+    return Rule("FM999", "broken", "", nodes=(cst.Call,), fix=fix)
 
 
 @pytest.fixture
@@ -65,11 +64,11 @@ def test_a_call_that_its_support_function_does_not_take_is_not_written(
 ) -> None:
     rule = broken(call)
 
-    def edit(node: cst.Call, ctx: Context) -> Fix:
-        fix = rule.edit(node, ctx)  # type: ignore[arg-type]
-        return replace(fix, imports=[Import(SUPPORT, call.partition("(")[0])])
+    def fix(node: cst.Call, ctx: Context) -> Fix | None:
+        made = rule.fix(node, ctx)  # type: ignore[arg-type]
+        return made and replace(made, imports=[Import(SUPPORT, call.partition("(")[0])])
 
-    report = run(folder, monkeypatch, replace(rule, edit=edit))
+    report = run(folder, monkeypatch, replace(rule, fix=fix))
     assert [change.path for change in report.changes] == [folder / "b/train.py"]
     assert words in report.errors[0].message
     assert "FM999" in report.errors[0].message
@@ -98,12 +97,11 @@ def test_the_report_says_which_rule_did_it(folder: Path, monkeypatch: pytest.Mon
 def test_edits_that_overlap(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "a/train.py").write_text(WRAP + "\n\nbreaks(FSDP(net))\n")
 
-    def edit(call: cst.Call, ctx: Context) -> Fix:
+    def fix(call: cst.Call, ctx: Context) -> Fix | None:
         start, end = ctx.span(call)
-        return Fix([Edit(start, end - 3, "broken")])
+        return Fix([Edit(start, end - 3, "broken")]) if ctx.code(call.func) == "breaks" else None
 
-    rule = broken("")
-    report = run(folder, monkeypatch, Rule("FM999", "broken", "", rule.nodes, (), rule.match, edit))
+    report = run(folder, monkeypatch, replace(broken(""), fix=fix))
     assert [change.path for change in report.changes] == [folder / "b/train.py"]
     assert "FM101" in report.errors[0].message
     assert "FM999" in report.errors[0].message

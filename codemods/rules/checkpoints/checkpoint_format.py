@@ -58,18 +58,14 @@ CODE = "FM312"
 _CONVERT = "convert old files once: torch.distributed.checkpoint.format_utils.torch_save_to_dcp(file, folder)"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not ctx.options.saves_by_dcp or not isinstance(node, cst.Call):
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if not ctx.options.saves_by_dcp:
         return None
-    name = ctx.dotted(node.func)
-    if name == "torch.save" and node.args and reads(node, ctx):
-        return node
-    return node if name == "torch.load" and models_of(node, ctx) else None
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    if ctx.dotted(call.func) == "torch.load":
-        return _load(call, ctx)
+    name = ctx.dotted(call.func)
+    if name == "torch.load":
+        return _load(call, ctx) if models_of(call, ctx) else None
+    if name != "torch.save" or not call.args or not reads(call, ctx):
+        return None
     try:
         return _save(call, ctx)
     except NotStatic as undecided:
@@ -106,4 +102,4 @@ def _load(call: cst.Call, ctx: Context) -> Fix:
     return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REVIEW, ctx, call, message, _CONVERT)], [item])
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "checkpoint-format", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "checkpoint-format", __doc__, nodes=(cst.Call,), fix=fix)

@@ -46,6 +46,7 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.reading.arguments import by_parameter
 from codemods.reading.call_layout import argument_removal, renaming
 from codemods.reading.dcp_import import PACKAGES, dcp_import
 
@@ -66,31 +67,14 @@ _PARAMETERS = {
 _NEEDLESS = {"coordinator_rank": "0", "no_dist": "False"}
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or ctx.dotted(node.func) not in _NAMES:
+def fix(call: cst.Call, ctx: Context) -> Fix | None:
+    old = _NAMES.get(ctx.dotted(call.func) or "")
+    given = by_parameter(call.args, _PARAMETERS[old]) if old is not None else None
+    if old is None or given is None:
         return None
-    return node if _is_followed(node, ctx) else None
-
-
-def _is_followed(call: cst.Call, ctx: Context) -> bool:
-    if any(argument.star for argument in call.args):
-        return False
-    given = _given(call, ctx)
-    return all(ctx.code(given[name].value) == value for name, value in _NEEDLESS.items() if name in given)
-
-
-def _given(call: cst.Call, ctx: Context) -> dict[str, cst.Arg]:
-    parameters = _PARAMETERS[_NAMES[ctx.dotted(call.func) or ""]]
-    return {
-        argument.keyword.value if argument.keyword is not None else parameters[index]: argument
-        for index, argument in enumerate(call.args[: len(parameters)])
-    }
-
-
-def edit(call: cst.Call, ctx: Context) -> Fix:
-    old = _NAMES[ctx.dotted(call.func) or ""]
-    new = _NEW[old]
-    given, imports = _given(call, ctx), []
+    if any(ctx.code(given[name].value) != value for name, value in _NEEDLESS.items() if name in given):
+        return None
+    new, imports = _NEW[old], []
     if isinstance(call.func, cst.Attribute):
         function = f"{ctx.quote(call.func.value)}.{new}"
     else:
@@ -107,4 +91,4 @@ def edit(call: cst.Call, ctx: Context) -> Fix:
     return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "dcp-functions", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "dcp-functions", __doc__, nodes=(cst.Call,), fix=fix)

@@ -139,7 +139,7 @@ _OWN = {"destination", "keep_vars", "prefix"}
 
 
 @dataclass(frozen=True)
-class Match:
+class StateCall:
     """`model.state_dict()` or `model.load_state_dict(state)`."""
 
     call: cst.Call
@@ -148,30 +148,38 @@ class Match:
     given: Sequence[cst.Arg]
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    found = _find(call, ctx)
+    made = _edit(found, ctx) if found is not None else None
+    if found is None or made is None:
         return None
-    model, method = receiver(node, ctx), node.func.attr.value
-    if model is None or method not in _METHODS or is_another_engines(node, ctx):
+    if found.method == "state_dict" and model_around(found.model, ctx) is not None:
+        made = replace(made, findings=[_of_a_part(each) for each in made.findings])
+    return but_for_others(made, call, ctx) if made.edits and may_be_plain(ctx, found.model) else made
+
+
+def _find(call: cst.Call, ctx: PlannedContext) -> StateCall | None:
+    model, method = receiver(call, ctx), last_name(call.func)
+    if model is None or method not in _METHODS or is_another_engines(call, ctx):
         return None
     name = ctx.code(unwrapped(model_around(model, ctx) or model))
-    if is_inside(node, SUMMON, name, ctx) and not is_summoned_no_more(node, name, ctx):
+    if is_inside(call, SUMMON, name, ctx) and not is_summoned_no_more(call, name, ctx):
         return None  # parameters are whole there, on this rank alone if so chosen
-    given = own_arguments(node, ctx)
+    given = own_arguments(call, ctx)
     named = {argument.keyword.value for argument in given if argument.keyword is not None}
     if method == "state_dict" and named - _OWN:
         return None  # a class of another kind takes more
-    in_context = is_inside(node, CONTEXT, ctx.code(model), ctx) or is_inside(node, CONTEXT, name, ctx)
+    in_context = is_inside(call, CONTEXT, ctx.code(model), ctx) or is_inside(call, CONTEXT, name, ctx)
     if in_context:
-        return Match(node, model, method, given) if is_kept_at_run_time(node, ctx) else None
+        return StateCall(call, model, method, given) if is_kept_at_run_time(call, ctx) else None
     held = ctx.kinds(model)
-    if is_gathered(model, node, ctx) or (method == "state_dict" and is_inner_module(model, node, ctx)):
-        return Match(node, model, method, given)
-    if method == "load_state_dict" and _is_gathered_above(model, node, ctx):
-        return Match(node, model, method, given)
+    if is_gathered(model, call, ctx) or (method == "state_dict" and is_inner_module(model, call, ctx)):
+        return StateCall(call, model, method, given)
+    if method == "load_state_dict" and _is_gathered_above(model, call, ctx):
+        return StateCall(call, model, method, given)
     is_silent = method == "state_dict"  # whole tensors are not loaded into shards without an error
     may_be = is_silent and ModelKind.UNKNOWN in held and _may_be_wrapped(model, ctx)
-    return Match(node, model, method, given) if may_be else None
+    return StateCall(call, model, method, given) if may_be else None
 
 
 def _is_gathered_above(model: cst.BaseExpression, load: cst.Call, ctx: PlannedContext) -> bool:
@@ -256,45 +264,38 @@ def _is_wrapped_elsewhere(model: cst.BaseExpression, ctx: PlannedContext) -> boo
     return isinstance(model, cst.Attribute) and ctx.code(model) in map(ctx.code, targets)
 
 
-def edit(found: Match, ctx: PlannedContext) -> Fix:
-    fix = _edit(found, ctx)
-    if found.method == "state_dict" and model_around(found.model, ctx) is not None:
-        fix = replace(fix, findings=[_of_a_part(each) for each in fix.findings])
-    return but_for_others(fix, found.call, ctx) if fix.edits and may_be_plain(ctx, found.model) else fix
-
-
 def _of_a_part(each: Finding) -> Finding:
     level = Level.REVIEW if each.level is Level.REWRITTEN else each.level
     return replace(each, level=level, message=f"{each.message}; {UNITS_ONLY}")
 
 
-def _edit(found: Match, ctx: PlannedContext) -> Fix:
+def _edit(found: StateCall, ctx: PlannedContext) -> Fix | None:
     foreign = foreign_context(found.call, ctx.code(unwrapped(found.model)), ctx)
     if foreign is not None:
         return _in_foreign(found, foreign, ctx)
     if _is_way_without_fsdp(found, ctx):
-        return Fix()
+        return None
     held, at_run_time = ctx.kinds(found.model), is_kept_at_run_time(found.call, ctx)
     is_sharded = is_gathered(found.model, found.call, ctx)
     if not is_sharded and found.method == "state_dict" and is_inner_module(found.model, found.call, ctx):
         return _manual(found, ctx, "this is the module inside of the wrapper, whose state FSDP1 did not gather either")
     usual = ctx.plan.usual_settings.get(ctx.path) if setting_of(found.call, ctx) is None else None
     if usual is not None and not usual.is_full and not (is_sharded and is_on_one_rank(found.call, ctx)):
-        return Fix()  # what FSDP2 gives and takes by itself
+        return None  # what FSDP2 gives and takes by itself
     if not is_sharded and not at_run_time:
         if _is_right_sharded(found.call, ctx):
-            return Fix()
+            return None
         if usual is not None:
             return _through_support(found, ctx, "full_state_dict", usual.full_arguments)
         return _manual(found, ctx, _NOT_SEEN) if imports_wrapper(ctx) else _unseen(found, ctx)
     if found.method == "state_dict" and not at_run_time and set_above(found.call, ctx) is None:
         if is_described(found.call, ctx):
-            return Fix()  # its names are the same, and its sizes those of the whole
+            return None  # its names are the same, and its sizes those of the whole
     if found.method == "state_dict" and is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, held, ctx)
     try:
         if _is_dcps_alone(found, at_run_time, ctx):
-            return Fix()
+            return None
         if at_run_time:
             return _through_support(found, ctx)
         if ModelKind.DDP in held and (found.method == "load_state_dict" or not found.given):
@@ -304,7 +305,7 @@ def _edit(found: Match, ctx: PlannedContext) -> Fix:
         return _manual(found, ctx, str(undecided))
 
 
-def _in_foreign(found: Match, context: cst.BaseExpression, ctx: PlannedContext) -> Fix:
+def _in_foreign(found: StateCall, context: cst.BaseExpression, ctx: PlannedContext) -> Fix:
     """Another library's context may decide what the state dict is, and knows nothing of FSDP2."""
     model = ctx.code(found.model)
     message = f"{ctx.code(context)} is given the model, and may decide what {model}.{found.method} deals in"
@@ -320,7 +321,7 @@ def _is_right_sharded(read: cst.Call, ctx: PlannedContext) -> bool:
     return is_saved_by_dcp(read, ctx) or is_described(read, ctx) or is_for_dcp_alone(read, ctx, is_wrapped=False)
 
 
-def _is_dcps_alone(found: Match, at_run_time: bool, ctx: PlannedContext) -> bool:
+def _is_dcps_alone(found: StateCall, at_run_time: bool, ctx: PlannedContext) -> bool:
     """Whether a state dict that may be a whole one makes the same file, or comes from it, as FSDP2 has it."""
     if not at_run_time and not _settings(found, ctx).is_full:
         return False
@@ -329,7 +330,7 @@ def _is_dcps_alone(found: Match, at_run_time: bool, ctx: PlannedContext) -> bool
     return not found.given and model_around(found.model, ctx) is None and is_for_dcp_alone(found.call, ctx)
 
 
-def _is_way_without_fsdp(found: Match, ctx: PlannedContext) -> bool:
+def _is_way_without_fsdp(found: StateCall, ctx: PlannedContext) -> bool:
     """Whether this is the other way of `if args.use_fsdp:`, where the program gathers a sharded model itself."""
     for inner, outer in upward(ctx, found.call):
         if isinstance(outer, cst.FunctionDef):
@@ -362,7 +363,7 @@ def _flags(test: cst.BaseExpression) -> set[str]:
     return set() if "" in names else names
 
 
-def _read(found: Match, ctx: PlannedContext) -> Fix:
+def _read(found: StateCall, ctx: PlannedContext) -> Fix | None:
     if found.given:
         raise NotStatic("it takes arguments that the new function does not have")
     chosen = _settings(found, ctx)
@@ -376,13 +377,13 @@ def _read(found: Match, ctx: PlannedContext) -> Fix:
     return _rewritten(found, ctx, "get_model_state_dict", "", options)
 
 
-def _settings(found: Match, ctx: PlannedContext) -> Settings:
+def _settings(found: StateCall, ctx: PlannedContext) -> Settings:
     """Those of the `set_state_dict_type` above, or what holds without one."""
     above = set_above(found.call, ctx)
     return settings(above, ctx) if above is not None else usual_or_default(found.model, ctx)
 
 
-def _load(found: Match, ctx: PlannedContext) -> Fix:
+def _load(found: StateCall, ctx: PlannedContext) -> Fix | None:
     load = loading(found.call, ctx)
     state = f", {ctx.quote(load.state)}"
     if ctx.wrapping.compiles(ctx.path):
@@ -404,7 +405,7 @@ def _load(found: Match, ctx: PlannedContext) -> Fix:
     return _behind_evaluation(fix, found, ctx)
 
 
-def _past_own_method(found: Match, is_full: bool, ctx: PlannedContext) -> Fix:
+def _past_own_method(found: StateCall, is_full: bool, ctx: PlannedContext) -> Fix:
     """As FSDP1's wrapper loaded, which has torch's method."""
     if is_full:
         return _through_support(found, ctx, PAST_OWN)
@@ -419,7 +420,7 @@ def _past_own_method(found: Match, is_full: bool, ctx: PlannedContext) -> Fix:
     )
 
 
-def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
+def _behind_evaluation(fix: Fix, found: StateCall, ctx: PlannedContext) -> Fix:
     """A forward without a backward leaves the root whole, and torch would load into those copies, and raise."""
     if not isinstance(found.model, (cst.Name, cst.Attribute)) or may_be_plain(ctx, found.model):
         return fix
@@ -429,13 +430,13 @@ def _behind_evaluation(fix: Fix, found: Match, ctx: PlannedContext) -> Fix:
     return replace(fix, edits=[insertion(ctx, found.call, lines), *fix.edits], imports=[*fix.imports, *imports])
 
 
-def _by_method(found: Match, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix:
+def _by_method(found: StateCall, ctx: PlannedContext, is_sharded: bool, name: str, more: str = "") -> Fix | None:
     """Torch's functions take the `_orig_mod.` of a compiled model out of the names, which FSDP1 left there, and refuse
     keys that a program adds."""
-    return Fix() if is_sharded else _through_support(found, ctx, name, more)
+    return None if is_sharded else _through_support(found, ctx, name, more)
 
 
-def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:
+def _rewritten(found: StateCall, ctx: PlannedContext, function: str, state: str, options: str) -> Fix:
     imports = [ctx.named(Import(DCP, function), found.call)]
     arguments = f"{ctx.quote(found.model)}{state}"
     if options:
@@ -448,14 +449,14 @@ def _rewritten(found: Match, ctx: PlannedContext, function: str, state: str, opt
     )
 
 
-def _for_any_model(found: Match, ctx: PlannedContext) -> str:
+def _for_any_model(found: StateCall, ctx: PlannedContext) -> str:
     """The support module's function that takes a sharded model, a DDP model or a plain one."""
     if found.method == "load_state_dict":
         return "load_full_state_dict"
     return "full_state_dict" if may_alias(found.call, ctx) else "whole_state_dict"
 
 
-def _through_support(found: Match, ctx: PlannedContext, name: str = "", more: str = "") -> Fix:
+def _through_support(found: StateCall, ctx: PlannedContext, name: str = "", more: str = "") -> Fix:
     """Settings are kept at run time, or the model can be a DDP model, whose keys have to keep their prefix."""
     name = name or {"state_dict": "model_state_dict", "load_state_dict": "load_model_state_dict"}[found.method]
     if found.method == "load_state_dict":
@@ -489,7 +490,7 @@ def _check_loading(given: Sequence[cst.Arg]) -> None:
         raise NotStatic("load_state_dict takes arguments that the new function does not have")
 
 
-def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) -> Fix:
+def _on_one_rank(found: StateCall, held: frozenset[ModelKind], ctx: PlannedContext) -> Fix:
     """Left as it is the call would give this rank's shards, and gathering them would wait for the other ranks.
 
     It raises where the model is wrapped; what may be a DDP model, or none at all, is read as before.
@@ -505,12 +506,12 @@ def _on_one_rank(found: Match, held: frozenset[ModelKind], ctx: PlannedContext) 
     return replace(_through_support(found, ctx, name), findings=asking)
 
 
-def _unseen(found: Match, ctx: Context) -> Fix:
+def _unseen(found: StateCall, ctx: Context) -> Fix | None:
     """In a file that does not deal in FSDP1 itself: most models there are plain, and one may be handed in unseen."""
     inner = found.model
     owner = inner.value if isinstance(inner, cst.Attribute) and inner.attr.value == "module" else inner
     if _words(owner, ctx) & _OTHERS:
-        return Fix()
+        return None
     message = "what this model is, is not seen: if an FSDP model comes here, the state dict is of sharded DTensors"
     hint = f"for an FSDP model, use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
     return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, message, hint)])
@@ -522,18 +523,10 @@ def _words(owner: cst.BaseExpression, ctx: Context) -> set[str]:
     return {word for name in named for word in words(name.strip("'\""))}
 
 
-def _manual(found: Match, ctx: Context, reason: str) -> Fix:
+def _manual(found: StateCall, ctx: Context, reason: str) -> Fix:
     message = f"{ctx.code(found.model)}.{found.method} deals in sharded DTensors on an FSDP2 model: {reason}"
     hint = f"use {_METHODS[found.method]} of torch.distributed.checkpoint.state_dict"
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, hint)])
 
 
-RULE: Rule[Match] = Rule(
-    CODE,
-    "model-state-dict",
-    __doc__,
-    nodes=(cst.Call,),
-    methods=("state_dict", "load_state_dict"),
-    match=match,
-    edit=edit,
-)
+RULE = Rule(CODE, "model-state-dict", __doc__, nodes=(cst.Call,), fix=fix, methods=("state_dict", "load_state_dict"))

@@ -72,13 +72,9 @@ _TAKE_NONE = ("diffusers", "PyTorchModelHubMixin", "ModelHubMixin")
 """Whose `save_pretrained` passes over a state dict that it is given."""
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not ctx.plan.migrates or not _saves_model(node, ctx):
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.migrates or not _saves_model(call, ctx) or is_summoned(call, ctx) or _is_gathered(call, ctx):
         return None
-    return None if is_summoned(node, ctx) or _is_gathered(node, ctx) else node
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     name = ctx.code(call.func)
     if not _takes_state(call, ctx):
         message = f"`{name}` reads the state dict of a sharded model itself: each rank's part of it"
@@ -164,6 +160,4 @@ def _is_gathered(call: cst.Call, ctx: Context) -> bool:
         return False
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "saved-by-a-library", __doc__, nodes=(cst.Call,), methods=_SAVES, match=match, edit=edit
-)
+RULE = Rule(CODE, "saved-by-a-library", __doc__, nodes=(cst.Call,), fix=fix, methods=_SAVES)

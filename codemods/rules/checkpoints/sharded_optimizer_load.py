@@ -58,23 +58,18 @@ from __future__ import annotations
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Fix, Import, Level, Rule, finding
-from codemods.plan import PlannedContext
 from codemods.reading.call_layout import renaming
 from codemods.tables.state_dicts import DCP_READERS
 
 CODE = "FM305"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    return node if isinstance(node, cst.Call) and ctx.dotted(node.func) in DCP_READERS else None
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
+def fix(call: cst.Call, ctx: Context) -> Fix | None:
+    if ctx.dotted(call.func) not in DCP_READERS:
+        return None
     item = ctx.named(Import(SUPPORT, "read_sharded"), call)
     message = f"load_sharded_optimizer_state_dict becomes {item.name}, a support function"
     return Fix(renaming(ctx, call, item.local), [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "sharded-optimizer-load", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "sharded-optimizer-load", __doc__, nodes=(cst.Call,), fix=fix)

@@ -54,6 +54,7 @@ import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.arguments import by_parameter
 from codemods.reading.beside_fsdp2 import is_of_fsdp2
 from codemods.reading.flat_parameters import had_original_parameters
 from codemods.tables.state_dicts import DCP
@@ -67,29 +68,27 @@ _PARAMETERS = {
 }
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not ctx.plan.wraps or ctx.dotted(node.func) not in _PARAMETERS:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    function = ctx.dotted(call.func)
+    if not ctx.plan.wraps or function not in _PARAMETERS:
         return None
-    given = _given(node, ctx)
+    given = by_parameter(call.args, _PARAMETERS[function])
     if given is None or not {"model", _STATE, "options"} <= set(given):
         return None
     model, state = given["model"].value, given[_STATE].value
     if not ctx.kinds(model) & {ModelKind.FSDP, ModelKind.UNKNOWN} or had_original_parameters(model, ctx):
         return None
-    if is_of_fsdp2(model, ctx):
+    if is_of_fsdp2(model, ctx) or not _may_be_full(given["options"].value, ctx):
         return None
-    is_done = isinstance(state, cst.Call) and ctx.code(state.func).endswith("with_own_steps")
-    return node if not is_done and _may_be_full(given["options"].value, ctx) else None
-
-
-def _given(call: cst.Call, ctx: Context) -> dict[str, cst.Arg] | None:
-    parameters = _PARAMETERS[ctx.dotted(call.func) or ""]
-    found = {}
-    for index, argument in enumerate(call.args):
-        if argument.star or (argument.keyword is None and index >= len(parameters)):
-            return None
-        found[argument.keyword.value if argument.keyword is not None else parameters[index]] = argument
-    return found
+    if isinstance(state, cst.Call) and ctx.code(state.func).endswith("with_own_steps"):
+        return None
+    item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
+    message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
+    return Fix(
+        [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")],
+        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
+        [item],
+    )
 
 
 def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
@@ -102,24 +101,11 @@ def _may_be_full(options: cst.BaseExpression, ctx: Context) -> bool:
     return False
 
 
-def edit(call: cst.Call, ctx: Context) -> Fix:
-    state = (_given(call, ctx) or {})[_STATE].value
-    item = ctx.named(Import(SUPPORT, "with_own_steps"), call)
-    message = "the optimizer state gets a step for each parameter: FSDP1 saved one for a unit"
-    return Fix(
-        [Edit(*ctx.span(state), f"{item.local}({ctx.quote(state)})")],
-        [finding(CODE, Level.REWRITTEN, ctx, call, message)],
-        [item],
-    )
-
-
-RULE: Rule[cst.Call] = Rule(
+RULE = Rule(
     CODE,
     "shared-steps",
     __doc__,
     nodes=(cst.Call,),
-    methods=(),
-    match=match,
-    edit=edit,
+    fix=fix,
     functions=("set_optimizer_state_dict", "set_state_dict"),
 )

@@ -44,7 +44,6 @@ for a tensor that the parameter carries (`p.data = p._master`), which may be of 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import libcst as cst
 
@@ -70,51 +69,35 @@ _KEEP = "let mp_policy cast for the forward, so that the parameters themselves a
 _HINT = "call model.to(...) where the whole model is meant, or cast it before it is sharded"
 
 
-@dataclass(frozen=True)
-class Match:
-    """`p.data = value`."""
-
-    statement: cst.Assign
-    param: cst.BaseExpression
-    value: cst.BaseExpression
-
-
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
+def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
+    """Of `p.data = value`."""
+    target, value = statement.targets[0].target, statement.value
+    if len(statement.targets) != 1 or not isinstance(target, cst.Attribute) or target.attr.value != "data":
         return None
-    target = node.targets[0].target
-    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or not ctx.plan.wraps:
+    if not ctx.plan.wraps or not _is_of_model(target.value, statement, ctx):
         return None
-    if not _is_of_model(target.value, node, ctx):
-        return None
-    return Match(node, target.value, node.value)
-
-
-def edit(found: Match, ctx: Context) -> Fix:
-    value = ctx.code(found.value)
-    param = ctx.code(found.param)
-    if _MOVES.search(value) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", value):
-        return _stopped(found, ctx, _MOVED, _HINT)
-    if isinstance(found.value, cst.Attribute) and ctx.code(found.value.value) == param and value != f"{param}.grad":
-        return _stopped(found, ctx, _EXCHANGED, _KEEP)
-    if _is_reshaped(found.value, param, ctx):
-        return _stopped(found, ctx, _RESHAPED, _BEFORE)
-    start, end = ctx.span(found.statement)
-    first, last = ctx.span(found.value)
-    written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(found.value) else ctx.quote(found.value)
-    if isinstance(found.value, cst.Yield) and not found.value.lpar:
+    param, text = ctx.code(target.value), ctx.code(value)
+    if _MOVES.search(text) and re.match(rf"{re.escape(param)}(\.data)?\.\w+\(", text):
+        return _stopped(statement, target.value, ctx, _MOVED, _HINT)
+    if isinstance(value, cst.Attribute) and ctx.code(value.value) == param and text != f"{param}.grad":
+        return _stopped(statement, target.value, ctx, _EXCHANGED, _KEEP)
+    if _is_reshaped(value, param, ctx):
+        return _stopped(statement, target.value, ctx, _RESHAPED, _BEFORE)
+    first, last = ctx.span(value)
+    written = ctx.quote_text(first + 1, last - 1) if _is_in_parentheses(value) else ctx.quote(value)
+    if isinstance(value, cst.Yield) and not value.lpar:
         written = f"({written})"
     message = f"`{param}.data` is written in place: FSDP2 does not see a tensor that is put in its stead"
     return Fix(
-        [Edit(start, end, f"{ctx.quote(found.param)}.data.copy_({written})")],
-        [finding(CODE, Level.REWRITTEN, ctx, found.statement, message)],
+        [Edit(*ctx.span(statement), f"{ctx.quote(target.value)}.data.copy_({written})")],
+        [finding(CODE, Level.REWRITTEN, ctx, statement, message)],
     )
 
 
-def _stopped(found: Match, ctx: Context, message: str, hint: str) -> Fix:
+def _stopped(statement: cst.Assign, param: cst.BaseExpression, ctx: Context, message: str, hint: str) -> Fix:
     return Fix(
-        findings=[finding(CODE, Level.MANUAL, ctx, found.statement, message, hint)],
-        raises=[Raise(found.statement, CODE, message, found.param, _DTENSOR)],
+        findings=[finding(CODE, Level.MANUAL, ctx, statement, message, hint)],
+        raises=[Raise(statement, CODE, message, param, _DTENSOR)],
     )
 
 
@@ -153,6 +136,4 @@ def _goes_over_optimizer(loop: cst.CSTNode, param: str, ctx: Context) -> bool:
     return any(_OF_OPTIMIZER.search(text) for text in (ctx.code(loop.iter), *made))
 
 
-RULE: Rule[Match] = Rule(
-    CODE, "assigned-data", __doc__, nodes=(cst.Assign,), methods=(), assigned=("data",), match=match, edit=edit
-)
+RULE = Rule(CODE, "assigned-data", __doc__, nodes=(cst.Assign,), fix=fix, assigned=("data",))

@@ -87,17 +87,6 @@ _MEMORY = (
 
 
 @dataclass(frozen=True)
-class Match:
-    """A context that is an autocast, or may be one, around several forwards of a wrapped model."""
-
-    context: cst.BaseExpression
-    autocasts: Sequence[tuple[Context, cst.Call]]
-    """The calls that make it; none where they are not followed."""
-    trains_otherwise: bool
-    """Whether a forward would use what another one kept, and not only hold memory."""
-
-
-@dataclass(frozen=True)
 class _Forward:
     """A forward of a wrapped model that some code comes to."""
 
@@ -109,31 +98,35 @@ class _Forward:
     """The conditions on the way to it, and whether they hold."""
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
-    if not isinstance(node, (cst.With, cst.FunctionDef)) or not ctx.mentions("autocast"):
+def fix(node: cst.With | cst.FunctionDef, ctx: Context) -> Fix | None:
+    if not ctx.mentions("autocast"):
         return None
     given = node.items if isinstance(node, cst.With) else node.decorators
     for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
         autocasts, is_followed = _autocasts(context, ctx)
         forwards = _forwards_that_cast(node, ctx) if autocasts or not is_followed else []
         casting = [each for each in autocasts if not _is_low_by_key(each, forwards)]
-        if forwards and (casting or not autocasts) and not has_no_group(ctx, node):
-            autocasts = casting
-            return Match(context, autocasts if is_followed else (), _use_kept_casts(forwards, node, ctx))
+        if not forwards or (autocasts and not casting) or has_no_group(ctx, node):
+            continue
+        written = _written(casting) if is_followed else None
+        if written is not None:
+            return written
+        if _use_kept_casts(forwards, node, ctx):
+            return Fix(findings=[finding(CODE, Level.MANUAL, ctx, context, _NOT_WRITTEN, _HINT)])
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, context, _MEMORY, _MEMORY_HINT)])
     return None
 
 
-def edit(found: Match, ctx: Context) -> Fix:
-    changes = [(where, _edit(call, where)) for where, call in found.autocasts]
-    if not changes or any(change is None for _, change in changes):
-        if found.trains_otherwise:
-            return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.context, _NOT_WRITTEN, _HINT)])
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.context, _MEMORY, _MEMORY_HINT)])
+def _written(autocasts: Sequence[tuple[Context, cst.Call]]) -> Fix | None:
+    """None where one of them cannot be given the argument."""
+    changes = [(where, call, change) for where, call in autocasts if (change := _edit(call, where)) is not None]
+    if len(changes) < len(autocasts):
+        return None
     return Fix(
         elsewhere=[
             (where, Fix([change], [finding(CODE, Level.REWRITTEN, where, call, _WRITTEN)]))
-            for (where, call), (_, change) in zip(found.autocasts, changes, strict=True)
-            if change is not None and change.text
+            for where, call, change in changes
+            if change.text
         ]
     )
 
@@ -286,12 +279,6 @@ def _share_casts(one: _Forward, other: _Forward) -> bool:
     return any(origin.node in made for origin in other.file.origins(other.model))
 
 
-RULE: Rule[Match] = Rule(
-    CODE,
-    "autocast-cache",
-    __doc__,
-    nodes=(cst.With, cst.FunctionDef),
-    methods=("autocast",),
-    match=match,
-    edit=edit,
+RULE: Rule[cst.With | cst.FunctionDef] = Rule(
+    CODE, "autocast-cache", __doc__, nodes=(cst.With, cst.FunctionDef), fix=fix, methods=("autocast",)
 )

@@ -59,8 +59,6 @@ the parameters of an FSDP2 root are copies, which is why both models are reshard
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
@@ -68,7 +66,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.enclosing import names_around
 from codemods.reading.handles import model_of_handles, started
 from codemods.reading.layout import insertion, removal
-from codemods.reading.negation import conjuncts
+from codemods.reading.negation import conjuncts, none_test
 from codemods.reading.resharding import reshards
 from codemods.reading.words import last_name
 
@@ -85,26 +83,19 @@ _Handles = dict[str, tuple[cst.BaseExpression, cst.BaseExpression]]
 """By the name of a handle, what gives the handles, and their model."""
 
 
-@dataclass(frozen=True)
-class Match:
-    """`for handle in model._all_handles:`, or a loop over a `zip` of such."""
-
-    loop: cst.For
-    handles: _Handles
-
-
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.For) or node.orelse is not None or not ctx.plan.migrates:
+def fix(loop: cst.For, ctx: PlannedContext) -> Fix | None:
+    """Of `for handle in model._all_handles:`, or a loop over a `zip` of such."""
+    if loop.orelse is not None or not ctx.plan.migrates:
         return None
-    given = _given(node, ctx)
     handles: _Handles = {}
-    for target, over in given:
+    for target, over in _given(loop, ctx):
         model = model_of_handles(over, ctx)
         if model is None or not isinstance(target, cst.Name) or not isinstance(model, (cst.Name, cst.Attribute)):
             return None
         handles[target.value] = (over, model)
-    writes = bool(handles) and all(_is_write(each, handles, ctx) for each in node.body.body)
-    return Match(node, handles) if writes else None
+    if not handles or not all(_is_write(each, handles, ctx) for each in loop.body.body):
+        return None
+    return _rewritten(loop, handles, ctx)
 
 
 def _given(loop: cst.For, ctx: Context) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
@@ -167,51 +158,43 @@ def _is_by_element(value: cst.BaseExpression, handles: _Handles, ctx: Context) -
 
 
 def _is_question(part: cst.BaseExpression, handles: _Handles) -> bool:
-    if _is_there(part):
-        return _flat(cst.ensure_type(part, cst.Comparison).left, handles)
+    asked = none_test(part)
+    if asked is not None:
+        return asked[1] and _flat(asked[0], handles)
     return isinstance(part, cst.Attribute) and part.attr.value == "requires_grad" and _flat(part.value, handles)
 
 
-def _is_there(part: cst.BaseExpression) -> bool:
-    """`handle.flat_param is not None`."""
-    if not isinstance(part, cst.Comparison) or len(part.comparisons) != 1:
-        return False
-    target = part.comparisons[0]
-    is_none = isinstance(target.comparator, cst.Name) and target.comparator.value == "None"
-    return is_none and isinstance(target.operator, cst.IsNot)
-
-
-def edit(found: Match, ctx: PlannedContext) -> Fix:
-    names = _names(found, ctx)
-    edits = [removal(ctx, statement) for statement in started(found.loop, ctx)]
-    lines, imports = reshards(ctx, [model for _, model in found.handles.values()], found.loop)
-    edits.append(insertion(ctx, found.loop, lines))
-    for over, model in found.handles.values():
+def _rewritten(loop: cst.For, handles: _Handles, ctx: PlannedContext) -> Fix:
+    names = _names(loop, handles, ctx)
+    edits = [removal(ctx, statement) for statement in started(loop, ctx)]
+    lines, imports = reshards(ctx, [model for _, model in handles.values()], loop)
+    edits.append(insertion(ctx, loop, lines))
+    for over, model in handles.values():
         edits.append(Edit(*ctx.span(over), f"{ctx.quote(model)}.parameters()"))
-    for node in ctx.inside(found.loop):
+    for node in ctx.inside(loop):
         if isinstance(node, cst.Attribute) and node.attr.value == "flat_param" and isinstance(node.value, cst.Name):
             edits.append(Edit(*ctx.span(node), names[node.value.value]))
         elif isinstance(node, cst.If):
             edits += _asked(node, ctx)
-    for name in ctx.inside(found.loop.target):
+    for name in ctx.inside(loop.target):
         if isinstance(name, cst.Name) and name.value in names:
             edits.append(Edit(*ctx.span(name), names[name.value]))
     message = "a loop over the flat parameters of handles becomes one over parameters"
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.loop, message)], imports)
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, loop, message)], imports)
 
 
 def _asked(choice: cst.If, ctx: Context) -> list[Edit]:
     """Of `handle.flat_param is not None and handle.flat_param.requires_grad` the second."""
     parts = conjuncts(choice.test)
-    left = [ctx.quote(part) for part in parts if not _is_there(part)]
+    left = [ctx.quote(part) for part in parts if none_test(part) is None]
     return [Edit(*ctx.span(choice.test), " and ".join(left))] if left and len(left) < len(parts) else []
 
 
-def _names(found: Match, ctx: Context) -> dict[str, str]:
+def _names(loop: cst.For, handles: _Handles, ctx: Context) -> dict[str, str]:
     """`param` for the first, and `ema_param` for a handle of `self.ema`."""
-    taken = set(names_around(ctx, found.loop))
+    taken = set(names_around(ctx, loop))
     names: dict[str, str] = {}
-    for name, (_, model) in found.handles.items():
+    for name, (_, model) in handles.items():
         new = f"{last_name(model)}_param" if names else "param"
         while new in taken:
             new += "_"
@@ -220,6 +203,4 @@ def _names(found: Match, ctx: Context) -> dict[str, str]:
     return names
 
 
-RULE: Rule[Match] = Rule(
-    CODE, "averaged-flat-parameters", __doc__, nodes=(cst.For,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "averaged-flat-parameters", __doc__, nodes=(cst.For,), fix=fix)

@@ -58,11 +58,10 @@ from codemods.reading.process_groups import is_default
 CODE = "FM215"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Name | None:
-    return broadcast_shard(node, ctx) if isinstance(node, cst.Call) and ctx.plan.wraps else None
-
-
-def edit(value: cst.Name, ctx: PlannedContext) -> Fix:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    value = broadcast_shard(call, ctx) if ctx.plan.wraps else None
+    if value is None:
+        return None
     model, name = model_of_shard(value, ctx), ctx.quote(value)
     piece, imports = f"{name}.detach().to_local()", []
     if model is None or ctx.kinds(model) != {ModelKind.FSDP} or may_ignore_parameters(ctx, model):
@@ -135,6 +134,4 @@ def _tables(expression: cst.BaseExpression, ctx: Context) -> list[cst.Name]:
     return [n.value for n in inside if n.attr.value == "_parameters" and isinstance(n.value, cst.Name)]
 
 
-RULE: Rule[cst.Name] = Rule(
-    CODE, "broadcast-of-shards", __doc__, nodes=(cst.Call,), methods=("broadcast",), match=match, edit=edit
-)
+RULE = Rule(CODE, "broadcast-of-shards", __doc__, nodes=(cst.Call,), fix=fix, methods=("broadcast",))

@@ -46,11 +46,11 @@ norm of plain shards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import either, quoted_argument, text_literal
 from codemods.reading.clipping import (
@@ -76,36 +76,29 @@ CODE = "FM202"
 
 _FUNCTION = "clip_grad_norm_"
 _WRAPPERS = f"{WRAPPER}.{_FUNCTION}"
+_HINT = "for an FSDP2 model call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
 
 
-@dataclass(frozen=True)
-class Match:
-    """One `model.clip_grad_norm_`, or the wrapper's `FSDP.clip_grad_norm_` with the model as its first argument."""
-
-    attribute: cst.Attribute
-    model: cst.BaseExpression
-    held: frozenset[ModelKind]
-
-
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
-    if not isinstance(node, cst.Attribute) or node.attr.value != _FUNCTION:
+def fix(method: cst.Attribute, ctx: PlannedContext) -> Fix | None:
+    """Of `model.clip_grad_norm_`, or the wrapper's `FSDP.clip_grad_norm_` with the model as its first argument."""
+    if method.attr.value != _FUNCTION:
         return None
-    if ctx.fsdp1(node) == _WRAPPERS:
-        call = ctx.parent(node)
-        given = call.args[0] if isinstance(call, cst.Call) and call.func is node and call.args else None
+    call, model = ctx.parent(method), method.value
+    if ctx.fsdp1(method) == _WRAPPERS:
+        given = call.args[0] if isinstance(call, cst.Call) and call.func is method and call.args else None
         if given is None or given.star or given.keyword is not None:
             return None
-        return Match(node, given.value, frozenset({ModelKind.FSDP}))
-    if ctx.dotted(node) is not None:
+        return _rewritten(method, given.value, {ModelKind.FSDP}, ctx)
+    if ctx.dotted(method) is not None:
         return None
-    held = ctx.kinds(_put_in(node.value, ctx) or node.value)
-    if ModelKind.FSDP not in held and isinstance(ctx.parent(node), cst.AssignTarget):
+    held = ctx.kinds(_put_in(model, ctx) or model)
+    if ModelKind.FSDP not in held and isinstance(call, cst.AssignTarget):
         return None  # a function of the program's own becomes an attribute
-    if ModelKind.FSDP not in held and _is_given_parameters(ctx.parent(node)):
+    if ModelKind.FSDP not in held and _is_given_parameters(call):
         return None  # FSDP1's takes none: this is torch's function, or accelerate's method
-    if ModelKind.FSDP not in held and is_asked_for(node, ctx.code(node.value), ctx):
+    if ModelKind.FSDP not in held and is_asked_for(method, ctx.code(model), ctx):
         return None  # an FSDP2 model has no such method, and does not come here
-    return Match(node, node.value, held) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
+    return _rewritten(method, model, held, ctx) if held & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
 
 
 def _put_in(got: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
@@ -116,28 +109,27 @@ def _put_in(got: cst.BaseExpression, ctx: Context) -> cst.BaseExpression | None:
     if not name.startswith("get_"):
         return None
     setter = f"{ctx.code(owner)}.set_{name.removeprefix('get_')}"
-    function = next((outer for outer in ctx.ancestors(got) if isinstance(outer, cst.FunctionDef)), None)
-    while function is not None:
-        given = [call.args[0].value for call in ctx.calls(function) if ctx.code(call.func) == setter and call.args]
+    for function in ctx.ancestors(got):
+        calls = ctx.calls(function) if isinstance(function, cst.FunctionDef) else ()
+        given = [call.args[0].value for call in calls if ctx.code(call.func) == setter and call.args]
         if given:
             return given[-1]
-        function = next((outer for outer in ctx.ancestors(function) if isinstance(outer, cst.FunctionDef)), None)
     return None
 
 
-def edit(found: Match, ctx: PlannedContext) -> Fix:
-    call = ctx.parent(found.attribute)
-    model = ctx.code(found.model)
-    if ModelKind.FSDP not in found.held and not _is_called_as_fsdp1s(call, ctx):
-        return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
-    if not isinstance(call, cst.Call) or call.func is not found.attribute:
-        return _kept_for_later(found, ctx)
+def _rewritten(method: cst.Attribute, model: cst.BaseExpression, held: Set[ModelKind], ctx: PlannedContext) -> Fix:
+    call, text = ctx.parent(method), ctx.code(model)
+    if ModelKind.FSDP not in held and not _is_called_as_fsdp1s(call, ctx):
+        message = f"cannot tell whether `{text}` is an FSDP model"
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, method, message, _HINT)])
+    if not isinstance(call, cst.Call) or call.func is not method:
+        return _kept_for_later(method, ctx)
     start, end = ctx.bare_span(call)
-    by_class = found.model is not found.attribute.value
+    by_class = model is not method.value
     given = call.args[1:] if by_class else call.args
     first = ctx.span(given[0])[0] if given else end - 1
     gap = ctx.text[:first].removeprefix(ctx.text[:first].rstrip())  # a line break, where they have lines of their own
-    support = clipper(found.model, has_plain_norm(call, 1 if by_class else 0, ctx), ctx, ctx.plan)
+    support = clipper(model, has_plain_norm(call, 1 if by_class else 0, ctx), ctx, ctx.plan)
     if support:
         item = ctx.named(Import(SUPPORT, support), call)
         function, suffix, what = item.local, "", f"{support}, a support function"
@@ -146,40 +138,40 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         function = f"{item.local}.nn.utils.{_FUNCTION}"
         suffix, what = "" if isinstance(ctx.parent(call), cst.Expr) else ".full_tensor()", function
     arguments = f",{gap or ' '}{ctx.quote_text(first, end - 1)}" if given else ""
-    parameters = f"{'' if by_class else gap}{ctx.quote(found.model)}.parameters()"
+    parameters = f"{'' if by_class else gap}{ctx.quote(model)}.parameters()"
     message = f"{_FUNCTION} becomes {what}"
-    if ModelKind.FSDP not in found.held:
-        text = _but_for_others(found, call, f"{function}({parameters}{arguments}){suffix}", ctx)
-        message = f"{message}, for an FSDP model: what `{model}` is, is not seen, and another's own method stays"
-        return Fix([Edit(start, end, text)], [finding(CODE, Level.REVIEW, ctx, found.attribute, message)], [item])
+    if ModelKind.FSDP not in held:
+        changed = _but_for_others(model, call, f"{function}({parameters}{arguments}){suffix}", ctx)
+        message = f"{message}, for an FSDP model: what `{text}` is, is not seen, and another's own method stays"
+        return Fix([Edit(start, end, changed)], [finding(CODE, Level.REVIEW, ctx, method, message)], [item])
     edits = [Edit(start, end, f"{function}({parameters}{arguments}){suffix}")]
     imports = [item]
-    if clips_after_forward(call, found.model, ctx):
-        lines, needed = reshards(ctx, [found.model], call)
+    if clips_after_forward(call, model, ctx):
+        lines, needed = reshards(ctx, [model], call)
         edits.append(insertion(ctx, call, lines))
-        stale = finding(CODE, Level.MANUAL, ctx, found.attribute, f"{message}; {STALE}", STALE_HINT)
+        stale = finding(CODE, Level.MANUAL, ctx, method, f"{message}; {STALE}", STALE_HINT)
         return Fix(edits, [stale], [item, *needed])
-    if ignores_parameters(ctx, found.model, ctx.plan):
-        level = Level.REVIEW if ignores_only_frozen(ctx, found.model) else Level.MANUAL
-        ignored = finding(CODE, level, ctx, found.attribute, f"{message}; {IGNORED}", IGNORED_HINT)
+    if ignores_parameters(ctx, model, ctx.plan):
+        level = Level.REVIEW if ignores_only_frozen(ctx, model) else Level.MANUAL
+        ignored = finding(CODE, level, ctx, method, f"{message}; {IGNORED}", IGNORED_HINT)
         return Fix(edits, [ignored], imports)
-    return Fix(edits, [_becomes(found, ctx, message)], imports)
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, method, message)], imports)
 
 
-def _but_for_others(found: Match, call: cst.Call, text: str, ctx: PlannedContext) -> str:
+def _but_for_others(model: cst.BaseExpression, call: cst.Call, text: str, ctx: PlannedContext) -> str:
     """The new call for an FSDP2 model, which has no such method; XLA's and fairscale's wrappers clip as before."""
-    model = ctx.quote(found.model)
-    own = f"{model}.{_FUNCTION}({', '.join(quoted_argument(ctx, argument) for argument in call.args)})"
-    return either(ctx, call, f"hasattr({model}, {text_literal(ctx, call, _FUNCTION)})", own, text)
+    own = f"{ctx.quote(model)}.{_FUNCTION}({', '.join(quoted_argument(ctx, argument) for argument in call.args)})"
+    return either(ctx, call, f"hasattr({ctx.quote(model)}, {text_literal(ctx, call, _FUNCTION)})", own, text)
 
 
-def _kept_for_later(found: Match, ctx: PlannedContext) -> Fix:
+def _kept_for_later(method: cst.Attribute, ctx: PlannedContext) -> Fix:
     """The method as a value: whoever calls it gives the norm type."""
-    item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan)), found.attribute)
-    partial = ctx.named(Import("functools", "partial"), found.attribute)
-    text = f"{partial.local}({item.local}, list({ctx.quote(found.model)}.parameters()))"
+    item = ctx.named(Import(SUPPORT, any_clipper(method.value, ctx, ctx.plan)), method)
+    partial = ctx.named(Import("functools", "partial"), method)
+    text = f"{partial.local}({item.local}, list({ctx.quote(method.value)}.parameters()))"
     message = f"{_FUNCTION} becomes {item.name}, a support function"
-    return Fix([Edit(*ctx.bare_span(found.attribute), text)], [_becomes(found, ctx, message)], [item, partial])
+    told = finding(CODE, Level.REWRITTEN, ctx, method, message)
+    return Fix([Edit(*ctx.bare_span(method), text)], [told], [item, partial])
 
 
 def _is_called_as_fsdp1s(call: cst.CSTNode | None, ctx: Context) -> bool:
@@ -204,15 +196,4 @@ def _is_given_parameters(call: cst.CSTNode | None) -> bool:
     )
 
 
-def _becomes(found: Match, ctx: Context, message: str) -> Finding:
-    return finding(CODE, Level.REWRITTEN, ctx, found.attribute, message)
-
-
-def _manual(found: Match, ctx: Context, message: str) -> Fix:
-    hint = "for an FSDP2 model call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)])
-
-
-RULE: Rule[Match] = Rule(
-    CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), methods=(_FUNCTION,), match=match, edit=edit
-)
+RULE = Rule(CODE, "clip-grad-norm-method", __doc__, nodes=(cst.Attribute,), fix=fix, methods=(_FUNCTION,))

@@ -49,8 +49,6 @@ rewritten; any other use of a handle is reported.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, finding
@@ -58,34 +56,21 @@ from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, Rule, findi
 CODE = "FM440"
 
 
-@dataclass(frozen=True)
-class Match:
-    """`_free_storage(unit._handle.flat_param.data)` and its `unit`."""
-
-    call: cst.Call
-    unit: cst.BaseExpression
-
-
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
-    if not isinstance(node, cst.Call) or len(node.args) != 1 or not isinstance(ctx.parent(node), cst.Expr):
+def fix(call: cst.Call, ctx: Context) -> Fix | None:
+    """Of `_free_storage(unit._handle.flat_param.data)`."""
+    if not (ctx.dotted(call.func) or "").endswith("._free_storage"):
         return None
-    if not (ctx.dotted(node.func) or "").endswith("._free_storage"):
+    if len(call.args) != 1 or not isinstance(ctx.parent(call), cst.Expr):
         return None
-    tensor = node.args[0].value
+    tensor = call.args[0].value
     flat = tensor.value if isinstance(tensor, cst.Attribute) and tensor.attr.value == "data" else tensor
     handle = flat.value if isinstance(flat, cst.Attribute) and flat.attr.value == "flat_param" else None
     if not isinstance(handle, cst.Attribute) or handle.attr.value != "_handle":
         return None
-    return Match(node, handle.value)
-
-
-def edit(found: Match, ctx: Context) -> Fix:
-    item = ctx.named(Import(SUPPORT, "free_shards"), found.call)
-    text = f"{item.local}({ctx.quote(found.unit)})"
+    item = ctx.named(Import(SUPPORT, "free_shards"), call)
+    text = f"{item.local}({ctx.quote(handle.value)})"
     message = "freeing a flat parameter becomes free_shards, a support function"
-    return Fix(
-        [Edit(*ctx.bare_span(found.call), text)], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item]
-    )
+    return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 
 
-RULE: Rule[Match] = Rule(CODE, "freed-flat-parameter", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "freed-flat-parameter", __doc__, nodes=(cst.Call,), fix=fix)

@@ -42,8 +42,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.api import Context, Edit, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.arguments import by_parameter
 from codemods.reading.frozen import ignores_frozen
 from codemods.reading.manual import is_constructor
 from codemods.reading.model_parameters import is_of_wrapped
@@ -67,20 +68,40 @@ _PLAIN |= {"torch.cuda.amp.GradScaler", "torch.cuda.amp.grad_scaler.GradScaler"}
 
 _ORDER = ("device", "init_scale", "backoff_factor", "growth_factor", "growth_interval", "enabled", "process_group")
 """FSDP1's; torch's own has the same names in another order."""
-_SAME_PLACE = 2
-
-Match = cst.Call | cst.Name | cst.Attribute
+_SAME_PLACE = _ORDER[:2]
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if isinstance(node, cst.Call):
-        if _is_plain(node, ctx):
-            return node if ctx.plan.wraps and _scales_wrapped(node, ctx) else None
-        is_scaler = ctx.fsdp1(node.func) == "ShardedGradScaler"
-        return node if is_scaler and not any(argument.star for argument in node.args) else None
-    if isinstance(node, (cst.Name, cst.Attribute)) and _is_value(node, ctx):
-        return node
-    return None
+def fix(node: cst.Call | Reference, ctx: PlannedContext) -> Fix | None:
+    if not isinstance(node, cst.Call):
+        return _of_name(node, ctx) if _is_value(node, ctx) else None
+    if _is_plain(node, ctx):
+        return _of_plain(node, ctx) if ctx.plan.wraps and _scales_wrapped(node, ctx) else None
+    given = by_parameter(node.args, _ORDER) if ctx.fsdp1(node.func) == "ShardedGradScaler" else None
+    if given is None:
+        return None
+    torch = ctx.named(Import("torch"), node)
+    group, kept = given.pop("process_group", None), []
+    for name, argument in given.items():
+        is_placed = argument.keyword is None and name in _SAME_PLACE
+        kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
+    text = f"{torch.local}.amp.GradScaler({', '.join(kept)})"
+    place = _choice_of_the_same(node, text, ctx) or node
+    says = finding(CODE, Level.REWRITTEN, ctx, node, _BECOMES)
+    if group is not None and not is_default(ctx, group.value):
+        says = finding(CODE, Level.REVIEW, ctx, node, f"{_BECOMES}; {_GROUP}", _GROUP_HINT)
+    if _ignores_parameters(ctx):
+        says = finding(CODE, Level.MANUAL, ctx, node, f"{_BECOMES}; {_MIXED}", _HINT)
+    return Fix([Edit(*ctx.bare_span(place), text)], [says], [torch])
+
+
+def _of_name(name: Reference, ctx: Context) -> Fix:
+    torch = ctx.named(Import("torch"), name)
+    text = f"{torch.local}.amp.GradScaler"
+    return Fix([Edit(*ctx.span(name), text)], [finding(CODE, Level.REWRITTEN, ctx, name, _BECOMES)], [torch])
+
+
+def _of_plain(call: cst.Call, ctx: Context) -> Fix:
+    return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _PARTED, _PARTED_HINT)])
 
 
 def _is_plain(call: cst.Call, ctx: Context) -> bool:
@@ -106,7 +127,7 @@ def _scales_wrapped(scaler: cst.Call, ctx: Context) -> bool:
     return False
 
 
-def _is_value(node: cst.Name | cst.Attribute, ctx: Context) -> bool:
+def _is_value(node: Reference, ctx: Context) -> bool:
     """Whether the class is named where any scaler's can stand: an annotation, a class test, a choice of one."""
     around = ctx.parent(node)
     if isinstance(around, (cst.Attribute, cst.AssignTarget, cst.ImportAlias, cst.AsName)):
@@ -116,31 +137,6 @@ def _is_value(node: cst.Name | cst.Attribute, ctx: Context) -> bool:
     if isinstance(around, cst.Arg) and isinstance(ctx.parent(around), cst.ClassDef):
         return False
     return ctx.fsdp1(node) == "ShardedGradScaler"
-
-
-def edit(found: Match, ctx: PlannedContext) -> Fix:
-    if isinstance(found, cst.Call) and _is_plain(found, ctx):
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found, _PARTED, _PARTED_HINT)])
-    torch = ctx.named(Import("torch"), found)
-    if not isinstance(found, cst.Call):
-        text = f"{torch.local}.amp.GradScaler"
-        return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)], [torch])
-    kept, given = [], []
-    for index, argument in enumerate(found.args):
-        name = argument.keyword.value if argument.keyword is not None else _ORDER[index]
-        if name == "process_group":
-            given.append(argument.value)
-            continue
-        is_placed = argument.keyword is None and index < _SAME_PLACE
-        kept.append(ctx.quote(argument.value) if is_placed else f"{name}={ctx.quote(argument.value)}")
-    text = f"{torch.local}.amp.GradScaler({', '.join(kept)})"
-    place = _choice_of_the_same(found, text, ctx) or found
-    says = finding(CODE, Level.REWRITTEN, ctx, found, _BECOMES)
-    if any(not is_default(ctx, group) for group in given):
-        says = finding(CODE, Level.REVIEW, ctx, found, f"{_BECOMES}; {_GROUP}", _GROUP_HINT)
-    if _ignores_parameters(ctx):
-        says = finding(CODE, Level.MANUAL, ctx, found, f"{_BECOMES}; {_MIXED}", _HINT)
-    return Fix([Edit(*ctx.bare_span(place), text)], [says], [torch])
 
 
 def _choice_of_the_same(call: cst.Call, text: str, ctx: Context) -> cst.IfExp | None:
@@ -175,13 +171,11 @@ def _ignores_parameters(ctx: PlannedContext) -> bool:
     return any(not origin.is_none for where, value in values for origin in where.origins(value))
 
 
-RULE: Rule[Match] = Rule(
+RULE: Rule[cst.Call | Reference] = Rule(
     CODE,
     "sharded-grad-scaler",
     __doc__,
     nodes=(cst.Call, cst.Name, cst.Attribute),
-    methods=(),
-    match=match,
-    edit=edit,
+    fix=fix,
     functions=("GradScaler",),
 )

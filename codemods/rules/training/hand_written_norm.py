@@ -50,12 +50,9 @@ pieces are other ones than FSDP1's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.gradients import added_up_by_hand
 from codemods.reading.model_parameters import READERS
@@ -67,31 +64,18 @@ _ADDED = "the gradients of this rank are p.grad.to_local(): their squares are ad
 _TAKEN = "norms of this rank's pieces, p.to_local(), become plain numbers: FSDP2's pieces are other ones than FSDP1's"
 
 
-@dataclass(frozen=True)
-class Match:
-    """The sharded tensors of a function."""
-
-    tensors: Sequence[cst.BaseExpression]
-    are_added_up: bool
-
-
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.FunctionDef) or not ctx.plan.wraps:
+def fix(function: cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.wraps:
         return None
-    if added := added_up_by_hand(node, ctx):
-        return Match(added, True)
-    taken = norms_of_pieces(node, ctx)
-    return Match(taken, False) if taken else None
-
-
-def edit(found: Match, ctx: Context) -> Fix:
-    level, message = (Level.REWRITTEN, _ADDED) if found.are_added_up else (Level.REVIEW, _TAKEN)
+    added = added_up_by_hand(function, ctx)
+    tensors = added or norms_of_pieces(function, ctx)
+    if not tensors:
+        return None
+    level, message = (Level.REWRITTEN, _ADDED) if added else (Level.REVIEW, _TAKEN)
     return Fix(
-        [Edit(*ctx.span(tensor), f"{ctx.quote(tensor)}.to_local()") for tensor in found.tensors],
-        [finding(CODE, level, ctx, found.tensors[0], message)],
+        [Edit(*ctx.span(tensor), f"{ctx.quote(tensor)}.to_local()") for tensor in tensors],
+        [finding(CODE, level, ctx, tensors[0], message)],
     )
 
 
-RULE: Rule[Match] = Rule(
-    CODE, "hand-written-norm", __doc__, nodes=(cst.FunctionDef,), methods=("grad", *READERS), match=match, edit=edit
-)
+RULE = Rule(CODE, "hand-written-norm", __doc__, nodes=(cst.FunctionDef,), fix=fix, methods=("grad", *READERS))

@@ -56,6 +56,7 @@ from codemods.api import SUPPORT, Context, Edit, Finding, Fix, Import, Level, Mo
 from codemods.plan import PlannedContext
 from codemods.reading.call_layout import argument_removal
 from codemods.reading.clipping import STALE, STALE_HINT, clipper, has_plain_norm
+from codemods.reading.enclosing import enclosing
 from codemods.reading.forwards import clips_after_forward
 from codemods.reading.gradients import collectives_on_gradients
 from codemods.reading.layout import insertion
@@ -77,7 +78,7 @@ _OWNERS = frozenset({"torch.nn.utils", "torch.nn.utils.clip_grad"})
 
 
 @dataclass(frozen=True)
-class Match:
+class _Clipping:
     """One `torch.nn.utils.clip_grad_norm_(...)` with the model whose parameters it gets."""
 
     call: cst.Call
@@ -90,35 +91,10 @@ class Match:
     function: str
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.Call) or not node.args:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    found = _find(call, ctx)
+    if found is None:
         return None
-    owner, _, function = (ctx.dotted(node.func) or "").rpartition(".")
-    if owner not in _OWNERS or function not in _FUNCTIONS:
-        return None
-    given = _parameters(node).value
-    found: Match | None = None
-    in_group = False
-    for where, expression in () if _is_of_another_way(node, ctx) else _followed(given, ctx):
-        for inner in where.inside(expression):
-            in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
-            read = _model_read_by(inner)
-            model = (model_around(read, where) or read) if read is not None else None
-            held = where.kinds(model) if model is not None else frozenset()
-            if found is not None:
-                found = replace(found, held=found.held | held)
-            elif model is not None and (ModelKind.FSDP in held or (in_group and _may_be_wrapped(held))):
-                found = Match(node, model, where, held, inner is given, function)
-    return found
-
-
-def _may_be_wrapped(held: frozenset[ModelKind]) -> bool:
-    """Whether some of what a model can be is seen, and some is not, as where a function puts wrapped parts into it."""
-    return ModelKind.UNKNOWN in held and len(held) > 1
-
-
-def edit(found: Match, ctx: PlannedContext) -> Fix:
-    call, model = found.call, found.model
     if found.function == _TOTAL:
         return _total(found, ctx)
     if is_on_one_rank(call, ctx):
@@ -128,20 +104,45 @@ def edit(found: Match, ctx: PlannedContext) -> Fix:
         " and the losses differ for it"
     )
     hint = "expect other losses than before, or compare with a run that calls model.clip_grad_norm_"
-    rerun = found.directly and clips_after_forward(call, model, ctx)
+    rerun = found.directly and clips_after_forward(call, found.model, ctx)
     if rerun:
         message, hint = f"{message}; {STALE}", STALE_HINT
     findings = [finding(CODE, Level.MANUAL if rerun else Level.REVIEW, ctx, call, message, hint)]
-    support = clipper(model, has_plain_norm(call, 1, ctx), found.where, ctx.plan)
-    fix = _through_support(found, support, ctx, findings) if support else _plain(found, ctx, findings)
-    if not rerun or fix.raises:
-        return fix
-    lines, imports = reshards(ctx, [model], call)
+    support = clipper(found.model, has_plain_norm(call, 1, ctx), found.where, ctx.plan)
+    written = _through_support(found, support, ctx, findings) if support else _plain(found, ctx, findings)
+    if not rerun or written.raises:
+        return written
+    lines, imports = reshards(ctx, [found.model], call)
     above = insertion(ctx, call, lines)
-    return replace(fix, edits=[*fix.edits, above], imports=[*fix.imports, *imports])
+    return replace(written, edits=[*written.edits, above], imports=[*written.imports, *imports])
 
 
-def _through_support(found: Match, support: str, ctx: Context, findings: list[Finding]) -> Fix:
+def _find(call: cst.Call, ctx: PlannedContext) -> _Clipping | None:
+    owner, _, function = (ctx.dotted(call.func) or "").rpartition(".")
+    if owner not in _OWNERS or function not in _FUNCTIONS or not call.args:
+        return None
+    given = _parameters(call).value
+    found: _Clipping | None = None
+    in_group = False
+    for where, expression in () if _is_of_another_way(call, ctx) else _followed(given, ctx):
+        for inner in where.inside(expression):
+            in_group = in_group or (is_group(inner) and ctx.path in ctx.plan.near)
+            read = _model_read_by(inner)
+            model = (model_around(read, where) or read) if read is not None else None
+            held = where.kinds(model) if model is not None else frozenset()
+            if found is not None:
+                found = replace(found, held=found.held | held)
+            elif model is not None and (ModelKind.FSDP in held or (in_group and _may_be_wrapped(held))):
+                found = _Clipping(call, model, where, held, inner is given, function)
+    return found
+
+
+def _may_be_wrapped(held: frozenset[ModelKind]) -> bool:
+    """Whether some of what a model can be is seen, and some is not, as where a function puts wrapped parts into it."""
+    return ModelKind.UNKNOWN in held and len(held) > 1
+
+
+def _through_support(found: _Clipping, support: str, ctx: Context, findings: list[Finding]) -> Fix:
     """The support module's function, which has fewer parameters than torch's."""
     call = found.call
     item = ctx.named(Import(SUPPORT, support), call)
@@ -157,25 +158,25 @@ def _through_support(found: Match, support: str, ctx: Context, findings: list[Fi
     return Fix(edits, findings, [item])
 
 
-def _on_one_rank(found: Match, ctx: Context) -> Fix:
+def _on_one_rank(found: _Clipping, ctx: Context) -> Fix:
     """Under FSDP1 no rank asked another one for its norm."""
     message = f"{found.function} runs on one rank alone: on FSDP2 the norm is over all ranks, and waits for the others"
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, message, "clip on every rank, and print on one")])
 
 
-def _total(found: Match, ctx: Context) -> Fix:
+def _total(found: _Clipping, ctx: Context) -> Fix | None:
     """The norm of gradients alone. What comes to a collective is left to the rule for those."""
     if is_on_one_rank(found.call, ctx):
         return _on_one_rank(found, ctx)
     message = "FSDP1 took each rank's own norm here; on FSDP2 it is the global norm"
     findings = [finding(CODE, Level.REVIEW, ctx, found.call, message, "expect another norm, and what is made of it")]
-    function = next((node for node in ctx.ancestors(found.call) if isinstance(node, cst.FunctionDef)), None)
+    function = enclosing(ctx, found.call, cst.FunctionDef)
     if function is not None and collectives_on_gradients(function, ctx):
-        return Fix()
+        return None
     return _plain(found, ctx, findings)
 
 
-def _plain(found: Match, ctx: Context, findings: list[Finding]) -> Fix:
+def _plain(found: _Clipping, ctx: Context, findings: list[Finding]) -> Fix:
     """The norm as a plain tensor, where it is used."""
     call = found.call
     if isinstance(ctx.parent(call), cst.Expr):
@@ -262,12 +263,4 @@ def _model_read_by(node: cst.CSTNode) -> cst.BaseExpression | None:
     return None
 
 
-RULE: Rule[Match] = Rule(
-    CODE,
-    "clipping-by-local-norm",
-    __doc__,
-    nodes=(cst.Call,),
-    methods=("clip_grad_norm_", _TOTAL),
-    match=match,
-    edit=edit,
-)
+RULE = Rule(CODE, "clipping-by-local-norm", __doc__, nodes=(cst.Call,), fix=fix, methods=("clip_grad_norm_", _TOTAL))

@@ -45,7 +45,7 @@ wrapper's state-dict methods, handles and flat parameters), the place is reporte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set
 
 import libcst as cst
 
@@ -81,36 +81,36 @@ _FUNCTIONS = frozenset({"clip_grad_norm_", "no_sync"})
 _LOOKED_UP = (BY_NAME | STATIC | INTERNALS | OF_WRAPPER | {"register_comm_hook"}) - {_INNER}
 
 
-@dataclass(frozen=True)
-class Match:
-    """`getattr(model, "no_sync", ...)` or `hasattr(model, "no_sync")`."""
-
-    call: cst.Call
-    model: cst.BaseExpression
-    name: str
-    held: frozenset[ModelKind]
-
-
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name) or len(node.args) < 2:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """Of `getattr(model, "no_sync", ...)` or `hasattr(model, "no_sync")`."""
+    if not isinstance(call.func, cst.Name) or call.func.value not in {"getattr", "hasattr"} or len(call.args) < 2:
         return None
-    name = node.args[1].value
-    if node.func.value not in {"getattr", "hasattr"} or not isinstance(name, cst.SimpleString):
+    model, literal = call.args[0].value, call.args[1].value
+    name = str(literal.evaluated_value) if isinstance(literal, cst.SimpleString) else ""
+    if name == _INNER:
+        return _without_test(call, ctx) if _is_first_of_two(call, ctx) else None
+    if name not in _LOOKED_UP and (name not in ALSO_OF_MODELS or sets_attribute(ctx, name)):
         return None
-    if name.evaluated_value == _INNER:
-        return Match(node, node.args[0].value, _INNER, frozenset()) if _is_first_of_two(node, ctx) else None
-    if name.evaluated_value not in _LOOKED_UP:
-        is_wrappers = name.evaluated_value in ALSO_OF_MODELS and not sets_attribute(ctx, str(name.evaluated_value))
-        if not is_wrappers:
-            return None
-    unused = is_without_gradients(node, ctx) or is_entered_without_gradients(node, ctx)
-    if name.evaluated_value == "no_sync" and unused:
+    if name == "no_sync" and (is_without_gradients(call, ctx) or is_entered_without_gradients(call, ctx)):
         return None  # nothing is accumulated: whatever it finds is right
-    held = ctx.kinds(node.args[0].value)
-    if ModelKind.FSDP not in held and is_clipped_otherwise(node, ctx):
+    held = ctx.kinds(model)
+    if ModelKind.FSDP not in held and is_clipped_otherwise(call, ctx):
         return None
-    asked = {ModelKind.FSDP, ModelKind.UNKNOWN} if name.evaluated_value in BY_NAME else {ModelKind.FSDP}
-    return Match(node, node.args[0].value, str(name.evaluated_value), held) if held & asked else None
+    if not held & ({ModelKind.FSDP, ModelKind.UNKNOWN} if name in BY_NAME else {ModelKind.FSDP}):
+        return None
+    is_test = call.func.value == "hasattr"
+    if name == "no_sync" and not is_test and (ModelKind.FSDP in held or _may_be_model(model, ctx)):
+        return _function(call, name, held, ctx)
+    if ModelKind.FSDP not in held:
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)])
+    if name in BY_NAME and is_test:
+        return _class_test(call, name, held, ctx)
+    if name in _FUNCTIONS and held <= {ModelKind.FSDP, ModelKind.DDP}:
+        return _function(call, name, held, ctx)
+    if name in SPEED_ONLY and is_test:
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call, _SPEED)])
+    stopped = [Raise(call, CODE, _MESSAGE, model)]
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call, _MESSAGE, _HINT)], raises=stopped)
 
 
 def _is_first_of_two(call: cst.Call, ctx: PlannedContext) -> bool:
@@ -139,69 +139,55 @@ def _repeated(both: cst.BooleanOperation, ctx: Context) -> Edit | None:
     return Edit(ctx.span(either.left)[1], ctx.span(both)[1], "")
 
 
-def edit(found: Match, ctx: PlannedContext) -> Fix:
-    if found.name == _INNER:
-        both = cst.ensure_type(ctx.parent(found.call), cst.BooleanOperation)
-        gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
-        return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, found.call, "there is no wrapper to ask for")])
-    is_test = cst.ensure_type(found.call.func, cst.Name).value == "hasattr"
-    if found.name == "no_sync" and not is_test and (ModelKind.FSDP in found.held or _may_be_model(found, ctx)):
-        return _function(found, ctx)
-    if ModelKind.FSDP not in found.held:
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)])
-    if found.name in BY_NAME and is_test:
-        return _class_test(found, ctx)
-    if found.name in _FUNCTIONS and found.held <= {ModelKind.FSDP, ModelKind.DDP}:
-        return _function(found, ctx)
-    if found.name in SPEED_ONLY and is_test:
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.call, _SPEED)])
-    stopped = [Raise(found.call, CODE, _MESSAGE, found.model)]
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.call, _MESSAGE, _HINT)], raises=stopped)
+def _without_test(call: cst.Call, ctx: Context) -> Fix:
+    both = cst.ensure_type(ctx.parent(call), cst.BooleanOperation)
+    gone = _repeated(both, ctx) or Edit(ctx.span(both.left)[0], ctx.span(both.right)[0], "")
+    return Fix([gone], [finding(CODE, Level.REWRITTEN, ctx, call, "there is no wrapper to ask for")])
 
 
-def _may_be_model(found: Match, ctx: PlannedContext) -> bool:
-    return ctx.plan.migrates and bool(words(last_name(found.model)) & {"model", "module", "net", "network"})
+def _may_be_model(model: cst.BaseExpression, ctx: PlannedContext) -> bool:
+    return ctx.plan.migrates and bool(words(last_name(model)) & {"model", "module", "net", "network"})
 
 
-def _class_test(found: Match, ctx: Context) -> Fix:
-    item = ctx.named(FSDP_MODULE, found.call)
-    text = f"isinstance({ctx.quote(found.model)}, {item.local})"
-    if found.name == "no_sync" and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
-        text = f"({text} or {ctx.quote(found.call)})"  # a DDP model has this method too
+def _class_test(call: cst.Call, name: str, held: Set[ModelKind], ctx: Context) -> Fix:
+    item = ctx.named(FSDP_MODULE, call)
+    text = f"isinstance({ctx.quote(call.args[0].value)}, {item.local})"
+    if name == "no_sync" and not held <= {ModelKind.FSDP, ModelKind.OTHER}:
+        text = f"({text} or {ctx.quote(call)})"  # a DDP model has this method too
     return Fix(
-        [Edit(*ctx.bare_span(found.call), text)],
-        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"hasattr of `{found.name}` becomes a class test")],
+        [Edit(*ctx.bare_span(call), text)],
+        [finding(CODE, Level.REWRITTEN, ctx, call, f"hasattr of `{name}` becomes a class test")],
         [item],
     )
 
 
-def _function(found: Match, ctx: PlannedContext) -> Fix:
-    clips, is_asked = found.name == "clip_grad_norm_", _has_another_way(found)
-    context = "unsynced" if is_asked or found.held == {ModelKind.FSDP} else "no_sync"
-    item = ctx.named(Import(SUPPORT, any_clipper(found.model, ctx, ctx.plan) if clips else context), found.call)
-    partial = ctx.named(Import("functools", "partial"), found.call)
-    given = f"list({ctx.quote(found.model)}.parameters())" if clips else ctx.quote(found.model)
+def _function(call: cst.Call, name: str, held: Set[ModelKind], ctx: PlannedContext) -> Fix:
+    model, clips, is_asked = call.args[0].value, name == "clip_grad_norm_", _has_another_way(call, held)
+    context = "unsynced" if is_asked or held == {ModelKind.FSDP} else "no_sync"
+    item = ctx.named(Import(SUPPORT, any_clipper(model, ctx, ctx.plan) if clips else context), call)
+    partial = ctx.named(Import("functools", "partial"), call)
+    given = f"list({ctx.quote(model)}.parameters())" if clips else ctx.quote(model)
     text, imports = f"{partial.local}({item.local}, {given})", [item, partial]
     if is_asked:
-        sharded = ctx.named(FSDP_MODULE, found.call)
-        test = f"isinstance({ctx.quote(found.model)}, {sharded.local})"
-        text = either(ctx, found.call, test, text, ctx.quote(found.call))
+        sharded = ctx.named(FSDP_MODULE, call)
+        test = f"isinstance({ctx.quote(model)}, {sharded.local})"
+        text = either(ctx, call, test, text, ctx.quote(call))
         imports.append(sharded)
     return Fix(
-        [Edit(*ctx.bare_span(found.call), text)],
-        [finding(CODE, Level.REWRITTEN, ctx, found.call, f"{found.name} becomes {item.name}, a support function")],
+        [Edit(*ctx.bare_span(call), text)],
+        [finding(CODE, Level.REWRITTEN, ctx, call, f"{name} becomes {item.name}, a support function")],
         imports,
     )
 
 
-def _has_another_way(found: Match) -> bool:
+def _has_another_way(call: cst.Call, held: Set[ModelKind]) -> bool:
     """Whether other models come here, or the program says what one gets that has no such method: it runs on one
     process too.
     """
-    if not found.held <= {ModelKind.FSDP, ModelKind.DDP}:
+    if not held <= {ModelKind.FSDP, ModelKind.DDP}:
         return True
-    default = found.call.args[2].value if len(found.call.args) == 3 else None
+    default = call.args[2].value if len(call.args) == 3 else None
     return default is not None and not (isinstance(default, cst.Name) and default.value == "None")
 
 
-RULE: Rule[Match] = Rule(CODE, "method-by-name", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "method-by-name", __doc__, nodes=(cst.Call,), fix=fix)

@@ -56,8 +56,6 @@ left out, must not be moved to the device: FSDP2 raises in the next forward if i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
@@ -67,24 +65,20 @@ from codemods.reading.layout import removal
 CODE = "FM443"
 
 
-@dataclass(frozen=True)
-class Match:
-    """`for handle in model._all_handles:`, its `model`, and the call that moves."""
-
-    loop: cst.For
-    model: cst.BaseExpression
-    move: cst.Call
-
-
-def match(node: cst.CSTNode, ctx: Context) -> Match | None:
-    if not isinstance(node, cst.For) or node.orelse is not None:
+def fix(loop: cst.For, ctx: Context) -> Fix | None:
+    """Of `for handle in model._all_handles:`."""
+    handles = loop.iter
+    if loop.orelse is not None or not isinstance(handles, cst.Attribute) or handles.attr.value != "_all_handles":
         return None
-    handles = node.iter
-    if not isinstance(handles, cst.Attribute) or handles.attr.value != "_all_handles":
+    moves = [each for each in ctx.inside(loop.body) if isinstance(each, cst.Call) and _moves(each)]
+    if len(moves) != 1 or not all(_belongs(statement, moves) for statement in loop.body.body):
         return None
-    moves = [each for each in ctx.inside(node.body) if isinstance(each, cst.Call) and _moves(each)]
-    does_only_this = all(_belongs(statement, moves) for statement in node.body.body)
-    return Match(node, handles.value, moves[0]) if len(moves) == 1 and does_only_this else None
+    device = ", ".join(ctx.quote(argument) for argument in moves[0].args)
+    moved = Edit(*ctx.span(loop), f"{ctx.quote(handles.value)}.to({device})")
+    message = "moving each flat parameter becomes a move of the model; its buffers go along"
+    hint = "do not move a model with CPUOffloadPolicy, which the loop left out"
+    gone = [removal(ctx, statement) for statement in started(loop, ctx)]
+    return Fix([*gone, moved], [finding(CODE, Level.REVIEW, ctx, loop, message, hint)])
 
 
 def _moves(call: cst.Call) -> bool:
@@ -107,13 +101,4 @@ def _belongs(statement: cst.BaseStatement | cst.BaseSmallStatement, moves: list[
     return isinstance(statement, (cst.Assert, cst.Continue))
 
 
-def edit(found: Match, ctx: Context) -> Fix:
-    device = ", ".join(ctx.quote(argument) for argument in found.move.args)
-    moved = Edit(*ctx.span(found.loop), f"{ctx.quote(found.model)}.to({device})")
-    message = "moving each flat parameter becomes a move of the model; its buffers go along"
-    hint = "do not move a model with CPUOffloadPolicy, which the loop left out"
-    gone = [removal(ctx, statement) for statement in started(found.loop, ctx)]
-    return Fix([*gone, moved], [finding(CODE, Level.REVIEW, ctx, found.loop, message, hint)])
-
-
-RULE: Rule[Match] = Rule(CODE, "moved-flat-parameters", __doc__, nodes=(cst.For,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "moved-flat-parameters", __doc__, nodes=(cst.For,), fix=fix)

@@ -83,23 +83,6 @@ _FORWARD_ALONE = "; around the forward alone it does nothing, as before: the bac
 
 
 @dataclass(frozen=True)
-class Match:
-    """One `model.no_sync` in the source."""
-
-    attribute: cst.Attribute
-    model: cst.BaseExpression
-    held: frozenset[ModelKind]
-
-
-@dataclass(frozen=True)
-class Drop:
-    """A `zero_grad` in another file than the `no_sync` whose gradients it drops."""
-
-    call: cst.Call
-    model: cst.BaseExpression
-
-
-@dataclass(frozen=True)
 class Flag:
     """What is written in the place of a choice."""
 
@@ -111,61 +94,64 @@ class Flag:
     """Whether the flag is set back behind the block, because another backward would find it."""
 
 
-def match(node: cst.CSTNode, ctx: Context) -> Match | Drop | None:
+def fix(node: cst.Attribute | cst.Call, ctx: Context) -> Fix | None:
     if isinstance(node, cst.Call):
-        return _drop(node, ctx)
-    if not isinstance(node, cst.Attribute) or node.attr.value != "no_sync":
+        return _with_discard(node, ctx)
+    if not _may_be_fsdp1s(node, ctx):
         return None
-    held = ctx.kinds(node.value)
-    if ModelKind.FSDP not in held and held & {ModelKind.UNKNOWN, ModelKind.DDP} != {ModelKind.UNKNOWN}:
-        return None
-    call = ctx.parent(node)
-    if ModelKind.FSDP not in held and isinstance(call, cst.Call) and call.args:
-        return None  # FSDP1's takes nothing: this is accelerate's, or the program's own
-    if ModelKind.FSDP not in held and _is_missed(node, ctx):
-        return None
-    return Match(node, node.value, held)
-
-
-def _drop(call: cst.Call, ctx: Context) -> Drop | None:
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
-        return None
-    model = model_beside(call, ctx)
-    return Drop(call, model) if model is not None and _is_dropping(call, ctx) else None
-
-
-def edit(found: Match | Drop, ctx: Context) -> Fix:
-    if isinstance(found, Drop):
-        line, item = discard(found.call, found.model, ctx)
-        message = "zero_grad drops what no_sync left unsynchronised, as under FSDP1"
-        return Fix([line], [finding(CODE, Level.REWRITTEN, ctx, found.call, message)], [item])
-    call = ctx.parent(found.attribute)
-    model = ctx.code(found.model)
-    is_called = isinstance(call, cst.Call) and call.func is found.attribute
-    if ModelKind.FSDP not in found.held and not is_called:
-        return _manual(found, ctx, f"cannot tell whether `{model}` is an FSDP model")
+    call, held = ctx.parent(node), ctx.kinds(node.value)
+    model = ctx.code(node.value)
+    is_called = isinstance(call, cst.Call) and call.func is node
+    if ModelKind.FSDP not in held and not is_called:
+        return _manual(node, ctx, f"cannot tell whether `{model}` is an FSDP model")
     if isinstance(call, cst.AssignTarget):
-        return _manual(found, ctx, f"`{model}.no_sync` is replaced by something else")
-    if _is_nested(found, ctx):
-        return _manual(found, ctx, f"`{model}.no_sync` stands inside of another one")
-    choice = sync_choice(found.attribute, ctx)
-    flag = _flag(found, choice, ctx) if choice is not None else None
+        return _manual(node, ctx, f"`{model}.no_sync` is replaced by something else")
+    if _is_nested(node, ctx):
+        return _manual(node, ctx, f"`{model}.no_sync` stands inside of another one")
+    choice = sync_choice(node, ctx)
+    flag = _flag(node.value, choice, ctx) if choice is not None else None
     if choice is not None and flag is not None:
-        return _with_discards(found, choice, ctx, _set_by_hand(found.model, choice, flag, ctx), [], _FLAG)
-    name = "unsynced" if found.held == {ModelKind.FSDP} else "no_sync"
-    item = ctx.named(Import(SUPPORT, name), found.attribute)
+        return _with_discards(node, choice, ctx, _set_by_hand(node.value, choice, flag, ctx), [], _FLAG)
+    name = "unsynced" if held == {ModelKind.FSDP} else "no_sync"
+    item = ctx.named(Import(SUPPORT, name), node)
     through_support = f"no_sync becomes {name}, a support function"
     if isinstance(call, cst.Call) and is_called:
         is_plain = choice is not None and choice.test is None and choice.item.asname is None
         if name == "unsynced" and choice is not None and is_plain and _holds_forward_alone(call, ctx):
-            return _rewritten(found, ctx, _without_context(choice, ctx), [], _NOTHING)
-        edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(found.model)})")]
+            return _rewritten(node, ctx, _without_context(choice, ctx), [], _NOTHING)
+        edits = [Edit(*ctx.bare_span(call), f"{item.local}({ctx.quote(node.value)})")]
         if _holds_forward_alone(call, ctx):
-            return _rewritten(found, ctx, edits, [item], through_support + _FORWARD_ALONE)
-        return _with_discards(found, choice, ctx, edits, [item], through_support)
-    partial = ctx.named(Import("functools", "partial"), found.attribute)
-    edits = [Edit(*ctx.bare_span(found.attribute), f"{partial.local}({item.local}, {ctx.quote(found.model)})")]
-    return _with_discards(found, choice, ctx, edits, [item, partial], through_support)
+            return _rewritten(node, ctx, edits, [item], through_support + _FORWARD_ALONE)
+        return _with_discards(node, choice, ctx, edits, [item], through_support)
+    partial = ctx.named(Import("functools", "partial"), node)
+    edits = [Edit(*ctx.bare_span(node), f"{partial.local}({item.local}, {ctx.quote(node.value)})")]
+    return _with_discards(node, choice, ctx, edits, [item, partial], through_support)
+
+
+def _may_be_fsdp1s(node: cst.Attribute, ctx: Context) -> bool:
+    """`model.no_sync` of what is an FSDP model, or may be one."""
+    if node.attr.value != "no_sync":
+        return False
+    held, call = ctx.kinds(node.value), ctx.parent(node)
+    if ModelKind.FSDP in held:
+        return True
+    if held & {ModelKind.UNKNOWN, ModelKind.DDP} != {ModelKind.UNKNOWN}:
+        return False
+    if isinstance(call, cst.Call) and call.args:
+        return False  # FSDP1's takes nothing: this is accelerate's, or the program's own
+    return not _is_missed(node, ctx)
+
+
+def _with_discard(call: cst.Call, ctx: Context) -> Fix | None:
+    """Of a `zero_grad` in another file than the `no_sync` whose gradients it drops."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "zero_grad":
+        return None
+    model = model_beside(call, ctx)
+    if model is None or not _is_dropping(call, ctx):
+        return None
+    line, item = discard(call, model, ctx)
+    message = "zero_grad drops what no_sync left unsynchronised, as under FSDP1"
+    return Fix([line], [finding(CODE, Level.REWRITTEN, ctx, call, message)], [item])
 
 
 def _is_missed(node: cst.Attribute, ctx: Context) -> bool:
@@ -177,15 +163,15 @@ def _is_missed(node: cst.Attribute, ctx: Context) -> bool:
     return False
 
 
-def _is_nested(found: Match, ctx: Context) -> bool:
+def _is_nested(node: cst.Attribute, ctx: Context) -> bool:
     """Whether a `with` around this one accumulates already: the inner one must not turn it off."""
-    own = enclosing(ctx, found.attribute, cst.With)
-    outer = [node for node in ctx.ancestors(found.attribute) if isinstance(node, cst.With) and node is not own]
-    entered = [node for block in outer for item in block.items for node in ctx.inside(item)]
-    return any(isinstance(node, cst.Attribute) and ctx.code(node) == ctx.code(found.attribute) for node in entered)
+    own = enclosing(ctx, node, cst.With)
+    around = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.With) and outer is not own]
+    entered = [each for block in around for item in block.items for each in ctx.inside(item)]
+    return any(isinstance(each, cst.Attribute) and ctx.code(each) == ctx.code(node) for each in entered)
 
 
-def _flag(found: Match, choice: SyncChoice, ctx: Context) -> Flag | None:
+def _flag(model: cst.BaseExpression, choice: SyncChoice, ctx: Context) -> Flag | None:
     """How the flag is set; None where the model may be DDP's, or the backward is not seen in the block."""
     block = choice.block
     if (
@@ -197,8 +183,8 @@ def _flag(found: Match, choice: SyncChoice, ctx: Context) -> Flag | None:
     if not backwards_in(block.body, ctx) or _enters_several(block, ctx) or _is_tried(block, ctx):
         return None
     asked = conjuncts(choice.test) if choice.test is not None and choice.accumulates else []
-    guard = next((part for part in asked if _is_class_test(part, found.model, ctx)), None)
-    if guard is None and not found.held <= {ModelKind.FSDP, ModelKind.OTHER}:
+    guard = next((part for part in asked if _is_class_test(part, model, ctx)), None)
+    if guard is None and not ctx.kinds(model) <= {ModelKind.FSDP, ModelKind.OTHER}:
         return None
     is_reset = choice.test is None or (guard is not None and len(asked) == 1) or _is_found_by_others(choice, ctx)
     if is_reset and (guard is not None or _leaves(block.body, ctx)):
@@ -294,48 +280,47 @@ def _without_context(choice: SyncChoice, ctx: Context, line: str = "") -> list[E
 
 
 def _with_discards(
-    found: Match, choice: SyncChoice | None, ctx: Context, edits: list[Edit], imports: list[Import], message: str
+    node: cst.Attribute, choice: SyncChoice | None, ctx: Context, edits: list[Edit], imports: list[Import], message: str
 ) -> Fix:
     """A loop that can end between two synchronisations: FSDP1's `zero_grad` dropped what was left over."""
     try:
-        discards, support = discard_gradients(_left_by(found, choice, ctx), ctx)
+        discards, support = discard_gradients(_left_by(node, choice, ctx), ctx)
     except NotStatic as reason:
         message += (
             "; gradients that the last turn left unsynchronised survive zero_grad() in FSDP2, FSDP1 dropped them"
             f" ({reason})"
         )
         hint = "synchronise on the last batch too, or make the number of batches a multiple of the accumulation steps"
-        return _rewritten(found, ctx, edits, imports, message, Level.MANUAL, hint)
-    return _rewritten(found, ctx, [*edits, *discards], [*imports, *support], message)
+        return _rewritten(node, ctx, edits, imports, message, Level.MANUAL, hint)
+    return _rewritten(node, ctx, [*edits, *discards], [*imports, *support], message)
 
 
-def _left_by(found: Match, choice: SyncChoice | None, ctx: Context) -> Unsynced:
+def _left_by(node: cst.Attribute, choice: SyncChoice | None, ctx: Context) -> Unsynced:
     if choice is None:
-        return Unsynced(found.model, [found.attribute])
+        return Unsynced(node.value, [node])
     starts: list[cst.CSTNode] = [*backwards_in(choice.block.body, ctx)]
     starts = starts or [choice.block]
-    return Unsynced(found.model, starts, _facts(choice, ctx), _last_turns(choice, ctx))
+    return Unsynced(node.value, starts, _facts(choice, ctx), _last_turns(choice, ctx))
 
 
 def _is_dropping(call: cst.Call, ctx: Context) -> bool:
     """Whether a `zero_grad` is where another file's unsynchronised gradients went."""
     for where in others(ctx, "no_sync"):
         for attribute in where.nodes(cst.Attribute):
-            found = match(attribute, where)
-            if isinstance(found, Match) and _is_written(found, where):
-                left = _left_by(found, sync_choice(attribute, where), where)
+            if _may_be_fsdp1s(attribute, where) and _is_written(attribute, where):
+                left = _left_by(attribute, sync_choice(attribute, where), where)
                 if any(node is call for _, node in drops_behind(left, where)):
                     return True
     return False
 
 
-def _is_written(found: Match, ctx: Context) -> bool:
+def _is_written(node: cst.Attribute, ctx: Context) -> bool:
     """Whether this `no_sync` becomes one that leaves gradients behind."""
-    call = ctx.parent(found.attribute)
-    is_called = isinstance(call, cst.Call) and call.func is found.attribute
-    if isinstance(call, cst.AssignTarget) or (ModelKind.FSDP not in found.held and not is_called):
+    call = ctx.parent(node)
+    is_called = isinstance(call, cst.Call) and call.func is node
+    if isinstance(call, cst.AssignTarget) or (ModelKind.FSDP not in ctx.kinds(node.value) and not is_called):
         return False
-    return not (_is_nested(found, ctx) or (isinstance(call, cst.Call) and _holds_forward_alone(call, ctx)))
+    return not (_is_nested(node, ctx) or (isinstance(call, cst.Call) and _holds_forward_alone(call, ctx)))
 
 
 def _facts(choice: SyncChoice, ctx: Context) -> Facts:
@@ -359,7 +344,7 @@ def _last_turns(choice: SyncChoice, ctx: Context) -> frozenset[cst.CSTNode]:
 
 
 def _rewritten(
-    found: Match,
+    node: cst.Attribute,
     ctx: Context,
     edits: list[Edit],
     imports: list[Import],
@@ -367,7 +352,7 @@ def _rewritten(
     level: Level = Level.REWRITTEN,
     hint: str = "",
 ) -> Fix:
-    return Fix(edits, [finding(CODE, level, ctx, found.attribute, message, hint)], imports)
+    return Fix(edits, [finding(CODE, level, ctx, node, message, hint)], imports)
 
 
 def _holds_forward_alone(call: cst.Call, ctx: Context) -> bool:
@@ -376,17 +361,11 @@ def _holds_forward_alone(call: cst.Call, ctx: Context) -> bool:
     return isinstance(block, cst.With) and leaves_backward_behind(block, ctx)
 
 
-def _manual(found: Match, ctx: Context, message: str) -> Fix:
+def _manual(node: cst.Attribute, ctx: Context, message: str) -> Fix:
     hint = "call model.set_requires_gradient_sync(False) before backward passes that accumulate, and True for the last"
-    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.attribute, message, hint)])
+    return Fix(findings=[finding(CODE, Level.MANUAL, ctx, node, message, hint)])
 
 
-RULE: Rule[Match | Drop] = Rule(
-    CODE,
-    "no-sync-context",
-    __doc__,
-    nodes=(cst.Attribute, cst.Call),
-    methods=("no_sync", "zero_grad"),
-    match=match,
-    edit=edit,
+RULE: Rule[cst.Attribute | cst.Call] = Rule(
+    CODE, "no-sync-context", __doc__, nodes=(cst.Attribute, cst.Call), fix=fix, methods=("no_sync", "zero_grad")
 )

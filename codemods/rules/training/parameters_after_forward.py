@@ -73,36 +73,14 @@ CODE = "FM209"
 _METHODS = (*READERS, "zero_grad")
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if not isinstance(call.func, cst.Attribute) or not _may_get_copies(call, call.func, ctx):
         return None
-    model, method = node.func.value, node.func.attr.value
-    if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
-        return None
-    if ModelKind.FSDP not in ctx.kinds(model) or is_inside(node, SUMMON, ctx.code(model), ctx):
-        return None
-    calls = [outer for outer in ctx.ancestors(node) if isinstance(outer, cst.Call)]
-    trained = any(is_optimizer(ctx, outer) for outer in calls)
-    evaluates = ctx.mentions("no_grad", "inference_mode")
-    if method == "zero_grad":
-        seen = reads_after_forward(node, model, ctx, trained=True)
-        return node if seen or (evaluates and not follows_step(node, ctx)) else None
-    if not trained and not evaluates:
-        return None
-    after = reads_after_forward(node, model, ctx, trained) or _is_averaged(node, model, ctx)
-    if _is_read_behind_backward(node, ctx) or _is_asked_for_devices(node, ctx):
-        return None
-    is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
-    return node if after and not is_clipped else None
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    model = cst.ensure_type(call.func, cst.Attribute).value
-    lines, imports = reshards(ctx, [model], call)
+    lines, imports = reshards(ctx, [call.func.value], call)
     message = f"`{lines[0]}` in front: after a forward without a backward the root's parameters are copies"
     level, hint = Level.REWRITTEN, ""
     loop = _loop_over(call, ctx)
-    if loop is not None and _writes(loop, ctx) and reads_after_forward(call, model, ctx):
+    if loop is not None and _writes(loop, ctx) and reads_after_forward(call, call.func.value, ctx):
         level = Level.MANUAL
         message += "; FSDP1 did not use what is written here in the next forward, and the losses differ for it"
         hint = "write in front of that forward, where both train alike"
@@ -111,6 +89,28 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
         message += "; behind an evaluation FSDP1 did not use what is written here in the next one"
         hint = "compare the losses of its evaluations with those of new runs only"
     return Fix([insertion(ctx, call, lines)], [finding(CODE, level, ctx, call, message, hint)], imports)
+
+
+def _may_get_copies(call: cst.Call, function: cst.Attribute, ctx: Context) -> bool:
+    """Whether the call gives, or resets, parameters of a wrapped model that may be the copies of a forward."""
+    model, method = function.value, function.attr.value
+    if method not in _METHODS or not isinstance(model, (cst.Name, cst.Attribute)):
+        return False
+    if ModelKind.FSDP not in ctx.kinds(model) or is_inside(call, SUMMON, ctx.code(model), ctx):
+        return False
+    calls = [outer for outer in ctx.ancestors(call) if isinstance(outer, cst.Call)]
+    trained = any(is_optimizer(ctx, outer) for outer in calls)
+    evaluates = ctx.mentions("no_grad", "inference_mode")
+    if method == "zero_grad":
+        seen = reads_after_forward(call, model, ctx, trained=True)
+        return seen or (evaluates and not follows_step(call, ctx))
+    if not trained and not evaluates:
+        return False
+    after = reads_after_forward(call, model, ctx, trained) or _is_averaged(call, model, ctx)
+    if _is_read_behind_backward(call, ctx) or _is_asked_for_devices(call, ctx):
+        return False
+    is_clipped = any({"clip", "grad"} <= words(last_name(outer.func)) for outer in calls)  # it has a rule of its own
+    return after and not is_clipped
 
 
 def _is_asked_for_devices(call: cst.Call, ctx: Context) -> bool:
@@ -208,6 +208,4 @@ def _is_written(loop: cst.For, call: cst.Call, ctx: Context) -> bool:
     return re.search(written, ctx.code(loop.body)) is not None
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), methods=_METHODS, match=match, edit=edit
-)
+RULE = Rule(CODE, "parameters-after-forward", __doc__, nodes=(cst.Call,), fix=fix, methods=_METHODS)

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.api import Edit, Fix, Level, Rule, finding
 from codemods.plan import PlannedContext
 
 CODE = "FM216"
@@ -48,24 +48,20 @@ CODE = "FM216"
 _PREFIX = "_fsdp_wrapped_module"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleString | None:
-    if not isinstance(node, cst.SimpleString) or not ctx.plan.wraps or not isinstance(ctx.parent(node), cst.Assign):
+def fix(literal: cst.SimpleString, ctx: PlannedContext) -> Fix | None:
+    name = literal.evaluated_value
+    if not ctx.plan.wraps or not isinstance(ctx.parent(literal), cst.Assign) or not isinstance(name, str):
         return None
-    name = node.evaluated_value
-    parts = name.split(".") if isinstance(name, str) else []
+    parts = name.split(".")
     is_name = all(part.isidentifier() or part.isdigit() for part in parts)
-    return node if _PREFIX in parts and is_name and len(set(parts)) > 1 else None
-
-
-def edit(node: cst.SimpleString, ctx: Context) -> Fix:
-    start, end = ctx.span(node)
-    inner = len(node.prefix) + len(node.quote)
-    plain = ".".join(part for part in str(node.evaluated_value).split(".") if part != _PREFIX)
+    if _PREFIX not in parts or not is_name or len(set(parts)) == 1:
+        return None
+    start, end = ctx.span(literal)
+    inner = len(literal.prefix) + len(literal.quote)
+    plain = ".".join(part for part in parts if part != _PREFIX)
     message = f"the name of FSDP2's is `{plain}`: it puts nothing into names"
-    changed = Edit(start + inner, end - len(node.quote), plain)
-    return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    changed = Edit(start + inner, end - len(literal.quote), plain)
+    return Fix([changed], [finding(CODE, Level.REWRITTEN, ctx, literal, message)])
 
 
-RULE: Rule[cst.SimpleString] = Rule(
-    CODE, "prefixed-name", __doc__, nodes=(cst.SimpleString,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "prefixed-name", __doc__, nodes=(cst.SimpleString,), fix=fix)

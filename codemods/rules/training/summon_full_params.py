@@ -61,7 +61,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
+from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Reference, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.beside_fsdp2 import choice_without
 from codemods.reading.block_layout import replace_head
@@ -83,61 +83,61 @@ _PARAMETERS = frozenset({"weight", "bias"})
 """What is no buffer in any module of torch."""
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Attribute | cst.Name | None:
-    """`FSDP.summon_full_params`, and `model.summon_full_params`, which is the same static method."""
-    if not isinstance(node, (cst.Attribute, cst.Name)):
+def fix(name: Reference, ctx: PlannedContext) -> Fix | None:
+    if not _is_summoning(name, ctx):
         return None
-    if ctx.fsdp1(node) == SUMMON:
-        return node if not isinstance(ctx.parent(node), cst.AssignTarget) else None
-    if not isinstance(node, cst.Attribute) or node.attr.value != _METHOD or ctx.dotted(node) is not None:
-        return None
-    return node if ctx.kinds(node.value) & {ModelKind.FSDP, ModelKind.UNKNOWN} else None
-
-
-def edit(found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
-    call = ctx.parent(found)
+    call = ctx.parent(name)
     if isinstance(call, cst.Call) and _holds_nothing(call, ctx):
         message = f"{_METHOD} around nothing goes"
         block = cst.ensure_type(ctx.parent(ctx.parent(call) or call), cst.With)
-        return Fix([removal(ctx, block)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+        return Fix([removal(ctx, block)], [finding(CODE, Level.REWRITTEN, ctx, name, message)])
     never = choice_without(call, ctx) if isinstance(call, cst.Call) else None
     if never is not None:
         message = f"{_METHOD} goes: the model is none of FSDP1's, the program shards it by fully_shard itself"
-        return Fix([never], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
-    around = ctx.parent(ctx.parent(call) or found) if isinstance(call, cst.Call) else None
+        return Fix([never], [finding(CODE, Level.REWRITTEN, ctx, name, message)])
+    around = ctx.parent(ctx.parent(call) or name) if isinstance(call, cst.Call) else None
     body = body_of(around, ctx) if isinstance(around, cst.With) else None
     if isinstance(around, cst.With) and body is not None:
-        return _without(around, body, found, ctx)
+        return _without(around, body, name, ctx)
     if isinstance(call, cst.Call) and isinstance(around, cst.With) and is_looked_into(around, ctx):
-        item, writeback = ctx.named(Import(SUPPORT, _LOOKED_INTO), found), writeback_of(call)
+        item, writeback = ctx.named(Import(SUPPORT, _LOOKED_INTO), name), writeback_of(call)
         more = f", writeback={ctx.quote(writeback)}" if writeback is not None else ""
         text = f"{item.local}({ctx.quote(call.args[0].value)}{more})"
         message = f"{_METHOD} becomes {_LOOKED_INTO}, a support function: nothing in it runs the model"
-        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, Level.REWRITTEN, ctx, name, message)], [item])
     if isinstance(call, cst.Call) and _only_runs(call, ctx):
-        item = ctx.named(Import(SUPPORT, _UNSHARDED), found)
+        item = ctx.named(Import(SUPPORT, _UNSHARDED), name)
         text = f"{item.local}({ctx.quote(call.args[0].value)})"
         message, level, hint = f"{_METHOD} to generate becomes {_UNSHARDED}, a support function", Level.REWRITTEN, ""
         if ctx.mentions("MixedPrecision"):
             message, level, hint = f"{message}; {_DTYPE}", Level.REVIEW, _COMPARE
-        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, found, message, hint)], [item])
-    item = ctx.named(Import(SUPPORT, _METHOD), found)
+        return Fix([Edit(*ctx.bare_span(call), text)], [finding(CODE, level, ctx, name, message, hint)], [item])
+    item = ctx.named(Import(SUPPORT, _METHOD), name)
     message = f"{_METHOD} becomes {_METHOD}, a support function"
-    return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+    return Fix([Edit(*ctx.bare_span(name), item.local)], [finding(CODE, Level.REWRITTEN, ctx, name, message)], [item])
 
 
-def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: PlannedContext) -> Fix:
+def _is_summoning(name: Reference, ctx: Context) -> bool:
+    """`FSDP.summon_full_params`, and `model.summon_full_params`, which is the same static method."""
+    if ctx.fsdp1(name) == SUMMON:
+        return not isinstance(ctx.parent(name), cst.AssignTarget)
+    if not isinstance(name, cst.Attribute) or name.attr.value != _METHOD or ctx.dotted(name) is not None:
+        return False
+    return not ctx.kinds(name.value).isdisjoint({ModelKind.FSDP, ModelKind.UNKNOWN})
+
+
+def _without(block: cst.With, body: Body, name: Reference, ctx: PlannedContext) -> Fix:
     """The body alone: parameters are gathered where they are read, and written as this rank's shard."""
     message = f"{_METHOD} goes: its body gathers what it reads"
-    findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
-    if ctx.parent(found) is not block.items[0].item:
+    findings = [finding(CODE, Level.REWRITTEN, ctx, name, message)]
+    if ctx.parent(name) is not block.items[0].item:
         return Fix(findings=findings)  # the first context of the block takes all of it away
-    imports, gathers = [], ctx.named(Import(SUPPORT, "full_tensor"), found)
-    writes = ctx.named(Import(SUPPORT, "write_shard"), found)
+    imports, gathers = [], ctx.named(Import(SUPPORT, "full_tensor"), name)
+    writes = ctx.named(Import(SUPPORT, "write_shard"), name)
     # An evaluation leaves copies in the model, in the precision of its forward.
-    stale = [each for each in body.models if _may_be_copies(each, found, ctx)] if body.reads or body.writes else []
+    stale = [each for each in body.models if _may_be_copies(each, name, ctx)] if body.reads or body.writes else []
     is_sharded = not stale and all(_are_sharded(model, ctx) for model in body.models)
-    lines, needed = reshards(ctx, stale, found)
+    lines, needed = reshards(ctx, stale, name)
     edits = replace_head(ctx, block, _lines(lines, block, ctx))
     for read in body.reads:
         start, end = ctx.bare_span(read)
@@ -153,8 +153,8 @@ def _without(block: cst.With, body: Body, found: cst.Attribute | cst.Name, ctx: 
     return Fix(edits, findings, list(dict.fromkeys([*imports, *needed])))
 
 
-def _may_be_copies(model: cst.BaseExpression, found: cst.CSTNode, ctx: Context) -> bool:
-    call = cst.ensure_type(ctx.parent(found) or found, cst.Call)
+def _may_be_copies(model: cst.BaseExpression, name: cst.CSTNode, ctx: Context) -> bool:
+    call = cst.ensure_type(ctx.parent(name) or name, cst.Call)
     return ctx.mentions("no_grad", "inference_mode") and not trains_before(call, model, ctx)
 
 
@@ -246,6 +246,6 @@ def _is_run(model: cst.CSTNode, ctx: Context) -> bool:
     return isinstance(holder, cst.Call) and holder.func is model
 
 
-RULE: Rule[cst.Attribute | cst.Name] = Rule(
-    CODE, "summon-full-params", __doc__, nodes=(cst.Attribute, cst.Name), methods=(_METHOD,), match=match, edit=edit
+RULE: Rule[Reference] = Rule(
+    CODE, "summon-full-params", __doc__, nodes=(cst.Attribute, cst.Name), fix=fix, methods=(_METHOD,)
 )

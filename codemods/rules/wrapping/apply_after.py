@@ -76,36 +76,32 @@ _WRITES = re.compile(r"init|\.data\b|weight|bias|_\(|param|buffer|no_grad|copy|\
 _SWITCHES = ("disable_", "enable_")
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute) or len(node.args) != 1:
+def fix(call: cst.Call, ctx: Context) -> Fix | None:
+    method = call.func
+    if not isinstance(method, cst.Attribute) or method.attr.value != "apply" or len(call.args) != 1:
         return None
-    if node.func.attr.value != "apply" or ctx.fsdp1(node.func) is not None or ctx.dotted(node.func) is not None:
+    if ctx.fsdp1(method) is not None or ctx.dotted(method) is not None or ModelKind.FSDP not in ctx.kinds(method.value):
         return None
-    if ModelKind.FSDP not in ctx.kinds(node.func.value) or _writes_nothing(ctx, node.args[0].value):
+    if _writes_nothing(ctx, call.args[0].value) or is_summoned(call, ctx):
         return None
-    return None if is_summoned(node, ctx) else node
-
-
-def edit(call: cst.Call, ctx: Context) -> Fix:
-    assert isinstance(call.func, cst.Attribute)
     if _switches(ctx, call.args[0].value):
         message = f"{ctx.code(call)} stays: `{ctx.code(call.args[0].value)}` is taken to write to no parameter"
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, call.func, message, "check proves it")])
+        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, method, message, "check proves it")])
     line = enclosing(ctx, call, cst.SimpleStatementLine)
     text = ctx.code(line.body[0]) if line is not None and len(line.body) == 1 else ""
-    if not _is_whole(ctx, call) or place(call.func.value) is None or not text:
+    if not _is_whole(ctx, call) or place(method.value) is None or not text:
         message = "apply runs on sharded DTensors: FSDP1 gathered the parameters first, and random values differ"
         hint = "apply it before the model is sharded, or in a statement of its own inside of full_params"
-        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, call.func, message, hint)])
+        return Fix(findings=[finding(CODE, Level.MANUAL, ctx, method, message, hint)])
     assert line is not None
     start, end = ctx.span(line.body[0])
     indent = ctx.text[ctx.whole_lines(line)[0] : start] + ctx.indent
     item = ctx.named(Import(SUPPORT, "full_params"), call)
-    block = f"with {item.local}({ctx.quote(call.func.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
+    block = f"with {item.local}({ctx.quote(method.value)}):{ctx.newline}{indent}{ctx.quote(line.body[0])}"
     message = "apply of a wrapped model moves into full_params, a support function"
     return Fix(
         [Edit(start, end, block), *indented(ctx, line.body[0])],
-        [finding(CODE, Level.REWRITTEN, ctx, call.func, message)],
+        [finding(CODE, Level.REWRITTEN, ctx, method, message)],
         [item],
     )
 
@@ -132,4 +128,4 @@ def _switches(ctx: Context, function: cst.BaseExpression) -> bool:
     return last_name(function).startswith(_SWITCHES)
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "init-after-sharding", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "init-after-sharding", __doc__, nodes=(cst.Call,), fix=fix)

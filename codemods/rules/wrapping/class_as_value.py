@@ -48,34 +48,44 @@ import libcst as cst
 
 from codemods.api import FSDP_MODULE, SUPPORT, Context, Edit, Emission, Fix, Import, Level, Reference, Rule, finding
 from codemods.plan import PlannedContext
+from codemods.reading.negation import none_test
 from codemods.reading.passed_on import calls_of
 from codemods.tables.names import WRAPPER
 
 CODE = "FM109"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
-    if not isinstance(node, (cst.Name, cst.Attribute)) or not ctx.plan.wraps or ctx.fsdp1(node) != WRAPPER:
+def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.wraps or ctx.fsdp1(node) != WRAPPER:
         return None
     holder = ctx.parent(node)
     if isinstance(holder, (cst.ImportAlias, cst.AsName, cst.Attribute)):
         return None
     if isinstance(holder, cst.Call) and holder.func is node:
         return None
-    if _stands_for_objects(holder, ctx) or _is_asked_for(node, ctx) or _type_test(node, ctx) is not None:
-        return node
+    if _stands_for_objects(holder, ctx):
+        return _module_class(node, "the class that a mock or a type variable stands for becomes FSDPModule", ctx)
+    if _is_asked_for(node, ctx):
+        return _module_class(node, "whether the class could be imported becomes a test of FSDPModule", ctx)
+    asked = _type_test(node, ctx)
+    if asked is not None:
+        test, model, is_negated = asked
+        item = ctx.named(FSDP_MODULE, node)
+        text = f"{'not ' if is_negated else ''}isinstance({ctx.quote(model)}, {item.local})"
+        done = finding(CODE, Level.REWRITTEN, ctx, node, "a test of the type becomes isinstance of FSDPModule")
+        return Fix([Edit(*ctx.bare_span(test), text)], [done], [item])
     calls = calls_of(ctx, node)
-    return node if calls is not None and all(ctx.plan.emission(call) is Emission.SUPPORT for _, call in calls) else None
+    if calls is None or any(ctx.plan.emission(call) is not Emission.SUPPORT for _, call in calls):
+        return None
+    item = ctx.named(Import(SUPPORT, "shard_model"), node)
+    message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
+    return Fix([Edit(*ctx.bare_span(node), item.local)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
 
 
 def _is_asked_for(node: cst.CSTNode, ctx: Context) -> bool:
     """`FSDP is not None`, where an import that fails leaves None."""
-    test = ctx.parent(node)
-    if not isinstance(test, cst.Comparison) or test.left is not node or len(test.comparisons) != 1:
-        return False
-    asked = test.comparisons[0]
-    is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
-    return is_none and isinstance(asked.operator, (cst.Is, cst.IsNot))
+    asked = none_test(ctx.parent(node))
+    return asked is not None and asked[0] is node
 
 
 def _type_test(node: cst.CSTNode, ctx: Context) -> tuple[cst.Comparison, cst.BaseExpression, bool] | None:
@@ -105,34 +115,9 @@ _MOCKS = frozenset(f"{module}.{name}" for module in ("mock", "unittest.mock") fo
 _STAND_FOR = {"spec": _MOCKS, "spec_set": _MOCKS, "bound": {"typing.TypeVar", "typing_extensions.TypeVar"}}
 
 
-def edit(found: Reference, ctx: Context) -> Fix:
-    if _stands_for_objects(ctx.parent(found), ctx):
-        item = ctx.named(FSDP_MODULE, found)
-        message = "the class that a mock or a type variable stands for becomes FSDPModule"
-        done = finding(CODE, Level.REWRITTEN, ctx, found, message)
-        return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
-    if _is_asked_for(found, ctx):
-        return _asked_for(found, ctx)
-    asked = _type_test(found, ctx)
-    if asked is not None:
-        test, model, is_negated = asked
-        item = ctx.named(FSDP_MODULE, found)
-        text = f"{'not ' if is_negated else ''}isinstance({ctx.quote(model)}, {item.local})"
-        done = finding(CODE, Level.REWRITTEN, ctx, found, "a test of the type becomes isinstance of FSDPModule")
-        return Fix([Edit(*ctx.bare_span(test), text)], [done], [item])
-    item = ctx.named(Import(SUPPORT, "shard_model"), found)
-    message = "FullyShardedDataParallel as a value becomes shard_model of the support module"
-    return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+def _module_class(node: Reference, message: str, ctx: Context) -> Fix:
+    item = ctx.named(FSDP_MODULE, node)
+    return Fix([Edit(*ctx.bare_span(node), item.local)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
 
 
-def _asked_for(found: Reference, ctx: Context) -> Fix:
-    item = ctx.named(FSDP_MODULE, found)
-    done = finding(
-        CODE, Level.REWRITTEN, ctx, found, "whether the class could be imported becomes a test of FSDPModule"
-    )
-    return Fix([Edit(*ctx.bare_span(found), item.local)], [done], [item])
-
-
-RULE: Rule[Reference] = Rule(
-    CODE, "fsdp-class-as-value", __doc__, nodes=(cst.Name, cst.Attribute), methods=(), match=match, edit=edit
-)
+RULE: Rule[Reference] = Rule(CODE, "fsdp-class-as-value", __doc__, nodes=(cst.Name, cst.Attribute), fix=fix)

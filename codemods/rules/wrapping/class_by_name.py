@@ -49,26 +49,26 @@ _MESSAGE = "an FSDP1 model is known by the name of its class, and an FSDP2 model
 _HINT = "ask isinstance(model, FSDPModule) instead"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Comparison | None:
-    if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1 or WRAPPER not in ctx.text:
+def fix(test: cst.Comparison, ctx: Context) -> Fix | None:
+    if len(test.comparisons) != 1 or not _is_by_name(test, ctx):
         return None
-    text = ctx.code(node)
-    by_name = f'"{WRAPPER}' in text or f"'{WRAPPER}" in text
-    return node if by_name and ("__name__" in text or "type(" in text or "__class__" in text) else None
-
-
-def edit(found: cst.Comparison, ctx: Context) -> Fix:
-    known, operator = _asked(found), found.comparisons[0].operator
-    if known is None or found.lpar:
+    known, operator = _asked(test), test.comparisons[0].operator
+    if known is None or test.lpar:
         return Fix(
-            findings=[finding(CODE, Level.MANUAL, ctx, found, _MESSAGE, _HINT)],
-            raises=[Raise(found, CODE, _MESSAGE, asked_for_class(ctx, found))],
+            findings=[finding(CODE, Level.MANUAL, ctx, test, _MESSAGE, _HINT)],
+            raises=[Raise(test, CODE, _MESSAGE, asked_for_class(ctx, test))],
         )
-    item = ctx.named(Import(PACKAGE, "FSDPModule"), found)
-    test = f"isinstance({ctx.quote(known)}, {item.local})"
-    text = f"not {test}" if isinstance(operator, (cst.NotEqual, cst.NotIn)) else test
+    item = ctx.named(Import(PACKAGE, "FSDPModule"), test)
+    asked = f"isinstance({ctx.quote(known)}, {item.local})"
+    text = f"not {asked}" if isinstance(operator, (cst.NotEqual, cst.NotIn)) else asked
     message = "a test of the class's name becomes a class test"
-    return Fix([Edit(*ctx.bare_span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, found, message)], [item])
+    return Fix([Edit(*ctx.bare_span(test), text)], [finding(CODE, Level.REWRITTEN, ctx, test, message)], [item])
+
+
+def _is_by_name(test: cst.Comparison, ctx: Context) -> bool:
+    text = ctx.code(test) if WRAPPER in ctx.text else ""
+    is_named = f'"{WRAPPER}' in text or f"'{WRAPPER}" in text
+    return is_named and ("__name__" in text or "type(" in text or "__class__" in text)
 
 
 def _asked(test: cst.Comparison) -> cst.BaseExpression | None:
@@ -103,6 +103,4 @@ def _of_class(kind: cst.BaseExpression) -> cst.BaseExpression | None:
     return value if isinstance(value, (cst.Name, cst.Attribute)) else None
 
 
-RULE: Rule[cst.Comparison] = Rule(
-    CODE, "class-by-name", __doc__, nodes=(cst.Comparison,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "class-by-name", __doc__, nodes=(cst.Comparison,), fix=fix)

@@ -63,58 +63,54 @@ from codemods.tables.names import PACKAGE, WRAPPER
 CODE = "FM105"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
-    if not isinstance(node, (cst.Name, cst.Attribute)) or _counterpart(node, ctx) is None:
+def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
+    if _counterpart(node, ctx) is None or not (_is_class_test(node, ctx) or _is_annotation(node, ctx)):
         return None
-    return node if _is_class_test(node, ctx) or _is_annotation(node, ctx) else None
-
-
-def edit(found: Reference, ctx: PlannedContext) -> Fix:
-    excluded = _exclusion(found, ctx)
+    excluded = _exclusion(node, ctx)
     if excluded is not None:
         message = "the layer itself is sharded, there is no wrapper beside it to leave out"
-        return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
-    asking = _asking_alone(found, ctx)
+        return Fix([excluded], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    asking = _asking_alone(node, ctx)
     if asking is not None and _leaves_wrapper_out(asking, ctx):
         message = "the layer itself is sharded, there is no wrapper beside it to leave out"
-        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
-    beside = without_own_branch(found, ctx) if ctx.fsdp1(found) == WRAPPER else None
+        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    beside = without_own_branch(node, ctx) if ctx.fsdp1(node) == WRAPPER else None
     if beside is not None:
         message = "what is asked of FSDP1's class goes: the program has a way of its own for FSDP2's beside it"
-        return Fix([beside], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
-    no = answered(found, ctx) if ctx.fsdp1(found) == WRAPPER else None
+        return Fix([beside], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    no = answered(node, ctx) if ctx.fsdp1(node) == WRAPPER else None
     if no is not None:
         message = "FSDP1's class is asked of a model that the program shards by fully_shard itself: the answer stays no"
-        return Fix([no], [finding(CODE, Level.REVIEW, ctx, found, message)])
+        return Fix([no], [finding(CODE, Level.REVIEW, ctx, node, message)])
     if asking is not None and _takes_off(asking, ctx):
         message = "an FSDP2 model has no wrapper to take off"
-        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
+        return Fix([removal(ctx, asking)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
     if isinstance(asking, cst.While):
-        return _loop(found, asking, ctx)
-    recursion = _recursion(found, ctx)
+        return _loop(node, asking, ctx)
+    recursion = _recursion(node, ctx)
     if recursion is not None:
-        return _without_recursion(found, recursion, ctx)
-    if is_only_unwrapped(found, ctx):
+        return _without_recursion(node, recursion, ctx)
+    if is_only_unwrapped(node, ctx):
         message = "an FSDP2 model has no wrapper to look inside: only the other classes have one"
-        return Fix([without_class(ctx, found)], [finding(CODE, Level.REWRITTEN, ctx, found, message)])
-    if _is_module_annotation(found, ctx):
+        return Fix([without_class(ctx, node)], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    if _is_module_annotation(node, ctx):
         message = "annotation becomes nn.Module: fully_shard works in place"
-        findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
-        shorter = union_without(found, ctx)
+        findings = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
+        shorter = union_without(node, ctx)
         if shorter is not None:
             return Fix([shorter], findings)
-        written, imports = module_type(found, ctx)
-        return Fix([Edit(*ctx.bare_span(found), written)], findings, imports)
-    item = ctx.named(Import(PACKAGE, _counterpart(found, ctx) or ""), found)
-    what = "annotation" if _is_annotation(found, ctx) else "class check"
+        written, imports = module_type(node, ctx)
+        return Fix([Edit(*ctx.bare_span(node), written)], findings, imports)
+    item = ctx.named(Import(PACKAGE, _counterpart(node, ctx) or ""), node)
+    what = "annotation" if _is_annotation(node, ctx) else "class check"
     level, message, hint = Level.REWRITTEN, f"{what} becomes {item.name}", ""
-    asked = _asked_model(found, ctx)
-    library = library_around(asked, ctx) if asked is not None and ctx.fsdp1(found) == WRAPPER else ""
+    asked = _asked_model(node, ctx)
+    library = library_around(asked, ctx) if asked is not None and ctx.fsdp1(node) == WRAPPER else ""
     if library:
         level = Level.MANUAL
         message += f", for a model that {library} wraps: where that is by FSDP1 it never holds"
         hint = f"see how {library} wraps the model, and migrate with a version of it that calls fully_shard"
-    return Fix([Edit(*ctx.bare_span(found), item.local)], [finding(CODE, level, ctx, found, message, hint)], [item])
+    return Fix([Edit(*ctx.bare_span(node), item.local)], [finding(CODE, level, ctx, node, message, hint)], [item])
 
 
 def _asked_model(node: Reference, ctx: Context) -> cst.BaseExpression | None:
@@ -316,6 +312,4 @@ _CHECK_FN_AT = 2
 _OF_UNITS = frozenset({"no_sync"})
 """What becomes a call of `FSDPModule`'s own methods."""
 
-RULE: Rule[Reference] = Rule(
-    CODE, "fsdp-class-check", __doc__, nodes=(cst.Name, cst.Attribute), methods=(), match=match, edit=edit
-)
+RULE: Rule[Reference] = Rule(CODE, "fsdp-class-check", __doc__, nodes=(cst.Name, cst.Attribute), fix=fix)

@@ -60,32 +60,23 @@ from codemods.reading.manual import is_constructor
 
 CODE = "FM425"
 
-Match = list[tuple[Context, cst.ClassDef, Edit | None]]
-"""Without an edit where the class stands in a file that is kept as it is."""
-
 _MOVES = "a base without methods moves behind nn.Module: fully_shard cannot change the class of such an object"
 _KEPT = "fully_shard cannot change the class of an object whose first base comes from ABC, and this file is kept"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    """The classes that a constructor call shards, and that have to change for it."""
-    if not isinstance(node, cst.Call) or not (is_constructor(ctx, node) or ctx.plan.is_drafted(node)):
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """Of the classes that a constructor call shards, and that have to change for it."""
+    if not (is_constructor(ctx, call) or ctx.plan.is_drafted(call)) or ctx.plan.emission(call) is Emission.SKIP:
         return None
-    if ctx.plan.emission(node) is Emission.SKIP:
-        return None
-    found: Match = []
-    for where, owner in dict.fromkeys(sharded_classes(ctx, node)):
+    made = []
+    for where, owner in dict.fromkeys(sharded_classes(ctx, call)):
         if not is_refused(where, owner):
             continue
         is_kept = ctx.plan.is_kept(where.path)
-        edit = None if is_kept else behind_the_module(where, owner)
-        if is_kept or edit is not None:
-            found.append((where, owner, edit))
-    return found or None
-
-
-def edit(found: Match, ctx: Context) -> Fix:
-    return Fix(elsewhere=[(where, _outcome(where, owner, change)) for where, owner, change in found])
+        change = None if is_kept else behind_the_module(where, owner)
+        if is_kept or change is not None:
+            made.append((where, _outcome(where, owner, change)))
+    return Fix(elsewhere=made)
 
 
 def _outcome(ctx: Context, owner: cst.ClassDef, change: Edit | None) -> Fix:
@@ -95,4 +86,4 @@ def _outcome(ctx: Context, owner: cst.ClassDef, change: Edit | None) -> Fix:
     return Fix(findings=[finding(CODE, Level.MANUAL, ctx, owner.name, _KEPT, hint)])
 
 
-RULE: Rule[Match] = Rule(CODE, "class-layout", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "class-layout", __doc__, nodes=(cst.Call,), fix=fix)

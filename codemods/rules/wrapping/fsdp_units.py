@@ -48,18 +48,15 @@ CODE = "FM107"
 _METHOD = "fsdp_modules"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if not isinstance(node, cst.Call) or len(node.args) != 1 or node.args[0].star:
+def fix(call: cst.Call, ctx: Context) -> Fix | None:
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != _METHOD:
         return None
-    if not isinstance(node.func, cst.Attribute) or node.func.attr.value != _METHOD:
+    if len(call.args) != 1 or call.args[0].star:
         return None
-    if node.args[0].keyword is not None and node.args[0].keyword.value != "module":
+    if call.args[0].keyword is not None and call.args[0].keyword.value != "module":
         return None
-    of_class = ctx.fsdp1(node.func) == f"{WRAPPER}.{_METHOD}"
-    return node if of_class or ModelKind.FSDP in ctx.kinds(node.func.value) else None
-
-
-def edit(call: cst.Call, ctx: Context) -> Fix:
+    if ctx.fsdp1(call.func) != f"{WRAPPER}.{_METHOD}" and ModelKind.FSDP not in ctx.kinds(call.func.value):
+        return None
     item = ctx.named(Import(PACKAGE, "FSDPModule"), call)
     model = ctx.code(call.args[0].value)
     unit = next(name for name in ("m", "unit", "fsdp_unit") if not re.search(rf"\b{name}\b", model))
@@ -86,6 +83,4 @@ def _owner(call: cst.Call, ctx: Context) -> str:
     return model if simple else f"({model})"
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), methods=(_METHOD,), match=match, edit=edit
-)
+RULE = Rule(CODE, "fsdp-modules", __doc__, nodes=(cst.Call,), fix=fix, methods=(_METHOD,))

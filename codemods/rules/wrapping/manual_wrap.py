@@ -54,20 +54,15 @@ from codemods.reading.manual import block_of, class_given
 CODE = "FM106"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
-    """`enable_wrap(wrapper_cls=FSDP)`, and each `wrap` that does not become `fully_shard` by itself."""
-    if not isinstance(node, cst.Call) or not ctx.plan.wraps:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    """Of `enable_wrap(wrapper_cls=FSDP)`, and each `wrap` that does not become `fully_shard` by itself."""
+    if not ctx.plan.wraps:
         return None
-    if class_given(ctx, node) is not None:
-        return node
-    if ctx.fsdp1(node.func) != "wrap" or (node in ctx.plan.wraps and ctx.plan.emission(node) is not Emission.SUPPORT):
-        return None
-    return node
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     given = class_given(ctx, call)
     if given is None:
+        goes = call in ctx.plan.wraps and ctx.plan.emission(call) is not Emission.SUPPORT
+        if goes or ctx.fsdp1(call.func) != "wrap":
+            return None
         moved = move(call.func, "wrap", ctx)
         message = "wrap becomes wrap of the support module, which shards inside of enable_wrap only"
         return Fix(moved.edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)], moved.imports)
@@ -88,4 +83,4 @@ def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
     )
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "manual-wrapping", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "manual-wrapping", __doc__, nodes=(cst.Call,), fix=fix)

@@ -44,8 +44,6 @@ model becomes the one without, unless DDP's models come there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import libcst as cst
 
 from codemods.api import SUPPORT, Context, Edit, Fix, Import, Level, ModelKind, Rule, finding
@@ -56,6 +54,7 @@ from codemods.reading.engines import is_another_engines
 from codemods.reading.inner_choice import choice_of_inner
 from codemods.reading.inner_module import is_asked_for
 from codemods.reading.layout import insertion, removal
+from codemods.reading.negation import none_test
 from codemods.reading.one_local import local_of
 from codemods.reading.process_groups import is_over_all
 from codemods.reading.program import sets_attribute
@@ -66,40 +65,62 @@ from codemods.tables.names import PACKAGE, WRAPPER
 CODE = "FM104"
 
 
-@dataclass(frozen=True)
-class Match:
-    """`model.module`, or the `model.forward` of a call."""
-
-    attribute: cst.Attribute
-    held: frozenset[ModelKind]
-
-
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
-    if not isinstance(node, cst.Attribute):
+def fix(node: cst.Attribute, ctx: PlannedContext) -> Fix | None:
+    """Of `model.module`, the `model.forward` of a call, and what else is read of the wrapper."""
+    name = node.attr.value
+    if name == "reshard":
+        return _reshard(node, ctx) if _is_of_handle(node, ctx) and ctx.plan.migrates else None
+    if name == "world_size":
+        return _number_of_ranks(node, ctx) if _is_number_of_ranks(node, ctx) else None
+    if name == "process_group":
+        return _group(node, ctx) if _is_group(node, ctx) else None
+    if name not in {"module", "forward", "_fsdp_wrapped_module"} or not _is_of_wrapper(node, ctx):
         return None
-    if _is_of_handle(node, ctx):
-        return Match(node, frozenset()) if ctx.plan.migrates else None
-    if node.attr.value == "world_size":
-        return Match(node, frozenset({ModelKind.FSDP})) if _is_number_of_ranks(node, ctx) else None
-    if node.attr.value == "process_group":
-        return _of_group(node, ctx)
-    if node.attr.value not in {"module", "forward", "_fsdp_wrapped_module"}:
-        return None
+    model, held = ctx.code(node.value), ctx.kinds(node.value)
+    given_up = choice_of_inner(node, ctx)
+    if given_up is not None:
+        choice, kept = given_up
+        message = f"`{model}.{name}` becomes `{model}`, as where there is no wrapper"
+        place = ctx.bare_span(choice) if isinstance(choice, cst.IfExp) else ctx.span(choice)
+        return Fix([Edit(*place, ctx.quote(kept))], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
+    step = step_at(node, ctx)
+    if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
+        return _step(step, node, ctx)
+    if name == "module" and (ModelKind.DDP in held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
+        unwrap = "unwrap_compiled" if ctx.wrapping.compiles(ctx.path) else "unwrap"
+        item = ctx.named(Import(SUPPORT, unwrap), node)
+        call = f"{item.local}({ctx.quote(node.value)})"
+        local = local_of(held, node, ctx)
+        edits = [Edit(*ctx.bare_span(node), local.name if local is not None else call)]
+        if local is not None and local.uses[0] is node:
+            edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
+        return Fix(
+            edits=edits,
+            findings=[finding(CODE, Level.REWRITTEN, ctx, node, f".module becomes {unwrap}, a support function")],
+            imports=[item],
+        )
+    statement = _set_to_itself(node, ctx)
+    return Fix(
+        edits=[removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
+        findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
+    )
+
+
+def _is_of_wrapper(node: cst.Attribute, ctx: PlannedContext) -> bool:
     if node.attr.value == "forward":
         call = ctx.parent(node)
         if not isinstance(call, cst.Call) or call.func is not node:
-            return None
+            return False
     elif isinstance(ctx.parent(node), cst.AssignTarget) or _is_own(node, ctx):
-        return None
+        return False
     elif is_asked_for(node, ctx):
-        return Match(node, ctx.kinds(node.value)) if choice_of_inner(node, ctx) is not None else None
+        return choice_of_inner(node, ctx) is not None
     elif node.attr.value == "module" and _is_another_wrappers(node, ctx):
-        return None
+        return False
     if is_another_engines(node, ctx):
-        return None
-    held = ctx.kinds(node.value)
+        return False
     only_fsdp1_has_it = node.attr.value == "_fsdp_wrapped_module" and ctx.plan.migrates
-    return Match(node, held) if ModelKind.FSDP in held or only_fsdp1_has_it else None
+    return only_fsdp1_has_it or ModelKind.FSDP in ctx.kinds(node.value)
 
 
 def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:
@@ -109,12 +130,11 @@ def _is_number_of_ranks(node: cst.Attribute, ctx: Context) -> bool:
     return ModelKind.FSDP in ctx.kinds(node.value) and is_over_all(ctx, node.value)
 
 
-def _of_group(node: cst.Attribute, ctx: Context) -> Match | None:
+def _is_group(node: cst.Attribute, ctx: Context) -> bool:
     """The group of a wrapped model, where it is read; in a model's own methods it is the model's."""
-    held = ctx.kinds(node.value)
-    if ModelKind.FSDP not in held or is_self(node.value, ctx) or isinstance(ctx.parent(node), cst.AssignTarget):
-        return None
-    return Match(node, held)
+    if ModelKind.FSDP not in ctx.kinds(node.value) or is_self(node.value, ctx):
+        return False
+    return not isinstance(ctx.parent(node), cst.AssignTarget)
 
 
 def _is_of_handle(node: cst.Attribute, ctx: Context) -> bool:
@@ -148,16 +168,15 @@ def _is_on_other_way(node: cst.Attribute, ctx: Context) -> bool:
 
 def _says_fsdp(test: cst.BaseExpression) -> bool:
     """`use_fsdp`, `args.fsdp`, and `fsdp_config is not None`."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        asked = test.comparisons[0]
-        is_none = isinstance(asked.comparator, cst.Name) and asked.comparator.value == "None"
-        return is_none and isinstance(asked.operator, cst.IsNot) and _says_fsdp(test.left)
+    asked = none_test(test)
+    if asked is not None:
+        return asked[1] and _says_fsdp(asked[0])
     return isinstance(test, (cst.Name, cst.Attribute)) and "fsdp" in words(last_name(test))
 
 
 def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
     """`model.module.eval() if state.is_ddp else model.eval()`: what the condition knows of the model is not seen."""
-    choice = next((outer for outer in ctx.ancestors(node) if isinstance(outer, cst.IfExp)), None)
+    choice = enclosing(ctx, node, cst.IfExp)
     if choice is None or "FSDP" in ctx.code(choice.test) or _names_wrapper(choice.test, ctx):
         return False
     (start, end), (first, last) = ctx.span(choice.body), ctx.span(node)
@@ -169,44 +188,6 @@ def _is_chosen(node: cst.Attribute, ctx: Context) -> bool:
 
 def _names_wrapper(test: cst.BaseExpression, ctx: Context) -> bool:
     return any(isinstance(each, (cst.Name, cst.Attribute)) and ctx.fsdp1(each) == WRAPPER for each in ctx.inside(test))
-
-
-def edit(found: Match, ctx: Context) -> Fix:
-    node = found.attribute
-    if node.attr.value == "reshard":
-        return _reshard(node, ctx)
-    if node.attr.value == "world_size":
-        return _number_of_ranks(node, ctx)
-    if node.attr.value == "process_group":
-        return _group(found, ctx)
-    model, name = ctx.code(node.value), node.attr.value
-    given_up = choice_of_inner(node, ctx)
-    if given_up is not None:
-        choice, kept = given_up
-        message = f"`{model}.{name}` becomes `{model}`, as where there is no wrapper"
-        place = ctx.bare_span(choice) if isinstance(choice, cst.IfExp) else ctx.span(choice)
-        return Fix([Edit(*place, ctx.quote(kept))], [finding(CODE, Level.REWRITTEN, ctx, node, message)])
-    step = step_at(node, ctx)
-    if step is not None and (step.recursion is not None or not _is_told_apart(step, ctx)):
-        return _step(step, node, ctx)
-    if name == "module" and (ModelKind.DDP in found.held or _is_chosen(node, ctx) or is_on_ddp_way(node, ctx)):
-        unwrap = "unwrap_compiled" if ctx.wrapping.compiles(ctx.path) else "unwrap"
-        item = ctx.named(Import(SUPPORT, unwrap), node)
-        call = f"{item.local}({ctx.quote(node.value)})"
-        local = local_of(found.held, node, ctx)
-        edits = [Edit(*ctx.bare_span(node), local.name if local is not None else call)]
-        if local is not None and local.uses[0] is node:
-            edits.append(insertion(ctx, local.statement, [f"{local.name} = {call}"]))
-        return Fix(
-            edits=edits,
-            findings=[finding(CODE, Level.REWRITTEN, ctx, node, f".module becomes {unwrap}, a support function")],
-            imports=[item],
-        )
-    statement = _set_to_itself(node, ctx)
-    return Fix(
-        edits=[removal(ctx, statement) if statement else Edit(ctx.span(node.value)[1], ctx.span(node.attr)[1], "")],
-        findings=[finding(CODE, Level.REWRITTEN, ctx, node, f"`{model}.{name}` becomes `{model}`")],
-    )
 
 
 def _set_to_itself(node: cst.Attribute, ctx: Context) -> cst.CSTNode | None:
@@ -273,9 +254,8 @@ def _number_of_ranks(node: cst.Attribute, ctx: Context) -> Fix:
     return Fix([Edit(*ctx.bare_span(node), text)], [found], [dist])
 
 
-def _group(found: Match, ctx: Context) -> Fix:
-    node = found.attribute
-    if found.held == {ModelKind.FSDP} and is_over_all(ctx, node.value):
+def _group(node: cst.Attribute, ctx: Context) -> Fix:
+    if ctx.kinds(node.value) == {ModelKind.FSDP} and is_over_all(ctx, node.value):
         item = ctx.named(Import("torch.distributed", alias="dist"), node)
         text = says = f"{item.local}.group.WORLD"
     else:
@@ -285,12 +265,11 @@ def _group(found: Match, ctx: Context) -> Fix:
     return Fix([Edit(*ctx.bare_span(node), text)], [finding(CODE, Level.REWRITTEN, ctx, node, message)], [item])
 
 
-RULE: Rule[Match] = Rule(
+RULE = Rule(
     CODE,
     "wrapped-module-attribute",
     __doc__,
     nodes=(cst.Attribute,),
+    fix=fix,
     methods=("module", "forward", "_fsdp_wrapped_module", "process_group", "reshard", "world_size"),
-    match=match,
-    edit=edit,
 )

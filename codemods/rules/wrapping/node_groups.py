@@ -45,7 +45,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from codemods.api import Context, Edit, Fix, Import, Level, Rule, finding
+from codemods.api import Edit, Fix, Import, Level, Rule, finding
 from codemods.plan import PlannedContext
 from codemods.reading.accelerators import DEVICE_TYPE, names_another
 from codemods.reading.process_groups import is_default
@@ -55,25 +55,22 @@ CODE = "FM115"
 _FUNCTION = "_init_intra_and_inter_node_groups"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Assign | None:
-    """`intra, inter = _init_intra_and_inter_node_groups(_get_default_group())`."""
-    if not isinstance(node, cst.Assign) or len(node.targets) != 1 or not isinstance(node.value, cst.Call):
+def fix(statement: cst.Assign, ctx: PlannedContext) -> Fix | None:
+    """Of `intra, inter = _init_intra_and_inter_node_groups(_get_default_group())`."""
+    call, target = statement.value, statement.targets[0].target
+    if not isinstance(call, cst.Call) or not (ctx.fsdp1(call.func) or "").endswith(_FUNCTION):
         return None
-    call, target = node.value, node.targets[0].target
-    if not (ctx.fsdp1(call.func) or "").endswith(_FUNCTION) or not isinstance(target, cst.Tuple):
+    if len(statement.targets) != 1 or not isinstance(target, cst.Tuple) or len(target.elements) != 2:
         return None
-    plain = all(argument.keyword is None and not argument.star for argument in call.args)
-    is_for_all = bool(call.args) and is_default(ctx, call.args[0].value)
-    return node if plain and is_for_all and len(target.elements) == 2 and len(call.args) <= 2 else None
-
-
-def edit(found: cst.Assign, ctx: PlannedContext) -> Fix:
-    call = cst.ensure_type(found.value, cst.Call)
-    first, second = (element.value for element in cst.ensure_type(found.targets[0].target, cst.Tuple).elements)
-    dist = ctx.named(Import("torch.distributed", alias="dist"), found)
-    mesh = ctx.named(Import("torch.distributed.device_mesh", "init_device_mesh"), found)
+    if any(argument.keyword is not None or argument.star for argument in call.args):
+        return None
+    if len(call.args) not in {1, 2} or not is_default(ctx, call.args[0].value):
+        return None
+    first, second = (element.value for element in target.elements)
+    dist = ctx.named(Import("torch.distributed", alias="dist"), statement)
+    mesh = ctx.named(Import("torch.distributed.device_mesh", "init_device_mesh"), statement)
     imports = [dist, mesh]
-    torch, is_cuda, counts = ctx.named(Import("torch"), found), not names_another(ctx), len(call.args) < 2
+    torch, is_cuda, counts = ctx.named(Import("torch"), statement), not names_another(ctx), len(call.args) < 2
     imports += [torch] if counts or not is_cuda else []
     count = f"{torch.local}.{'cuda' if is_cuda else 'accelerator'}.device_count()"
     devices = count if counts else ctx.quote(call.args[1].value)
@@ -81,7 +78,7 @@ def edit(found: cst.Assign, ctx: PlannedContext) -> Fix:
     groups = f"{mesh.local}({device}, ({dist.local}.get_world_size() // {devices}, {devices})).get_all_groups()"
     text = f"{ctx.quote(second)}, {ctx.quote(first)} = {groups}"
     message = "the groups of nodes are those of a device mesh"
-    return Fix([Edit(*ctx.span(found), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
+    return Fix([Edit(*ctx.span(statement), text)], [finding(CODE, Level.REWRITTEN, ctx, call, message)], imports)
 
 
-RULE: Rule[cst.Assign] = Rule(CODE, "node-groups", __doc__, nodes=(cst.Assign,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "node-groups", __doc__, nodes=(cst.Assign,), fix=fix)

@@ -61,16 +61,11 @@ from codemods.reading.prewrap import Rebinding, Relocation, is_only_counted, kee
 CODE = "FM405"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> tuple[cst.Call, tuple[Relocation, ...]] | None:
-    wrap = ctx.plan.wraps.get(node) if isinstance(node, cst.Call) else None
-    if wrap is None or wrap.emission is Emission.SKIP or not wrap.relocations:
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    planned = ctx.plan.wraps.get(call)
+    if planned is None or planned.emission is Emission.SKIP or not planned.relocations:
         return None
-    return cst.ensure_type(node, cst.Call), wrap.relocations
-
-
-def edit(found: tuple[cst.Call, tuple[Relocation, ...]], ctx: Context) -> Fix:
-    call, several = found
-    was_flat = makes_flat_parameters(ctx, call)
+    several, was_flat = planned.relocations, makes_flat_parameters(ctx, call)
     made = [outcome for each in several for outcome in _outcomes(each, was_flat)]
     made += _rebound(several)
     if was_flat and any(map(_has_optimizer, several)):
@@ -128,6 +123,4 @@ def _rebound(several: Iterable[Relocation]) -> Iterator[tuple[Context, Fix]]:
         yield each.file, Fix(edits=edits, imports=[item])
 
 
-RULE: Rule[tuple[cst.Call, tuple[Relocation, ...]]] = Rule(
-    CODE, "optimizer-before-sharding", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "optimizer-before-sharding", __doc__, nodes=(cst.Call,), fix=fix)

@@ -84,33 +84,28 @@ from codemods.reading.predicates import class_policies, predicate, said_in_list
 CODE = "FM102"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
-    origin = Origin(ctx, node)
-    if node not in ctx.plan.changed or node in ctx.plan.predicates:
-        return origin if node in ctx.plan.changed else None
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if call not in ctx.plan.changed:
+        return None
+    is_function = call in ctx.plan.predicates
     try:
-        class_policies(origin)
+        policies = [] if is_function else class_policies(Origin(ctx, call))
     except NotStatic:
         return None
-    return origin
-
-
-def edit(found: Origin, ctx: PlannedContext) -> Fix:
-    assert found.node is not None
-    line = _line_of_member(found.node, ctx)
+    line = _line_of_member(call, ctx)
     if line is not None:
         message = "auto-wrap policy becomes a part of what says whether a module is a unit"
         edits = [Edit(*ctx.whole_lines(line), "")]
-    elif found.node in ctx.plan.predicates:
+    elif is_function:
         message = "auto-wrap policy becomes a function that says whether a module is a unit"
-        edits = _function(found, found.node, ctx)
-    elif any(outer in ctx.plan.changed for outer in ctx.ancestors(found.node)):
-        return Fix()  # written in the list of another one, which says its classes
+        edits = _function(call, ctx)
+    elif any(outer in ctx.plan.changed for outer in ctx.ancestors(call)):
+        return None  # written in the list of another one, which says its classes
     else:
-        text = joined_classes(ctx, [policy_classes(each) for each in class_policies(found)])
+        text = joined_classes(ctx, [policy_classes(each) for each in policies])
         message = f"auto-wrap policy becomes the classes {ctx.plain(text)}"
-        edits = _expression(text, found.node, ctx)
-    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, found.node, message)])
+        edits = _expression(text, call, ctx)
+    return Fix(edits, [finding(CODE, Level.REWRITTEN, ctx, call, message)])
 
 
 def _line_of_member(node: cst.CSTNode, ctx: PlannedContext) -> cst.SimpleStatementLine | None:
@@ -127,9 +122,9 @@ def _expression(text: str, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]
     return [Edit(*ctx.bare_span(node), text), *([insertion(ctx, node, comments)] if comments else [])]
 
 
-def _function(found: Origin, node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
+def _function(node: cst.CSTNode, ctx: PlannedContext) -> list[Edit]:
     """A `def` where the policy has a name, as linters want it; else a lambda."""
-    made = predicate(found)
+    made = predicate(Origin(ctx, node))
     if made.function and (made.written is None or not _assigned(node, ctx)[0]):
         return _named_after(made.function, node, ctx) or _expression(made.function, node, ctx)
     if made.written is not None:
@@ -236,6 +231,4 @@ def _assigned(node: cst.CSTNode, ctx: Context) -> tuple[str, cst.SimpleStatement
     return (target.value, line) if len(assignment.targets) == 1 and isinstance(target, cst.Name) else ("", None)
 
 
-RULE: Rule[Origin] = Rule(
-    CODE, "auto-wrap-policy-definition", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "auto-wrap-policy-definition", __doc__, nodes=(cst.Call,), fix=fix)

@@ -56,32 +56,16 @@ from codemods.tables.names import PACKAGE, WRAPPER
 CODE = "FM103"
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Origin | None:
-    if not isinstance(node, cst.Call) or ctx.fsdp1(node.func) != "MixedPrecision":
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if ctx.fsdp1(call.func) != "MixedPrecision" or not _changes(call, ctx):
         return None
-    if node in ctx.plan.unchanged or _is_constructor_argument(node, ctx):
-        return None
-    if ctx.plan.reads_precision and node not in ctx.plan.changed:
-        # Which call it reaches is not seen: it keeps the form that run time reads.
-        return None
-    if not ctx.plan.wraps and any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file)):
-        # The program is FSDP2 already, and reads it as it is.
-        return None
-    if node not in ctx.plan.changed and _is_for_library(node, ctx):
-        return None
-    origin = Origin(ctx, node)
     try:
-        precision_fields(origin)
+        fields = precision_fields(Origin(ctx, call))
     except NotStatic:
         return None
-    return origin
-
-
-def edit(found: Origin, ctx: PlannedContext) -> Fix:
-    call = cst.ensure_type(found.node, cst.Call)
     policy = ctx.named(Import(PACKAGE, "MixedPrecisionPolicy"), call)
     level, message = Level.REWRITTEN, "MixedPrecision becomes MixedPrecisionPolicy"
-    if not _is_taken(call, ctx) and "buffer_dtype" in precision_fields(found):
+    if not _is_taken(call, ctx) and "buffer_dtype" in fields:
         level = Level.REVIEW
         message += "; no constructor call is seen to use it, so nothing casts the buffers to its buffer_dtype"
     return Fix(
@@ -89,6 +73,18 @@ def edit(found: Origin, ctx: PlannedContext) -> Fix:
         findings=[finding(CODE, level, ctx, call, message)],
         imports=[policy],
     )
+
+
+def _changes(call: cst.Call, ctx: PlannedContext) -> bool:
+    if call in ctx.plan.unchanged or _is_constructor_argument(call, ctx):
+        return False
+    if ctx.plan.reads_precision and call not in ctx.plan.changed:
+        # Which call it reaches is not seen: it keeps the form that run time reads.
+        return False
+    if not ctx.plan.wraps and any(True for file in ctx.files("fully_shard") for _ in fully_shard_calls(file)):
+        # The program is FSDP2 already, and reads it as it is.
+        return False
+    return call in ctx.plan.changed or not _is_for_library(call, ctx)
 
 
 def _written(call: cst.Call, function: str, ctx: Context) -> list[Edit]:
@@ -126,6 +122,4 @@ def _is_constructor_argument(node: cst.Call, ctx: Context) -> bool:
     return call is not None and ctx.fsdp1(call.func) == WRAPPER
 
 
-RULE: Rule[Origin] = Rule(
-    CODE, "mixed-precision-definition", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "mixed-precision-definition", __doc__, nodes=(cst.Call,), fix=fix)

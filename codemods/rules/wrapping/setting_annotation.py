@@ -52,24 +52,20 @@ _COUNTERPARTS = {"CPUOffload": "OffloadPolicy", "MixedPrecision": "MixedPrecisio
 _IN_TYPES = (cst.Subscript, cst.SubscriptElement, cst.Index, cst.BinaryOperation)
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> Reference | None:
-    if not isinstance(node, (cst.Name, cst.Attribute)) or ctx.fsdp1(node) not in _COUNTERPARTS:
-        return None
-    if ctx.fsdp1(node) == "MixedPrecision" and not ctx.plan.reads_precision:
-        return None  # none is left in the program: the class goes wherever it is named
+def fix(node: Reference, ctx: PlannedContext) -> Fix | None:
+    name = _COUNTERPARTS.get(ctx.fsdp1(node) or "")
+    if name is None or (name == "MixedPrecisionPolicy" and not ctx.plan.reads_precision):
+        return None  # where none is left in the program, the class goes wherever it is named
     holder = _annotated(node, ctx)
     values = _values(holder, ctx) if holder is not None else ()
-    return node if values and all(_becomes_fsdp2(value, ctx) for value in values) else None
-
-
-def edit(found: Reference, ctx: PlannedContext) -> Fix:
-    name = _COUNTERPARTS[ctx.fsdp1(found) or ""]
+    if not values or not all(_becomes_fsdp2(value, ctx) for value in values):
+        return None
     message = f"annotation becomes {name}, as what it is about"
-    findings = [finding(CODE, Level.REWRITTEN, ctx, found, message)]
+    findings = [finding(CODE, Level.REWRITTEN, ctx, node, message)]
     if name == "dict":
-        return Fix([Edit(*ctx.bare_span(found), name)], findings)
-    item = ctx.named(Import(PACKAGE, name), found)
-    return Fix([Edit(*ctx.bare_span(found), item.local)], findings, [item])
+        return Fix([Edit(*ctx.bare_span(node), name)], findings)
+    item = ctx.named(Import(PACKAGE, name), node)
+    return Fix([Edit(*ctx.bare_span(node), item.local)], findings, [item])
 
 
 def _annotated(node: cst.CSTNode, ctx: Context) -> cst.CSTNode | None:
@@ -98,6 +94,4 @@ def _becomes_fsdp2(value: cst.BaseExpression, ctx: PlannedContext) -> bool:
     return bool(origins) and all(origin.node in ctx.plan.changed - ctx.plan.unchanged for origin in origins)
 
 
-RULE: Rule[Reference] = Rule(
-    CODE, "setting-annotation", __doc__, nodes=(cst.Name, cst.Attribute), methods=(), match=match, edit=edit
-)
+RULE: Rule[Reference] = Rule(CODE, "setting-annotation", __doc__, nodes=(cst.Name, cst.Attribute), fix=fix)

@@ -109,18 +109,16 @@ from .reading import read
 CODE = "FM303"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    return node if isinstance(node, cst.Call) and function_of(node, ctx) is not None else None
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    name = function_of(call, ctx) or ""
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    name = function_of(call, ctx)
+    if name is None:
+        return None
     is_lost = name not in READERS and is_unused(call, ctx)
     try:
         written = _rewrite(call, name, ctx)
     except NotStatic as undecided:
         if ctx.fsdp1(call.func) is None:
-            return Fix()  # an attribute of the wrapper, which is named as such
+            return None  # an attribute of the wrapper, which is named as such
         row = LEFTOVERS[PREFIX + name]
         message = f"{row.message}: {undecided}"
         raises = []
@@ -162,12 +160,11 @@ def _rewrite(call: cst.Call, name: str, ctx: PlannedContext) -> Written:
     return load(call, name, given, ctx)
 
 
-RULE: Rule[cst.Call] = Rule(
+RULE = Rule(
     CODE,
     "optimizer-state-method",
     __doc__,
     nodes=(cst.Call,),
+    fix=fix,
     methods=tuple(sorted(OPTIMIZER_CALLS)),
-    match=match,
-    edit=edit,
 )

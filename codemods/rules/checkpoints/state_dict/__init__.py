@@ -87,10 +87,13 @@ from .rank_files import deals_in_rank_files
 CODE = "FM301"
 
 
-def match(node: cst.CSTNode, ctx: Context) -> cst.Call | None:
-    if isinstance(node, cst.Call) and ctx.fsdp1(node.func) in {CONTEXT, *SETTINGS}:
-        return node
-    return None
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    return (ctx.plan.state_dicts.get(call) or _at_run_time(call, ctx)) if is_setting(call, ctx) else None
+
+
+def is_setting(call: cst.Call, ctx: Context) -> bool:
+    """Whether a call sets a state-dict type, for a block or from there on."""
+    return ctx.fsdp1(call.func) in {CONTEXT, *SETTINGS}
 
 
 def in_place(call: cst.Call, ctx: PlannedContext) -> Fix | None:
@@ -135,10 +138,6 @@ def _keeps_names(reads: Sequence[cst.Call], chosen: Settings, ctx: PlannedContex
         return True
     model = ctx.code(chosen.model)
     return all(is_for_dcp_alone(each, ctx) for each in reads if ctx.code(each.func) == f"{model}.state_dict")
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
-    return ctx.plan.state_dicts.get(call) or _at_run_time(call, ctx)
 
 
 def _rewrite(call: cst.Call, ctx: PlannedContext) -> Fix:
@@ -277,6 +276,4 @@ def _told(call: cst.Call, ctx: Context, message: str) -> Finding:
     return finding(CODE, Level.REVIEW, ctx, call, message, hint)
 
 
-RULE: Rule[cst.Call] = Rule(
-    CODE, "state-dict-type-context", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit
-)
+RULE = Rule(CODE, "state-dict-type-context", __doc__, nodes=(cst.Call,), fix=fix)

@@ -176,19 +176,14 @@ def is_left(ctx: Context, call: cst.Call) -> bool:
     return is_stopped(ctx, call, CODE)
 
 
-def match(node: cst.CSTNode, ctx: PlannedContext) -> cst.Call | None:
-    if not isinstance(node, cst.Call):
+def fix(call: cst.Call, ctx: PlannedContext) -> Fix | None:
+    if not (is_constructor(ctx, call) or is_factory(ctx, call) or ctx.plan.is_drafted(call)):
         return None
-    if not (is_constructor(ctx, node) or is_factory(ctx, node) or ctx.plan.is_drafted(node)):
-        return None
-    followed = context_of(ctx, node) is not None and ctx.plan.emission(node) is Emission.SUPPORT
-    return None if followed and same_unit_inside(ctx, node) is None else node
-
-
-def edit(call: cst.Call, ctx: PlannedContext) -> Fix:
+    inner = same_unit_inside(ctx, call)
+    if inner is None and context_of(ctx, call) is not None and ctx.plan.emission(call) is Emission.SUPPORT:
+        return None  # it becomes `wrap` of the support module (FM106)
     if ctx.plan.emission(call) is Emission.SKIP:
         return _left(call, ctx)
-    inner = same_unit_inside(ctx, call)
     if inner is not None and ctx.plan.emission(inner) is not Emission.SKIP:
         return _collapsed(call, inner, ctx)
     outcome = _rewritten(call, ctx)
@@ -394,4 +389,4 @@ def _finding(made: Draft, call: cst.Call, ctx: Context) -> Finding:
     return finding(CODE, level, ctx, call, "; ".join(messages), "; ".join(hints))
 
 
-RULE: Rule[cst.Call] = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), methods=(), match=match, edit=edit)
+RULE = Rule(CODE, "fsdp-constructor", __doc__, nodes=(cst.Call,), fix=fix)

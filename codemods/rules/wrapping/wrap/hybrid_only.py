@@ -39,7 +39,7 @@ def _is_made_beside(origin: Origin, nones: list[cst.CSTNode], value: cst.BaseExp
     ctx = draft.file
     if origin.node is None or origin.file.path != ctx.path or ctx.scope(origin.node) is not ctx.scope(draft.call):
         return False
-    branch = next((outer for outer in ctx.ancestors(origin.node) if isinstance(outer, cst.If)), None)
+    branch = enclosing(ctx, origin.node, cst.If)
     if branch is None or not isinstance(value, cst.Name) or not _is_in(branch.body, origin.node, draft):
         return False
     if not _is_chosen_by(branch, value, draft) or any(_is_in(branch.body, none, draft) for none in nones):
