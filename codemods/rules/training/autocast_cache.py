@@ -61,6 +61,7 @@ from itertools import pairwise
 import libcst as cst
 
 from codemods.api import Context, Edit, Fix, Level, Rule, finding
+from codemods.plan import PlannedContext
 from codemods.reading.call_layout import append_argument
 from codemods.reading.forwards import is_without_grad, model_of_forward
 from codemods.reading.frozen import is_frozen
@@ -98,8 +99,8 @@ class _Forward:
     """The conditions on the way to it, and whether they hold."""
 
 
-def fix(node: cst.With | cst.FunctionDef, ctx: Context) -> Fix | None:
-    if not ctx.mentions("autocast"):
+def fix(node: cst.With | cst.FunctionDef, ctx: PlannedContext) -> Fix | None:
+    if not ctx.plan.wraps or not ctx.mentions("autocast"):
         return None
     given = node.items if isinstance(node, cst.With) else node.decorators
     for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
