@@ -89,7 +89,9 @@ class Objects:
         self._related: dict[Class, frozenset[cst.ClassDef]] = {}
         self._methods: dict[cst.ClassDef, Mapping[str, cst.FunctionDef]] = {}
         self._members: dict[cst.ClassDef, Mapping[str, Sequence[cst.FunctionDef | cst.ClassDef]]] = {}
-        self._fields_of: dict[cst.ClassDef, Sequence[tuple[str, Part | None]]] = {}
+        self._fields_of: dict[cst.ClassDef, Mapping[str, Sequence[Part | None]]] = {}
+        self._heirs: dict[cst.ClassDef, list[Class]] = {}
+        self._found_in: dict[tuple[cst.ClassDef, str], Sequence[Part | Method]] = {}
         self._classes_around: dict[cst.BaseExpression, cst.ClassDef | None] = {}
 
     def attribute(
@@ -250,10 +252,16 @@ class Objects:
     def is_self(self, tree: Tree, expression: cst.BaseExpression) -> bool:
         return self.class_of_self(tree, expression) is not None
 
-    def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
+    def _of_class(self, tree: Tree, owner: cst.ClassDef, name: str) -> Sequence[Part | Method]:
         """What the nearest of a class and its bases defines."""
-        lineage = [(tree, owner), *self.bases(tree, owner)]
-        yield from next(filter(None, (list(self._defined(where, klass, name)) for where, klass in lineage)), ())
+        key = owner, name
+        if key not in self._found_in:
+            lineage, is_whole = self._values.solver.is_whole(lambda: [(tree, owner), *self.bases(tree, owner)])
+            found = next(filter(None, (list(self._defined(where, klass, name)) for where, klass in lineage)), [])
+            if not is_whole:
+                return found
+            self._found_in[key] = found
+        return self._found_in[key]
 
     def _defined(self, tree: Tree, owner: cst.ClassDef, name: str) -> Iterator[Part | Method]:
         """A method, what a property gives, or a class within the class."""
@@ -267,6 +275,14 @@ class Objects:
 
     def heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         """The classes that inherit from one: `self` of its methods can be an object of any of them."""
+        if owner not in self._heirs:
+            found, is_whole = self._values.solver.is_whole(lambda: self._find_heirs(tree, owner))
+            if not is_whole:
+                return found
+            self._heirs[owner] = found
+        return self._heirs[owner]
+
+    def _find_heirs(self, tree: Tree, owner: cst.ClassDef) -> list[Class]:
         above = {owner, *(base for _, base in self.bases(tree, owner))}
         return [(where, klass) for where, klass in self.family(tree, owner) if klass not in above]
 
@@ -275,23 +291,32 @@ class Objects:
 
         The second is True where each object that can be meant is seen to be given one.
         """
-        lineage = [(tree, owner), *self.bases(tree, owner)]
-        for where, klass in lineage:
-            if klass not in self._fields_of:
-                self._fields_of[klass] = list(_fields_of(where, klass))
-        fields = [pair for _, klass in reversed(lineage) for pair in self._fields_of[klass]]
-        if not any(known == name for known, _ in fields):
+        fields = self._inherited_fields(tree, owner)
+        if name not in fields:
             return
-        yield from ((part, False) for known, part in fields if known == name and part is not None)
+        yield from ((part, False) for part in fields[name] if part is not None)
         if self.methods(tree, owner, "__init__"):
             return
-        order = list(dict.fromkeys(known for known, _ in fields))
+        order = list(fields)
         classes = [(tree, owner), *(self.heirs(tree, owner) if seen.is_any else ())]
         made = [pair for klass in classes for pair in self._values.callers.calls_of_class(*klass)]
         passed = [(where, call, argument_for(runs(call).arguments, order, name)) for where, call in made]
         given = {call: Part(where, value) for where, call, value in passed if value is not None}
         is_given = not (seen.is_any or seen.is_unknown) and seen.sites <= given.keys()
         yield from ((part, is_given) for call, part in given.items() if seen.is_any or call in seen.sites)
+
+    def _inherited_fields(self, tree: Tree, owner: cst.ClassDef) -> Mapping[str, Sequence[Part | None]]:
+        """Those of a class and its bases by name, in the order in which its generated constructor takes them."""
+        if owner in self._fields_of:
+            return self._fields_of[owner]
+        bases, is_whole = self._values.solver.is_whole(lambda: self.bases(tree, owner))
+        found: dict[str, list[Part | None]] = defaultdict(list)
+        for where, klass in (*reversed(bases), (tree, owner)):
+            for name, part in _fields_of(where, klass):
+                found[name].append(part)
+        if is_whole:
+            self._fields_of[owner] = found
+        return found
 
     def element(self, tree: Tree, call: cst.Call, index: int) -> Iterator[cst.BaseExpression]:
         """What a call of a `NamedTuple` class gives for its field of this place."""
