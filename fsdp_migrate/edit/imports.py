@@ -290,7 +290,7 @@ def _write(
     inside = _inside_functions(tree, removals, additions, layout)
     additions = [item for item in additions if not any(item in items for items in inside.values())]
     for item in additions:
-        names.setdefault(item.module if item.name else f"import {item.module}", []).append(item)
+        names.setdefault(item.module if item.name else f"import {item.module} as {item.alias}", []).append(item)
     for statement, gone in removals.items():
         module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
         kept = [other for other in layout.homes_of(module) if _keeps_names(other, removals)]

@@ -743,3 +743,17 @@ def test_a_file_that_does_without_torch_still_does() -> None:
     assert "model_state_dict" in after or "state_dict import" in after
     assert after.count("from torch.") == block.count("    from torch.") > 0
     assert "fsdp2_support" not in after.replace(block, "")
+
+
+def test_a_module_under_two_names() -> None:
+    """A support function in the file has `dist`, which the user's function has for something else."""
+    text = """
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+        def main(model, flag):
+            dist = flag
+            model = FSDP(model, sync_module_states=True)
+            return dist, model.clip_grad_norm_(1.0, norm_type=flag)
+    """
+    assert "import torch.distributed as dist\nimport torch.distributed as fsdp2_dist\n" in rewrite(code(text)).text
