@@ -22,8 +22,11 @@ Statement = cst.Import | cst.ImportFrom
 class Layout:
     """The import statements of one file, and the edits to them."""
 
-    def __init__(self, tree: Tree, own: Collection[str] = ()) -> None:
-        """`own` are the names that the file finds modules of its project under, `utils` of `from utils import seed`."""
+    def __init__(self, tree: Tree, own: Collection[str] = (), needed_at: int | None = None) -> None:
+        """`own` are the names that the file finds modules of its project under, `utils` of `from utils import seed`.
+
+        `needed_at` is where the top of the file first uses what is added: that is imported above it.
+        """
         self._tree = tree
         self._own = own
         self._edits: list[Edit] = []
@@ -36,13 +39,14 @@ class Layout:
             for line in _leading(tree.module)
             if isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], (cst.Import, cst.ImportFrom))
         ]
+        self._above = [(line, s) for line, s in self._top if needed_at is None or tree.span(line)[0] < needed_at]
 
     def is_top_level(self, statement: Statement) -> bool:
         return any(statement is found for _, found in self._top)
 
     def homes_of(self, module: str) -> list[cst.ImportFrom]:
-        """The statements at the top of the file that import names from this module."""
-        found = [each for _, each in self._top if isinstance(each, cst.ImportFrom)]
+        """The statements at the top of the file that import names from this module, and can take what is added."""
+        found = [each for _, each in self._above if isinstance(each, cst.ImportFrom)]
         return [each for each in found if not isinstance(each.names, cst.ImportStar) and _full_module(each) == module]
 
     def change(self, statement: Statement, gone: Sequence[cst.ImportAlias], added: Sequence[Import]) -> None:
@@ -268,19 +272,19 @@ class Layout:
         dots = len(item.module) - len(item.module.lstrip("."))
         new = _Key(dots, bool(item.name), item.module.lower())
         by_kind = _by_kind(new)
-        if not self._top:
+        if not self._above:
             above_definition = isinstance(tree.module.body[0], (cst.FunctionDef, cst.ClassDef))
             return self._after_docstring(), "", "\n\n" if above_definition else "\n", by_kind
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         # The support module is the project's own, also where nothing else of its package is imported.
-        is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._top)
+        is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._above)
         level = _OWN if is_own else self._group(root)
-        group = [(line, s) for line, s in self._top if self._group(_root(s)) == level]
+        group = [(line, s) for line, s in self._above if self._group(_root(s)) == level]
         if not group:
-            later = [line for line, s in self._top if self._group(_root(s)) > level]
+            later = [line for line, s in self._above if self._group(_root(s)) > level]
             if later:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n", by_kind
-            end = tree.line_end(tree.span(self._top[-1][0])[1] - 1)
+            end = tree.line_end(tree.span(self._above[-1][0])[1] - 1)
             return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else "", by_kind
         keys = [_key(statement) for _, statement in group]
         order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)

@@ -255,6 +255,13 @@ def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
     return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
 
 
+def _needed_at(tree: Tree, additions: Iterable[Import]) -> int | None:
+    """Where the top of the file itself, and no function, first uses something that is added."""
+    names = {item.local.split(".")[0] for item in additions}
+    uses = [name for name in tree.nodes(cst.Name) if name.value in names and _is_use(tree, name)]
+    return min((tree.span(use)[0] for use in uses if tree.scope_of[use] is tree.scope), default=None)
+
+
 def _keeps_names(statement: cst.ImportFrom, removals: Mapping[Statement, list[cst.ImportAlias]]) -> bool:
     """Whether something is left of a statement that names are taken out of."""
     names = () if isinstance(statement.names, cst.ImportStar) else statement.names
@@ -269,7 +276,7 @@ def _write(
     otherwise: str = "",
     own: Collection[str] = (),
 ) -> str:
-    layout = Layout(tree, own)
+    layout = Layout(tree, own, _needed_at(tree, additions))
     names: dict[str, list[Import]] = {}
     if otherwise:
         layout.insert([item for item in additions if item.module == support_module], otherwise)
@@ -294,7 +301,7 @@ def _write(
     for statement, gone in removals.items():
         module = dotted_name(statement.module) if isinstance(statement, cst.ImportFrom) and statement.module else ""
         kept = [other for other in layout.homes_of(module) if _keeps_names(other, removals)]
-        is_home = layout.is_top_level(statement) and (statement in kept or not kept)
+        is_home = statement in (kept or layout.homes_of(module))
         taken = names.pop(module, []) if is_home else []
         here = inside.get(statement, [])
         layout.put_before(statement, [item for item in here if item.module != module])

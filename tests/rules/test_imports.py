@@ -743,3 +743,29 @@ def test_a_file_that_does_without_torch_still_does() -> None:
     assert "model_state_dict" in after or "state_dict import" in after
     assert after.count("from torch.") == block.count("    from torch.") > 0
     assert "fsdp2_support" not in after.replace(block, "")
+
+
+@pytest.mark.parametrize("below", ["ShardingStrategy", "FullyShardedDataParallel, ShardingStrategy"])
+def test_what_the_top_of_a_file_uses_is_imported_above_it(below: str) -> None:
+    text = code(
+        f"""
+        import torch
+        from torch.distributed.fsdp import MixedPrecision
+
+        PRECISION = MixedPrecision(param_dtype=torch.bfloat16)
+
+        from torch.distributed.fsdp import {below}
+
+
+        def wrap(net):
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+            return FSDP(net, mixed_precision=PRECISION)
+
+
+        def strategy(name):
+            return ShardingStrategy[name]
+        """
+    )
+    naming = [line for line in rewrite(text).text.splitlines() if "MixedPrecisionPolicy" in line]
+    assert [line.split()[0] for line in naming] == ["from", "PRECISION"]
