@@ -71,6 +71,10 @@ BY_IDS = [
     "    groups = [{'params': [p for n, p in model.named_parameters() if 'norm' in n]}]\n"
     "    optimizer = torch.optim.SGD(params=groups)\n    torch.save(optimizer.state_dict(), path)\n",
     "    optimizer = torch.optim.SGD(model.get_head().parameters())\n    torch.save(optimizer.state_dict(), path)\n",
+    "    optimizer = Muon(model.parameters())\n    torch.save(optimizer.state_dict(), path)\n\n\n"
+    "class Muon(torch.optim.Optimizer):\n    pass\n",
+    "    from apex.optimizers import FusedLAMB\n    optimizer = FusedLAMB(model.parameters())\n"
+    "    torch.save(optimizer.state_dict(), path)\n",
     "    groups = []\n    for block in model.blocks:\n        own = list(block.parameters())\n"
     "        groups.append({'params': own})\n    optimizer = torch.optim.SGD(groups)\n"
     "    torch.save(optimizer.state_dict(), path)\n",
