@@ -66,6 +66,7 @@ from codemods.reading.forwards import is_without_grad, model_of_forward
 from codemods.reading.frozen import is_frozen
 from codemods.reading.one_process import has_no_group
 from codemods.reading.precision import is_low
+from codemods.reading.words import last_name
 
 CODE = "FM212"
 
@@ -90,6 +91,7 @@ _MEMORY = (
 class Match:
     """A context that is an autocast, or may be one, around several forwards of a wrapped model."""
 
+    file: Context
     context: cst.BaseExpression
     autocasts: Sequence[tuple[Context, cst.Call]]
     """The calls that make it; none where they are not followed."""
@@ -110,8 +112,61 @@ class _Forward:
 
 
 def match(node: cst.CSTNode, ctx: Context) -> Match | None:
-    if not isinstance(node, (cst.With, cst.FunctionDef)) or not ctx.mentions("autocast"):
-        return None
+    if isinstance(node, (cst.With, cst.FunctionDef)) and ctx.mentions("autocast"):
+        return _match(node, ctx)
+    if isinstance(node, cst.Call) and _is_autocast(node.func, ctx):
+        found = [each for where, block in _entered_elsewhere(node, ctx) if (each := _match(block, where)) is not None]
+        return max(found, key=lambda each: each.trains_otherwise, default=None)
+    return None
+
+
+def _entered_elsewhere(autocast: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.With]]:
+    """The blocks of other files that enter it where it is kept: in `self.amp`, in what a function returns."""
+    waiting, seen = _names_of(autocast, ctx), set[str]()
+    while waiting:
+        name = waiting.pop()
+        reads = [] if name in seen else list(ctx.reading(name, autocast))
+        seen.add(name)
+        for where, read in [*reads, *_calls_around(autocast, ctx)]:
+            holder = where.parent(read)
+            outer = where.parent(holder) if holder is not None else None
+            if isinstance(holder, cst.WithItem) and isinstance(outer, cst.With) and where.path != ctx.path:
+                yield where, outer
+            elif isinstance(holder, cst.Arg) and isinstance(outer, cst.Call):
+                waiting += _parameters(holder, outer, where)
+
+
+def _names_of(autocast: cst.Call, ctx: Context) -> list[str]:
+    """`amp` of `self.amp = autocast(…) if x else y`, and of `def amp(self): return autocast(…)`."""
+    for outer in ctx.ancestors(autocast):
+        if isinstance(outer, cst.Assign):
+            return [last_name(target.target) for target in outer.targets]
+        if isinstance(outer, cst.FunctionDef):
+            return [outer.name.value]
+        if isinstance(outer, (cst.WithItem, cst.Lambda, cst.ClassDef)):
+            break
+    return []
+
+
+def _calls_around(autocast: cst.Call, ctx: Context) -> Iterator[tuple[Context, cst.CSTNode]]:
+    """The calls of the function that returns it."""
+    if any(isinstance(outer, cst.Return) for outer in ctx.ancestors(autocast)):
+        yield from ctx.callers(autocast)
+
+
+def _parameters(argument: cst.Arg, call: cst.Call, ctx: Context) -> list[str]:
+    """What the functions that a call runs call the argument."""
+    if argument.keyword is not None:
+        return [argument.keyword.value]
+    found = []
+    for where, function in ctx.runs(call):
+        names = [parameter.name.value for parameter in function.params.params]
+        names = names[1:] if isinstance(where.scope(function), cst.ClassDef) else names
+        found += names[call.args.index(argument) :][:1]
+    return found
+
+
+def _match(node: cst.With | cst.FunctionDef, ctx: Context) -> Match | None:
     given = node.items if isinstance(node, cst.With) else node.decorators
     for context in (each.item if isinstance(each, cst.WithItem) else each.decorator for each in given):
         autocasts, is_followed = _autocasts(context, ctx)
@@ -119,16 +174,17 @@ def match(node: cst.CSTNode, ctx: Context) -> Match | None:
         casting = [each for each in autocasts if not _is_low_by_key(each, forwards)]
         if forwards and (casting or not autocasts) and not has_no_group(ctx, node):
             autocasts = casting
-            return Match(context, autocasts if is_followed else (), _use_kept_casts(forwards, node, ctx))
+            return Match(ctx, context, autocasts if is_followed else (), _use_kept_casts(forwards, node, ctx))
     return None
 
 
 def edit(found: Match, ctx: Context) -> Fix:
     changes = [(where, _edit(call, where)) for where, call in found.autocasts]
     if not changes or any(change is None for _, change in changes):
-        if found.trains_otherwise:
-            return Fix(findings=[finding(CODE, Level.MANUAL, ctx, found.context, _NOT_WRITTEN, _HINT)])
-        return Fix(findings=[finding(CODE, Level.REVIEW, ctx, found.context, _MEMORY, _MEMORY_HINT)])
+        told = (Level.MANUAL, _NOT_WRITTEN, _HINT) if found.trains_otherwise else (Level.REVIEW, _MEMORY, _MEMORY_HINT)
+        level, message, hint = told
+        told_there = Fix(findings=[finding(CODE, level, found.file, found.context, message, hint)])
+        return Fix(elsewhere=[(found.file, told_there)])
     return Fix(
         elsewhere=[
             (where, Fix([change], [finding(CODE, Level.REWRITTEN, where, call, _WRITTEN)]))
@@ -168,6 +224,8 @@ def _autocasts(context: cst.BaseExpression, ctx: Context) -> tuple[list[tuple[Co
             found.append((origin.file, made))
         elif origin.file.dotted(made.func) is None:
             stored = [(o.file, o.node) for o in origin.file.origins(made.func)]
+            if stored and all(isinstance(node, cst.ClassDef) for _, node in stored):
+                continue  # `NullCtx()` of the program's own
             if not all(_is_autocast(_called(node), where) for where, node in stored):
                 return [], not is_like
             found += [(where, node) if isinstance(node, cst.Call) else (origin.file, made) for where, node in stored]
@@ -293,7 +351,7 @@ RULE: Rule[Match] = Rule(
     CODE,
     "autocast-cache",
     __doc__,
-    nodes=(cst.With, cst.FunctionDef),
+    nodes=(cst.With, cst.FunctionDef, cst.Call),
     methods=("autocast",),
     match=match,
     edit=edit,
