@@ -76,10 +76,10 @@ class Layout:
 
     def optional(self, root: str) -> Statement | None:
         """The last statement of a `try:` that alone imports from a library, which may not be there."""
-        if any(_root(statement) == root for _, statement in self._top):
+        if any(root_of(statement) == root for _, statement in self._top):
             return None
         statements: list[Statement] = [*self._tree.nodes(cst.Import), *self._tree.nodes(cst.ImportFrom)]
-        guarded = [each for each in statements if _root(each) == root and self.is_guarded(each)]
+        guarded = [each for each in statements if root_of(each) == root and self.is_guarded(each)]
         return max(guarded, key=self._tree.span, default=None)
 
     def put_before(self, statement: Statement, items: Sequence[Import], behind: bool = False) -> None:
@@ -277,18 +277,18 @@ class Layout:
             return self._after_docstring(), "", "\n\n" if above_definition else "\n", by_kind
         root = "." if item.module.startswith(".") else item.module.split(".")[0]
         # The support module is the project's own, also where nothing else of its package is imported.
-        is_own = item.module.split(".")[-1] == SUPPORT and all(_root(s) != root for _, s in self._above)
+        is_own = item.module.split(".")[-1] == SUPPORT and all(root_of(s) != root for _, s in self._above)
         level = _OWN if is_own else self._group(root)
-        group = [(line, s) for line, s in self._above if self._group(_root(s)) == level]
+        group = [(line, s) for line, s in self._above if self._group(root_of(s)) == level]
         if not group:
-            later = [line for line, s in self._above if self._group(_root(s)) > level]
+            later = [line for line, s in self._above if self._group(root_of(s)) > level]
             if later:
                 return tree.line_start(tree.span(later[0])[0]), "", "\n", by_kind
             end = tree.line_end(tree.span(self._above[-1][0])[1] - 1)
             return end, "\n", "\n" if tree.text[end : tree.line_end(end)].strip() else "", by_kind
         keys = [_key(statement) for _, statement in group]
         order = next((order for order in (_by_kind, _by_module) if _is_sorted(list(map(order, keys)))), None)
-        among = group if order else [(line, s) for line, s in group if _root(s) == root] or group
+        among = group if order else [(line, s) for line, s in group if root_of(s) == root] or group
         key = (order or _by_kind)(new)
         for line, statement in among:
             if (order or _by_kind)(_key(statement)) > key or _is_of_later_name(statement, item):
@@ -381,7 +381,7 @@ def _full_module(statement: Statement) -> str:
     return dots + _module(statement)
 
 
-def _root(statement: Statement) -> str:
+def root_of(statement: Statement) -> str:
     if isinstance(statement, cst.ImportFrom) and statement.relative:
         return "."
     return _module(statement).split(".")[0]

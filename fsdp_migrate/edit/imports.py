@@ -21,7 +21,7 @@ from ..pyanalysis.flow import reaching
 from ..pyanalysis.scopes import Scope
 from ..pyanalysis.symbols import dotted_name
 from ..pyanalysis.tree import Tree
-from .import_layout import Layout, Statement
+from .import_layout import Layout, Statement, root_of
 
 
 def is_vocabulary(name: str) -> bool:
@@ -234,8 +234,10 @@ def _inside_functions(
     if any(layout.is_top_level(statement) for statement in removals):
         return found
     homes: dict[Import, list[Statement | None]] = {}
+    is_put_off = puts_off_torch(tree)
     for item in additions:
-        if item.name and _is_for_fsdp(item) and not layout.homes_of(item.module):
+        is_torchs = _is_for_fsdp(item) or (is_put_off and item.module.startswith("torch."))
+        if item.name and is_torchs and not layout.homes_of(item.module):
             uses = [name for name in tree.nodes(cst.Name) if name.value == item.local and _is_use(tree, name)]
             uses = [name for name in uses if tree.scope_of[name].lookup(item.local) in (None, tree.scope)]
             homes[item] = [next((s for s in removals if _reaches(tree, s, use)), None) for use in uses]
@@ -253,6 +255,13 @@ def _reaches(tree: Tree, statement: Statement, use: cst.Name) -> bool:
     block = tree.parents[tree.parents[statement]]
     inside = isinstance(block, cst.IndentedBlock) and tree.scope_of[statement] is not tree.scope
     return inside and tree.order[statement] < tree.order[use] and tree.contains(block, use)
+
+
+def puts_off_torch(tree: Tree) -> bool:
+    """Whether a file imports torch in functions alone: it can be loaded where there is none, to start the program."""
+    statements: list[Statement] = [*tree.nodes(cst.Import), *tree.nodes(cst.ImportFrom)]
+    scopes = [tree.scope_of[each] for each in statements if root_of(each) == "torch"]
+    return bool(scopes) and tree.scope not in scopes
 
 
 def _needed_at(tree: Tree, additions: Iterable[Import]) -> int | None:

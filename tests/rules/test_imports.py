@@ -448,6 +448,32 @@ def test_module_that_the_top_imports_anyway_is_not_put_off() -> None:
     )
 
 
+def test_file_that_puts_off_torch_still_does() -> None:
+    text = code(
+        """
+        import launcher
+
+
+        def worker(rank, net):
+            import torch
+            from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+            from torch.distributed.fsdp import MixedPrecision, StateDictType
+
+            mixed = MixedPrecision(param_dtype=torch.bfloat16)
+            model = FSDP(net, mixed_precision=mixed)
+            model(rank).sum().backward()
+            with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
+                torch.save(model.state_dict(), "model.pt")
+
+
+        launcher.run(worker)
+        """
+    )
+    after = rewrite(text).text
+    assert "get_model_state_dict" in after
+    assert after.startswith("import launcher\n\n\ndef worker")
+
+
 def test_import_that_is_needed_outside_too_goes_to_the_top() -> None:
     check_transformed(
         """
