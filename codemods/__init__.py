@@ -41,6 +41,7 @@ from codemods.rules.training import (
     no_sync,
     parameters_after_forward,
     prefixed_names,
+    shared_streams,
     summon_full_params,
 )
 from codemods.rules.wrapping import (
@@ -96,6 +97,7 @@ RULES: tuple[Rule[Any], ...] = (
     fsdp_units.RULE,
     freed_parameters.RULE,
     moved_shards.RULE,
+    shared_streams.RULE,
     averaged_handles.RULE,
     checkpoint_format.RULE,
     class_check.RULE,
