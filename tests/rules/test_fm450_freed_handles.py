@@ -80,8 +80,10 @@ def test_what_is_freed_otherwise_needs_a_person(before: str, after: str) -> None
     assert "FM450" not in {rule for rule, _ in found}
 
 
-def test_another_condition_stays() -> None:
+def test_another_condition_needs_a_person() -> None:
     result = rewrite(HEAD + UNITS.replace("m._has_params and", "m.training and") + MAIN)
-    assert "        if m.training and m.sharding_strategy is not ShardingStrategy.NO_SHARD:\n" in result.text
-    assert "            m.reshard()\n" in result.text
+    assert "_runtime_utils._reshard(m, m._handle, True)\n" in result.text
     assert ("FM401", Level.MANUAL) in {(each.rule, each.level) for each in result.findings}
+    result = rewrite(HEAD + UNITS.replace("m._has_params and m.sharding_strategy is not", "m.training is not") + MAIN)
+    assert "        if m.training is not ShardingStrategy.NO_SHARD:\n" in result.text
+    assert "            m.reshard()\n" in result.text

@@ -63,6 +63,7 @@ from codemods.plan import PlannedContext
 from codemods.reading.layout import comments_in, removal
 from codemods.reading.negation import conjuncts
 from codemods.reading.words import is_name
+from codemods.tables.leftovers import OF_WRAPPER
 
 CODE = "FM450"
 
@@ -92,6 +93,8 @@ def match(node: cst.CSTNode, ctx: PlannedContext) -> Match | None:
     serves = [each for each in served if each is not None]
     values = [given if made is None else _value(made) for given, made in zip((frees, handles), served, strict=True)]
     if not _is_true(values[0]) or not _is_handles(values[1], unit, ctx) or not _serve_alone(serves, line, ctx):
+        return None
+    if _needless_test(line, unit, ctx) is None and _is_asked_otherwise(line, unit, ctx):
         return None
     return Match(node, line, serves)
 
@@ -159,6 +162,13 @@ def _needless_test(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx:
     if not isinstance(choice, cst.If) or choice.orelse is not None or isinstance(ctx.parent(choice), cst.If):
         return None
     return choice if all(_asks_for_shards(each, unit, ctx) for each in conjuncts(choice.test)) else None
+
+
+def _is_asked_otherwise(line: cst.SimpleStatementLine, unit: cst.BaseExpression, ctx: Context) -> bool:
+    """Whether a condition around it reads what only FSDP1's wrapper has: both are for a person."""
+    tests = [outer.test for outer in ctx.ancestors(line) if isinstance(outer, cst.If)]
+    read = [node for test in tests for node in ctx.inside(test) if isinstance(node, cst.Attribute)]
+    return any(node.attr.value in OF_WRAPPER and ctx.code(node.value) == ctx.code(unit) for node in read)
 
 
 def _asks_for_shards(test: cst.BaseExpression, unit: cst.BaseExpression, ctx: Context) -> bool:
